@@ -1,0 +1,1 @@
+"""Queues, exchanges, protocols and management over replicated groups."""

@@ -1,0 +1,1 @@
+"""Between this node's clients and the leaders of their queues."""

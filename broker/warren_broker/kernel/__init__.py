@@ -1,0 +1,1 @@
+"""The only place where work is done per message."""

@@ -1,0 +1,1 @@
+"""The cluster's definitions as a pure machine."""

@@ -1,0 +1,1 @@
+"""The queue as a pure machine over ranges."""

@@ -1,0 +1,347 @@
+"""What may happen to a queue: the commands of its replicated log.
+
+An entry's data is one `Submission`, encoded by `queue.codec`, followed by at most one block.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+UplinkId: TypeAlias = int
+"""One life of one node: 64 random bits drawn when its process starts; 0: nobody (timers, operators)."""
+ConsumerId: TypeAlias = int
+"""A consumer of an uplink, numbered by its node, never used twice in one life."""
+SessionId: TypeAlias = int
+"""A channel (0.9.1) or session (1.0) of an uplink, numbered by its node, never used twice."""
+MsgId: TypeAlias = int
+"""Names a delivery to one consumer: 0, 1, 2 … without gaps."""
+MsgIds: TypeAlias = tuple[tuple[MsgId, MsgId], ...]
+"""Closed ranges (first, last), ascending, disjoint."""
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The parent of all commands."""
+
+
+class Enqueue(Command, frozen=True, array_like=True, tag="enq"):
+    """The messages of the entry's block join the ready ones."""
+
+
+class Checkout(Command, frozen=True, array_like=True, tag="checkout"):
+    """A consumer joins.
+
+    prefetch    at most that many unsettled at a time, 0 for no limit; with explicit_credit: ignored
+    priority    consumers with a higher one are served first
+    timeout_ms  how long it may hold a message unsettled; None: the queue's or the node's default
+    """
+
+    consumer: ConsumerId
+    session: SessionId
+    tag: str
+    prefetch: int = 0
+    explicit_credit: bool = False
+    priority: int = 0
+    no_ack: bool = False
+    exclusive: bool = False
+    timeout_ms: int | None = None
+
+
+class Credit(Command, frozen=True, array_like=True, tag="credit"):
+    """AMQP 1.0's flow: `credit` more after the `delivered`-th delivery; `drain` gives the rest back."""
+
+    consumer: ConsumerId
+    delivered: int
+    credit: int
+    drain: bool = False
+
+
+class Cancel(Command, frozen=True, array_like=True, tag="cancel"):
+    """A consumer gets nothing more; what it holds stays its own until settled or its session ends."""
+
+    consumer: ConsumerId
+
+
+class SessionDown(Command, frozen=True, array_like=True, tag="session_down"):
+    """A channel or session has ended: its consumers go, what they held returns.
+
+    failed  count it as a failed delivery (connection lost, channel closed with messages pending)
+    """
+
+    session: SessionId
+    failed: bool = True
+
+
+class Get(Command, frozen=True, array_like=True, tag="get"):
+    """basic.get: one message to the (lazily made) consumer of that name; reply: GetReply."""
+
+    consumer: ConsumerId
+    session: SessionId
+    no_ack: bool = False
+
+
+class Settle(Command, frozen=True, array_like=True, tag="settle"):
+    """Acknowledged; unknown ids are ignored."""
+
+    consumer: ConsumerId
+    msg_ids: MsgIds
+
+
+class Return(Command, frozen=True, array_like=True, tag="return"):
+    """Back to the queue, ahead of the ready ones, in the order of the ids.
+
+    failed  delivery-count rises: basic.reject, rejected, modified with delivery-failed;
+            not for basic.nack, basic.recover, released, modified without
+    """
+
+    consumer: ConsumerId
+    msg_ids: MsgIds
+    failed: bool
+
+
+class Discard(Command, frozen=True, array_like=True, tag="discard"):
+    """Rejected for good: dropped or dead-lettered with reason `rejected`."""
+
+    consumer: ConsumerId
+    msg_ids: MsgIds
+
+
+class Resume(Command, frozen=True, array_like=True, tag="resume"):
+    """The uplink lost its leader; it saw deliveries below `next_msg_id`: later ones are sent again."""
+
+    consumer: ConsumerId
+    next_msg_id: MsgId
+
+
+class Purge(Command, frozen=True, array_like=True, tag="purge"):
+    """All ready and returned messages are dropped; reply: Count."""
+
+
+class Delete(Command, frozen=True, array_like=True, tag="delete"):
+    """The queue accepts nothing more from here on; reply: Count or Refused(in_use / not_empty)."""
+
+    if_unused: bool = False
+    if_empty: bool = False
+
+
+class Stat(Command, frozen=True, array_like=True, tag="stat"):
+    """Reply: StatReply."""
+
+
+class NodeDown(Command, frozen=True, array_like=True, tag="node_down"):
+    """That life of a node has ended: as SessionDown(failed) for all its sessions; its uplink goes."""
+
+    uplink: UplinkId
+
+
+class NodeSuspected(Command, frozen=True, array_like=True, tag="node_suspected"):
+    """Not heard of: no more deliveries; after consumer-disconnected-timeout its messages return, not failed."""
+
+    node: str
+
+
+class NodeBack(Command, frozen=True, array_like=True, tag="node_back"):
+    """Heard of again."""
+
+    node: str
+
+
+class Timer(Command, frozen=True, array_like=True, tag="timer"):
+    """What `SetTimer` asked for: expiry, consumer timeouts, claims, stages; does what is due at meta.time_ms."""
+
+
+class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
+    """A claim reader's new driver; fences every older one. Reply: ReaderReply."""
+
+    reader: str
+
+
+class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
+    """Take up to that much from the head as claim `number`; a repeat answers the same. Reply: ClaimReply.
+
+    number        last settled + 1; anything else that is not open is Refused(claim_lost)
+    max_messages  at least 1
+    max_bytes     bodies and properties, at least 1; one message is taken even if larger
+    ttl_ms        0: does not expire
+    """
+
+    reader: str
+    number: int
+    epoch: int
+    max_messages: int
+    max_bytes: int
+    ttl_ms: int = 0
+
+
+class RenewClaims(Command, frozen=True, array_like=True, tag="renew"):
+    """A sign of life: the reader's claims expire ttl_ms from now."""
+
+    reader: str
+    epoch: int
+
+
+class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
+    """Claims up to `number` are done; a repeat is harmless. Reply: Count of messages settled now."""
+
+    reader: str
+    number: int
+    epoch: int
+
+
+class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
+    """Claim `number` goes back to the queue (0: all of the reader's, and the reader goes).
+
+    epoch   -1: an operator, not fenced
+    """
+
+    reader: str
+    number: int
+    epoch: int
+    failed: bool = False
+
+
+class Stage(Command, frozen=True, array_like=True, tag="stage"):
+    """The entry's block joins that stage, invisible; dropped when the sink's batch was published."""
+
+    sink: str
+    batch: int
+    partition: int
+    attempt: int
+    ttl_ms: int = 0
+
+
+class PublishBatch(Command, frozen=True, array_like=True, tag="publish"):
+    """The stages (batch, partition, attempt) become ready in this order; all others of the batch go.
+
+    A batch at or below the sink's last one is acknowledged and dropped. Reply: Count published now.
+    """
+
+    sink: str
+    batch: int
+    attempts: tuple[tuple[int, int], ...]
+
+
+class DropStages(Command, frozen=True, array_like=True, tag="drop_stages"):
+    """An aborted batch."""
+
+    sink: str
+    batch: int
+
+
+AnyCommand: TypeAlias = (
+    Enqueue | Checkout | Credit | Cancel | SessionDown | Get | Settle | Return | Discard | Resume
+    | Purge | Delete | Stat | NodeDown | NodeSuspected | NodeBack | Timer | RegisterReader
+    | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim | Stage | PublishBatch | DropStages
+)
+
+
+class Submission(msgspec.Struct, frozen=True, array_like=True):
+    """What one node hands to one queue in one turn; applied whole, once, in order.
+
+    uplink    whose; 0: not counted, not de-duplicated
+    seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
+              a gap (> last + 1) is refused with Gap and nothing is applied
+    commands  in order; at most one Enqueue or Stage, which owns the entry's block
+    """
+
+    uplink: UplinkId
+    node: str
+    seq: int
+    commands: tuple[AnyCommand, ...]
+
+
+# ------------------------------------------------------------------ replies
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The parent of all replies."""
+
+
+class Done(Reply, frozen=True, array_like=True, tag="done"):
+    """Nothing more to say."""
+
+
+class Count(Reply, frozen=True, array_like=True, tag="count"):
+    """A number of messages."""
+
+    messages: int
+
+
+class Refused(Reply, frozen=True, array_like=True, tag="refused"):
+    """A command that could not be carried out.
+
+    reason  a word that the session turns into its protocol's code
+    detail  what, which value, which limit, what to do
+    """
+
+    reason: Literal[
+        "in_use", "not_empty", "exclusive_use", "claim_lost", "fenced", "unknown_reader",
+        "queue_full", "deleted", "invalid",
+    ]
+    detail: str
+
+
+class Delivery(msgspec.Struct, frozen=True, array_like=True):
+    """A run of messages of one block for one consumer; message i of it has msg_id first_msg_id + i - first.
+
+    delivery_count, acquired_count   as before this delivery (x-delivery-count, x-acquired-count);
+                                     redelivered is acquired_count > 0
+    """
+
+    first_msg_id: MsgId
+    index: int
+    first: int
+    last: int
+    delivery_count: int = 0
+    acquired_count: int = 0
+
+
+class GetReply(Reply, frozen=True, array_like=True, tag="get"):
+    """What basic.get got; delivery is None when the queue is empty."""
+
+    delivery: Delivery | None
+    messages_ready: int
+
+
+class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
+    """Counts, all of messages but `consumers`; by_priority holds only priorities with ready messages."""
+
+    messages_ready: int
+    messages_unacknowledged: int
+    messages_claimed: int
+    messages_staged: int
+    messages_delayed: int
+    returned: int
+    bytes_ready: int
+    consumers: int
+    by_priority: tuple[tuple[int, int], ...]
+    readers: tuple[tuple[str, int, int, int, int], ...]  # name, epoch, last settled, open, last heard ms
+
+
+class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
+    """The reader's new epoch, and the last settled claim."""
+
+    epoch: int
+    settled: int
+
+
+class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
+    """A claim's content: runs (index, first, last, delivery_count, acquired_count) in delivery order."""
+
+    number: int
+    messages: int
+    size_bytes: int
+    runs: tuple[tuple[int, int, int, int, int], ...]
+
+
+AnyReply: TypeAlias = Done | Count | Refused | GetReply | StatReply | ReaderReply | ClaimReply
+
+
+class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a submission: one reply per command; expected_seq is set when there was a gap."""
+
+    uplink: UplinkId
+    seq: int
+    replies: tuple[AnyReply, ...]
+    expected_seq: int = 0

@@ -1,0 +1,36 @@
+"""What a queue was declared with, as its machine needs it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class QueueConfig(msgspec.Struct, frozen=True):
+    """The effective settings of one queue; equal on every member.
+
+    All times in milliseconds. None: no limit, or not set.
+    delivery_limit               -1: none
+    consumer_timeout_ms          the queue's own or the node's default
+    """
+
+    vhost: str
+    name: str
+    kind: Literal["quorum", "classic"] = "quorum"
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    single_active_consumer: bool = False
+    delivery_limit: int = 20
+    consumer_timeout_ms: int | None = None
+    consumer_disconnected_timeout_ms: int = 60_000
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    overflow: Literal["drop-head", "reject-publish"] = "drop-head"
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    priority_max: int = 31
+    priority_default: int = 4

@@ -1,0 +1,1 @@
+"""From a message to the names of its queues."""

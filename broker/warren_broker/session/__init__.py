@@ -1,0 +1,1 @@
+"""A client's side of the conversation, without a socket."""

@@ -1,0 +1,1 @@
+"""Values and codecs of the protocols."""

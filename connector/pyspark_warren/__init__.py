@@ -1,0 +1,1 @@
+"""Warren as a Spark Structured Streaming source or sink."""

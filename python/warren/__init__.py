@@ -1,0 +1,1 @@
+"""What application programmers import."""

@@ -1,0 +1,1 @@
+"""Consensus for Warren: a replicated log that knows nothing of messages."""

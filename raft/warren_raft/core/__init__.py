@@ -1,0 +1,1 @@
+"""Decisions of Raft, without input or output."""

@@ -1,0 +1,83 @@
+"""What a replicated machine must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from warren_raft.types import Index, NodeId, Term
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where and when a command is applied; the only time a machine knows.
+
+    time_ms  the leader's stamp in the entry, milliseconds since the epoch, never decreasing
+    """
+
+    index: Index
+    term: Term
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of a command.
+
+    reply    for whoever proposed it; None when there is nothing to say
+    effects  values to be carried out by the leader, in this order; each may be carried out
+             twice or never (a leader that dies in between), so they must be repeatable
+    """
+
+    reply: Any = None
+    effects: tuple[Any, ...] = ()
+
+
+class Machine(Protocol, Generic[State]):
+    """A function of (meta, command, state); see docs/raft.md.
+
+    `apply` changes the state it is given and nothing else, never raises (a refused command is a
+    reply, an unknown one a no-op on every member), and depends on nothing but its arguments.
+    """
+
+    version: int
+
+    def init(self) -> State:
+        """The state before the first entry."""
+        ...
+
+    def apply(self, meta: Meta, command: bytes, state: State) -> Applied:
+        """Apply one command."""
+        ...
+
+    def leader_effects(self, state: State) -> tuple[Any, ...]:
+        """What a member that just became the leader (and applied its own term's first entry) must do."""
+        ...
+
+    def snapshot(self, state: State) -> bytes:
+        """The state as bytes; equal states give equal bytes (this is the digest's input)."""
+        ...
+
+    def restore(self, data: bytes) -> State:
+        """The inverse of `snapshot`."""
+        ...
+
+    def live_indexes(self, state: State) -> tuple[Index, ...]:
+        """Indexes of the entries whose bytes the state still refers to, ascending."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """What a host needs to start its member of a group.
+
+    volatile   the log lives in memory (a group of one for transient queues)
+    preferred  the node that should campaign first when the group is new
+    """
+
+    group: int
+    voters: tuple[NodeId, ...]
+    volatile: bool = False
+    preferred: NodeId | None = None

@@ -1,0 +1,1 @@
+"""The core in the real world: loop, clock, peers."""

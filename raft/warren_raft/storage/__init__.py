@@ -1,0 +1,1 @@
+"""An entry on its way to and from the disk."""
