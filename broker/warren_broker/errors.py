@@ -1,0 +1,311 @@
+"""Refusals with both protocols' codes.
+
+Every refusal is an exception that can also be returned as a value. Its class says the AMQP 0.9.1 reply
+code, its word, the AMQP 1.0 condition, the HTTP status of `/management`, whether a 0.9.1 channel or
+the whole connection ends with it, and who must act. Its text says what, which value, which limit; the
+helpers at the end give the texts that RabbitMQ's clients know.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+REPLY_TEXT_BYTES_MAX = 255
+"""A 0.9.1 reply text is a short string."""
+
+
+class Refusal(Exception):
+    """The parent of everything a client may be refused with.
+
+    reply_code   AMQP 0.9.1
+    word         what stands before the text in a 0.9.1 reply
+    condition    AMQP 1.0
+    http_status  the answer's status on `/management`
+    ends         what a 0.9.1 client loses: its channel, or its connection
+    acts         who can do something about it: the client's author, its peer, the operator, or
+                 nobody (try later)
+    """
+
+    reply_code: ClassVar[int] = 541
+    word: ClassVar[str] = "INTERNAL_ERROR"
+    condition: ClassVar[str] = "amqp:internal-error"
+    http_status: ClassVar[int] = 500
+    ends: ClassVar[Literal["channel", "connection"]] = "connection"
+    acts: ClassVar[Literal["client", "peer", "operator", "nobody"]] = "client"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+    @property
+    def reply_text(self) -> str:
+        """As RabbitMQ writes it, at most 255 bytes of UTF-8."""
+        text = f"{self.word} - {self.detail}"
+        if len(text) * 4 <= REPLY_TEXT_BYTES_MAX:
+            return text
+        cut = text.encode("utf-8", "replace")[:REPLY_TEXT_BYTES_MAX]
+        return cut.decode("utf-8", "ignore")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.detail == self.detail
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.detail))
+
+
+class ContentTooLarge(Refusal):
+    """A message above the size limit."""
+
+    reply_code, word, ends = 311, "CONTENT_TOO_LARGE", "channel"
+    condition, http_status = "amqp:link:message-size-exceeded", 413
+
+
+class NoRoute(Refusal):
+    """A mandatory message that no queue wants (basic.return)."""
+
+    reply_code, word, ends = 312, "NO_ROUTE", "channel"
+    condition, http_status = "amqp:not-found", 404
+
+
+class NoConsumers(Refusal):
+    """An immediate message that no consumer takes at once (basic.return)."""
+
+    reply_code, word, ends = 313, "NO_CONSUMERS", "channel"
+    condition, http_status = "amqp:not-found", 404
+
+
+class ConnectionForced(Refusal):
+    """An operator, or the node's shutdown, closes the connection."""
+
+    reply_code, word = 320, "CONNECTION_FORCED"
+    condition, http_status, acts = "amqp:connection:forced", 503, "operator"
+
+
+class InvalidPath(Refusal):
+    """The vhost's name makes no sense."""
+
+    reply_code, word = 402, "INVALID_PATH"
+    condition, http_status = "amqp:invalid-field", 400
+
+
+class AccessRefused(Refusal):
+    """This user may not do this, or the name is reserved, or somebody has it exclusively."""
+
+    reply_code, word, ends = 403, "ACCESS_REFUSED", "channel"
+    condition, http_status = "amqp:unauthorized-access", 403
+
+
+class LoginRefused(AccessRefused):
+    """The credentials are wrong: the connection ends, with the code of `AccessRefused`."""
+
+    ends = "connection"
+    http_status = 401
+
+
+class NotFound(Refusal):
+    """No such queue, exchange or binding."""
+
+    reply_code, word, ends = 404, "NOT_FOUND", "channel"
+    condition, http_status = "amqp:not-found", 404
+
+
+class ResourceLocked(Refusal):
+    """Another connection owns it."""
+
+    reply_code, word, ends = 405, "RESOURCE_LOCKED", "channel"
+    condition, http_status = "amqp:resource-locked", 409
+
+
+class PreconditionFailed(Refusal):
+    """An argument is wrong, or differs, or the state does not allow it."""
+
+    reply_code, word, ends = 406, "PRECONDITION_FAILED", "channel"
+    condition, http_status = "amqp:precondition-failed", 409
+
+
+class InvalidArgument(PreconditionFailed):
+    """An argument's type or value can never be right; 0.9.1 does not tell it from an inequivalent one."""
+
+    http_status = 400
+    condition = "amqp:invalid-field"
+
+
+class FrameError(Refusal):
+    """Bytes that are no frame."""
+
+    reply_code, word, acts = 501, "FRAME_ERROR", "peer"
+    condition, http_status = "amqp:connection:framing-error", 400
+
+
+class SyntaxRefused(Refusal):
+    """A frame whose fields cannot be read."""
+
+    reply_code, word, acts = 502, "SYNTAX_ERROR", "peer"
+    condition, http_status = "amqp:decode-error", 400
+
+
+class CommandInvalid(Refusal):
+    """A method that makes no sense now."""
+
+    reply_code, word, acts = 503, "COMMAND_INVALID", "peer"
+    condition, http_status = "amqp:illegal-state", 400
+
+
+class ChannelMisused(Refusal):
+    """A channel that is not open, or is open already."""
+
+    reply_code, word, acts = 504, "CHANNEL_ERROR", "peer"
+    condition, http_status = "amqp:illegal-state", 400
+
+
+class UnexpectedFrame(Refusal):
+    """A content frame without its method, or a method inside a content."""
+
+    reply_code, word, acts = 505, "UNEXPECTED_FRAME", "peer"
+    condition, http_status = "amqp:illegal-state", 400
+
+
+class ResourceError(Refusal):
+    """The node, or a limit of the vhost or user, does not give that much."""
+
+    reply_code, word, acts = 506, "RESOURCE_ERROR", "operator"
+    condition, http_status = "amqp:resource-limit-exceeded", 503
+
+
+class NotAllowed(Refusal):
+    """Forbidden by the protocol or by a limit: unknown vhost, a consumer tag used twice."""
+
+    reply_code, word = 530, "NOT_ALLOWED"
+    condition, http_status = "amqp:not-allowed", 400
+
+
+class NotImplementedHere(Refusal):
+    """The protocol has it, this broker does not."""
+
+    reply_code, word = 540, "NOT_IMPLEMENTED"
+    condition, http_status = "amqp:not-implemented", 501
+
+
+class InternalError(Refusal):
+    """A fault of the broker's."""
+
+    reply_code, word, acts = 541, "INTERNAL_ERROR", "operator"
+    condition, http_status = "amqp:internal-error", 500
+
+
+class Unavailable(InternalError):
+    """No majority, or a node stops: nobody is at fault; the same may work later."""
+
+    acts = "nobody"
+    http_status = 503
+
+
+# ------------------------------------------------------------------ RabbitMQ's texts
+
+
+def named(kind: str, name: str, vhost: str) -> str:
+    """A resource as the texts write it: `queue 'x' in vhost '/'`."""
+    return f"{kind} '{name}' in vhost '{vhost}'"
+
+
+def no_queue(name: str, vhost: str) -> NotFound:
+    """The queue does not exist."""
+    return NotFound(f"no {named('queue', name, vhost)}")
+
+
+def no_exchange(name: str, vhost: str) -> NotFound:
+    """The exchange does not exist."""
+    return NotFound(f"no {named('exchange', name, vhost)}")
+
+
+def inequivalent(argument: str, kind: str, name: str, vhost: str, received: str,
+                 current: str) -> PreconditionFailed:
+    """A declaration that differs from what exists; values as `render_field` or `render_argument` writes them."""
+    return PreconditionFailed(
+        f"inequivalent arg '{argument}' for {named(kind, name, vhost)}: "
+        f"received {received} but current is {current}")
+
+
+def render_field(value: object) -> str:
+    """A flag or name as an inequivalence text writes it: `'false'`."""
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"'{shown}'"
+
+
+def render_argument(value: object) -> str:
+    """An argument as an inequivalence text writes it: none, or the value and its type's word."""
+    if value is None:
+        return "none"
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"the value '{shown}' of type '{_type_word(value)}'"
+
+
+def _type_word(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, str):
+        return "longstr"
+    if isinstance(value, int):
+        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
+    if isinstance(value, float):
+        return "double"
+    return "table" if isinstance(value, dict) else "array"
+
+
+def locked_queue(name: str, vhost: str) -> ResourceLocked:
+    """Another connection declared the queue exclusively."""
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked {named('queue', name, vhost)}. It could be "
+        "originally declared on another connection or the exclusive property value does not "
+        "match that of the original declaration.")
+
+
+def exclusive_use(name: str, vhost: str) -> AccessRefused:
+    """The queue has an exclusive consumer, or an exclusive one is asked for and others are there."""
+    return AccessRefused(f"{named('queue', name, vhost)} in exclusive use")
+
+
+def in_use(kind: str, name: str, vhost: str) -> PreconditionFailed:
+    """if-unused, but it is used."""
+    return PreconditionFailed(f"{named(kind, name, vhost)} in use")
+
+
+def not_empty(name: str, vhost: str) -> PreconditionFailed:
+    """if-empty, but there are messages."""
+    return PreconditionFailed(f"{named('queue', name, vhost)} not empty")
+
+
+def reserved_name(kind: str, name: str) -> AccessRefused:
+    """Names that begin with `amq.` are the broker's."""
+    return AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def default_exchange() -> AccessRefused:
+    """The default exchange can be published to, nothing else."""
+    return AccessRefused("operation not permitted on the default exchange")
+
+
+def permission_refused(permission: str, kind: str, name: str, vhost: str, user: str) -> AccessRefused:
+    """permission is `configure`, `write` or `read`; the default exchange is shown as amq.default."""
+    shown = "amq.default" if kind == "exchange" and name == "" else name
+    return AccessRefused(
+        f"{permission} access to {named(kind, shown, vhost)} refused for user '{user}'")
+
+
+def login_refused(mechanism: str) -> LoginRefused:
+    """Wrong user or password; which of them is not said."""
+    return LoginRefused(
+        f"Login was refused using authentication mechanism {mechanism}. "
+        "For details see the broker logfile.")
+
+
+def unknown_vhost(vhost: str) -> NotAllowed:
+    """connection.open of a vhost that does not exist."""
+    return NotAllowed(f"vhost {vhost} not found")
+
+
+def vhost_refused(vhost: str, user: str) -> NotAllowed:
+    """connection.open of a vhost in which the user has no permissions."""
+    return NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
