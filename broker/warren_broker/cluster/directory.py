@@ -1,0 +1,45 @@
+"""Which node leads which group, as far as this node has heard."""
+
+from __future__ import annotations
+
+
+class Directory:
+    """Hints, never truth: a submission to the wrong node is answered with a better hint.
+
+    Invariant: a hint of a lower term never replaces one of a higher term.
+    """
+
+    __slots__ = ("_leaders",)
+
+    def __init__(self) -> None:
+        self._leaders: dict[int, tuple[str, int]] = {}
+
+    def learn(self, group: int, node: str, term: int) -> bool:
+        """Somebody said that `node` leads since `term`; True when that is news."""
+        known = self._leaders.get(group)
+        if known is not None and (term < known[1] or known == (node, term)):
+            return False
+        self._leaders[group] = (node, term)
+        return True
+
+    def leader(self, group: int) -> str | None:
+        """The node to try first."""
+        known = self._leaders.get(group)
+        return known[0] if known else None
+
+    def deny(self, group: int, node: str) -> None:
+        """`node` said that it does not lead."""
+        known = self._leaders.get(group)
+        if known is not None and known[0] == node:
+            del self._leaders[group]
+
+    def forget_node(self, node: str) -> list[int]:
+        """A node is out of reach: drop its hints; the groups it was thought to lead, ascending."""
+        groups = sorted(group for group, known in self._leaders.items() if known[0] == node)
+        for group in groups:
+            del self._leaders[group]
+        return groups
+
+    def forget_group(self, group: int) -> None:
+        """A group was deleted."""
+        self._leaders.pop(group, None)

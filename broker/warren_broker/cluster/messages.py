@@ -1,0 +1,180 @@
+"""What the brokers of a cluster say to each other beside Raft.
+
+A message on the peer connection is `u32 header length | MessagePack header | blobs`; the header is one
+of the structs below and says how long each blob is. Little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+import msgspec
+
+from warren_broker.queue.commands import ConsumerId, Delivery, SubmissionReply, UplinkId
+from warren_broker.queue.effects import CancelConsumer, Drained
+
+_LENGTH = struct.Struct("<I")
+HEADER_BYTES_MAX = 64 * 1024 * 1024
+
+
+class PeerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The parent of all messages between brokers."""
+
+
+class Submit(PeerMessage, frozen=True, array_like=True, tag="submit"):
+    """Propose the blob (an encoded submission) in that group."""
+
+    group: int
+    seq: int
+    length: int
+
+
+class NotLeader(PeerMessage, frozen=True, array_like=True, tag="not_leader"):
+    """A submission came to a node that does not lead the group; leader: who might, or None."""
+
+    group: int
+    leader: str | None
+
+
+class LeaderIs(PeerMessage, frozen=True, array_like=True, tag="leader_is"):
+    """The sender leads the group since `term`."""
+
+    group: int
+    term: int
+
+
+class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
+    """Ask a member; it answers LeaderIs when it leads, NotLeader when it knows another."""
+
+    group: int
+
+
+class Replied(PeerMessage, frozen=True, array_like=True, tag="replied"):
+    """A submission was applied at `index`, or has a gap before it."""
+
+    group: int
+    index: int
+    reply: SubmissionReply
+
+
+class MetadataReplied(PeerMessage, frozen=True, array_like=True, tag="metadata_replied"):
+    """The same from the metadata group; `reply` is an encoded metadata reply."""
+
+    index: int
+    reply: bytes
+
+
+class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
+    """Messages for a consumer of the receiver; blob i is the block of deliveries[i], cut to its range."""
+
+    group: int
+    uplink: UplinkId
+    consumer: ConsumerId
+    deliveries: tuple[Delivery, ...]
+    lengths: tuple[int, ...]
+
+
+class Got(PeerMessage, frozen=True, array_like=True, tag="got"):
+    """Bodies for the answer to a `Get`, sent ahead of `Replied`; the blob is the message's block."""
+
+    group: int
+    index: int
+    ordinal: int
+    length: int
+
+
+class ConsumerCancelled(PeerMessage, frozen=True, array_like=True, tag="cancelled"):
+    """A consumer of the receiver is one no longer."""
+
+    group: int
+    effect: CancelConsumer
+
+
+class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
+    """A consumer of the receiver was drained."""
+
+    group: int
+    effect: Drained
+
+
+class Read(PeerMessage, frozen=True, array_like=True, tag="read"):
+    """Read without changing anything: a slice of a claim, or (reader empty) of what is ready.
+
+    first, last  positions in the claim, half-open; for browsing: from 0 to at most `last`
+    """
+
+    request: int
+    group: int
+    reader: str
+    number: int
+    first: int
+    last: int
+
+
+class ReadPart(PeerMessage, frozen=True, array_like=True, tag="read_part"):
+    """One block of a read's answer; `length` 0 and `done`: there is nothing more."""
+
+    request: int
+    length: int
+    done: bool
+
+
+class ReadRefused(PeerMessage, frozen=True, array_like=True, tag="read_refused"):
+    """A read that cannot be answered here."""
+
+    request: int
+    reason: str
+    detail: str
+
+
+class QueueCounts(PeerMessage, frozen=True, array_like=True, tag="counts"):
+    """Ask a leader for its counts without writing to the log; answered by CountsAre."""
+
+    request: int
+    group: int
+
+
+AnyPeerMessage: TypeAlias = (
+    Submit | NotLeader | LeaderIs | WhoLeads | Replied | MetadataReplied | Delivered | Got
+    | ConsumerCancelled | LinkDrained | Read | ReadPart | ReadRefused | QueueCounts
+)
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(AnyPeerMessage)
+
+
+class MalformedPeerMessage(Exception):
+    """Bytes from another node that are not a peer message; its connection is closed."""
+
+
+def encode(message: AnyPeerMessage, *blobs: bytes | memoryview) -> list[bytes | memoryview]:
+    """The buffers of a message, to be written one after the other."""
+    header = _ENCODER.encode(message)
+    return [_LENGTH.pack(len(header)) + header, *blobs]
+
+
+def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
+    """The message and the bytes after its header; raises MalformedPeerMessage."""
+    view = memoryview(data)
+    if len(view) < _LENGTH.size:
+        raise MalformedPeerMessage(f"{len(view)} bytes are less than a header's length field")
+    (length,) = _LENGTH.unpack_from(view)
+    if length > min(len(view) - _LENGTH.size, HEADER_BYTES_MAX):
+        raise MalformedPeerMessage(f"header of {length} bytes in a message of {len(view)}")
+    end = _LENGTH.size + length
+    try:
+        return _DECODER.decode(view[_LENGTH.size:end]), view[end:]
+    except msgspec.MsgspecError as error:
+        raise MalformedPeerMessage(str(error)) from error
+
+
+def cut(blobs: memoryview, lengths: tuple[int, ...]) -> list[memoryview]:
+    """Split the bytes after a header by the lengths it names; raises MalformedPeerMessage."""
+    parts, start = [], 0
+    for length in lengths:
+        if length < 0 or start + length > len(blobs):
+            raise MalformedPeerMessage(f"blob of {length} bytes at {start} in {len(blobs)}")
+        parts.append(blobs[start:start + length])
+        start += length
+    return parts

@@ -1,0 +1,194 @@
+"""The settings of a node: one TOML file, environment variables on top.
+
+Every key can be overridden by an environment variable named `WARREN_` plus the key in capitals,
+tables joined with two underscores: `WARREN_LISTEN__AMQP=0.0.0.0:5672`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+ENVIRONMENT_PREFIX = "WARREN_"
+MIB = 1024 * 1024
+
+
+class ConfigError(Exception):
+    """A setting that cannot be used; the text says which, its value, the limit and what to do."""
+
+
+def parse_address(value: str) -> tuple[str, int]:
+    """Split `host:port` (`[v6]:port` for IPv6); raises ValueError."""
+    host, separator, port = value.rpartition(":")
+    if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ValueError(f"{value!r} is not HOST:PORT with a port from 0 to 65535")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Listen(_Table):
+    """Where this node listens."""
+
+    amqp: str = Field("127.0.0.1:5672", description="clients, AMQP 0.9.1 or 1.0")
+    peers: str = Field("127.0.0.1:25672", description="the other nodes")
+
+    @field_validator("amqp", "peers")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parse_address(value)
+        return value
+
+
+class Limits(_Table):
+    """Bounds on what clients may ask for; sizes in bytes, times in milliseconds."""
+
+    message_size_max: int = Field(16 * MIB, ge=1, le=512 * MIB)
+    frame_max: int = Field(131_072, ge=4096, le=16 * MIB)
+    channel_max: int = Field(2047, ge=1, le=65_535)
+    connections_max: int = Field(10_000, ge=1)
+    heartbeat_s: int = Field(60, ge=0, le=65_535)
+    handshake_timeout_ms: int = Field(10_000, ge=100)
+    operation_timeout_ms: int = Field(30_000, ge=100)
+    queue_in_flight_bytes_max: int = Field(32 * MIB, ge=64 * 1024)
+    node_in_flight_bytes_max: int = Field(256 * MIB, ge=64 * 1024)
+
+
+class Queues(_Table):
+    """Defaults of queues; times in milliseconds."""
+
+    default_type: str = Field("quorum", pattern="^(quorum|classic)$")
+    quorum_initial_group_size: int = Field(3, ge=1, le=9)
+    leader_locator: str = Field("client-local", pattern="^(client-local|balanced)$")
+    consumer_timeout_ms: int | None = Field(None, ge=1)
+    consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
+
+
+class Alarms(_Table):
+    """When publishers are blocked; sizes in bytes."""
+
+    memory_high_watermark_bytes: int = Field(4096 * MIB, ge=MIB)
+    disk_free_limit_bytes: int = Field(50 * MIB, ge=0)
+    interval_ms: int = Field(1000, ge=10)
+
+
+class Raft(_Table):
+    """Failure detection; times in milliseconds."""
+
+    heartbeat_ms: int = Field(100, ge=10, le=60_000)
+    suspect_after_ms: int = Field(1000, ge=20, le=600_000)
+    election_spread_ms: int = Field(300, ge=10, le=60_000)
+
+    @model_validator(mode="after")
+    def _order(self) -> Raft:
+        if self.suspect_after_ms < 2 * self.heartbeat_ms:
+            raise ValueError(
+                f"suspect_after_ms={self.suspect_after_ms} is below twice heartbeat_ms="
+                f"{self.heartbeat_ms}; a single late heartbeat would start elections"
+            )
+        return self
+
+
+class NodeConfig(_Table):
+    """One node.
+
+    node    its name, unique in the cluster
+    secret  shared by all nodes; proves a peer's membership, is never sent
+    peers   name to address of every node of the cluster, this one included
+    """
+
+    node: str = Field("warren-1", min_length=1, max_length=255)
+    cluster: str = Field("warren", min_length=1, max_length=255)
+    secret: str = Field("warren", min_length=1, repr=False)
+    data_dir: Path = Path("warren-data")
+    default_user: str = Field("guest", min_length=1, max_length=255)
+    default_pass: str = Field("guest", min_length=1, repr=False)
+    default_vhost: str = Field("/", min_length=1, max_length=255)
+    listen: Listen = Listen()
+    peers: dict[str, str] = Field(default_factory=dict)
+    limits: Limits = Limits()
+    queues: Queues = Queues()
+    alarms: Alarms = Alarms()
+    raft: Raft = Raft()
+
+    @field_validator("peers")
+    @classmethod
+    def _addresses(cls, value: dict[str, str]) -> dict[str, str]:
+        for address in value.values():
+            parse_address(address)
+        return value
+
+    @model_validator(mode="after")
+    def _member(self) -> NodeConfig:
+        if self.peers and self.node not in self.peers:
+            raise ValueError(
+                f"node {self.node!r} is not among peers {sorted(self.peers)}; "
+                "list every node of the cluster there, this one included"
+            )
+        return self
+
+
+def load(path: Path | None, environment: Mapping[str, str] | None = None) -> NodeConfig:
+    """Read a file (None: only defaults and environment); raises ConfigError."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}; give --config FILE") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from error
+    _override(values, os.environ if environment is None else environment)
+    try:
+        return NodeConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, path)) from error
+
+
+def _override(values: dict[str, Any], environment: Mapping[str, str]) -> None:
+    for name in sorted(environment):
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        *tables, key = name[len(ENVIRONMENT_PREFIX):].lower().split("__")
+        if (tables[0] if tables else key) not in NodeConfig.model_fields:
+            continue  # WARREN_KERNEL and the like steer other parts
+        place = values
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[key] = environment[name]
+
+
+def _known_keys(location: tuple[Any, ...]) -> list[str]:
+    model: Any = NodeConfig
+    for part in location[:-1]:
+        field = model.model_fields.get(part)
+        if field is None or not isinstance(field.annotation, type):
+            return []
+        model = field.annotation
+        if not issubclass(model, BaseModel):
+            return []
+    return list(model.model_fields)
+
+
+def _explain(error: ValidationError, path: Path | None) -> str:
+    lines = []
+    for problem in error.errors():
+        location = problem["loc"]
+        name = ".".join(str(part) for part in location) or "configuration"
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(location[-1]), _known_keys(location), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            lines.append(f"{name}: no such key{hint}")
+        elif isinstance(problem.get("input"), (str, int, float)) and "pass" not in name:
+            lines.append(f"{name}={problem['input']!r}: {problem['msg']}")
+        else:
+            lines.append(f"{name}: {problem['msg']}")
+    return f"{path or 'configuration'}: " + "; ".join(lines)
