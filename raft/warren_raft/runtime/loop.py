@@ -1,0 +1,380 @@
+"""A node's event loop, made of turns."""
+
+from __future__ import annotations
+
+import collections
+import errno
+import heapq
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from warren_raft.ports import Clock
+from warren_raft.runtime.clock import SystemClock
+
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
+ROUNDS_MAX = 16
+"""How many stages may run in one turn before the sockets are looked at again."""
+POLL_EVENTS_MAX = 1024
+
+
+class Stage(IntEnum):
+    """The order of the work after all ready sockets were read; each may set off an earlier one."""
+
+    GATHER = 0  # what the connections brought becomes submissions and proposals
+    RAFT = 1  # the groups' outboxes go to the WAL and the peers; entries are applied
+    DELIVER = 2  # what applying brought goes to the connections
+    FLUSH = 3  # one write per connection
+
+
+class Timer:
+    """A call in the future; `cancel()` may be called at any time, any number of times."""
+
+    __slots__ = ("when_ms", "_loop", "_call")
+
+    def __init__(self, loop: Loop, when_ms: int, call: Callable[[], None]) -> None:
+        self.when_ms = when_ms
+        self._loop = loop
+        self._call: Callable[[], None] | None = call
+
+    @property
+    def active(self) -> bool:
+        """It has neither run nor been cancelled."""
+        return self._call is not None
+
+    def cancel(self) -> None:
+        """It will not run."""
+        if self._call is not None:
+            self._call = None
+            self._loop._timer_cancelled()
+
+    def _take(self) -> Callable[[], None] | None:
+        call, self._call = self._call, None
+        return call
+
+
+class Registration:
+    """A file descriptor the loop watches.
+
+    on_error  gets whatever `readable` or `writable` raised and must end the connection;
+              None: the exception ends the loop
+    """
+
+    __slots__ = ("_loop", "fd", "readable", "writable", "on_error", "events")
+
+    def __init__(
+        self,
+        loop: Loop,
+        fd: int,
+        readable: Callable[[], None],
+        writable: Callable[[], None] | None,
+        on_error: Callable[[Exception], None] | None,
+        events: int,
+    ) -> None:
+        self._loop = loop
+        self.fd = fd
+        self.readable = readable
+        self.writable = writable
+        self.on_error = on_error
+        self.events = events
+
+    def watch(self, events: int) -> None:
+        """Wait for READ, WRITE, both or neither from now on."""
+        if events != self.events:
+            self.events = events
+            self._loop._epoll.modify(self.fd, events)
+
+    def close(self) -> None:
+        """Watch no more; call it before the descriptor is closed."""
+        self._loop._unregister(self)
+
+
+class Loop:
+    """Sockets, timers and turns, on one thread.
+
+    A turn: wait; call back for every ready socket; due timers; posted and soon calls; then the
+    stages in their order until none has work. Only `post` and `stop` may be called from other
+    threads. An exception without an error handler of its own ends `run`, which raises it.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.turn = 0
+        self._epoll = select.epoll()
+        self._registrations: dict[int, Registration] = {}
+        self._timers: list[tuple[int, int, Timer]] = []
+        self._timer_count = 0
+        self._timers_cancelled = 0  # at most that many of the heap's are dead
+        self._soon: collections.deque[Callable[[], None]] = collections.deque()
+        self._posted: collections.deque[Callable[[], None]] = collections.deque()
+        self._stages: tuple[list[Callable[[], None]], ...] = tuple([] for _ in Stage)
+        self._stopping = False
+        self._thread: int | None = None
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_pending = False
+        self.now_ms = self.clock.monotonic_ms()
+        self.register(self._wake_fd, self._on_wake)
+
+    # ------------------------------------------------------------ registrants
+
+    def register(
+        self,
+        fd: int | socket.socket,
+        readable: Callable[[], None],
+        writable: Callable[[], None] | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+        events: int = READ,
+    ) -> Registration:
+        """Call back when `fd` is ready; level-triggered; errors and hang-ups count as ready."""
+        number = fd if isinstance(fd, int) else fd.fileno()
+        assert number not in self._registrations, number
+        registration = Registration(self, number, readable, writable, on_error, events)
+        self._registrations[number] = registration
+        self._epoll.register(number, events)
+        return registration
+
+    def _unregister(self, registration: Registration) -> None:
+        if self._registrations.get(registration.fd) is registration:
+            del self._registrations[registration.fd]
+            self._epoll.unregister(registration.fd)
+
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> Timer:
+        """Call once, `delay_ms` from now."""
+        return self.call_at(self.clock.monotonic_ms() + max(0, delay_ms), call)
+
+    def call_at(self, when_ms: int, call: Callable[[], None]) -> Timer:
+        """Call once, at that time of the monotonic clock."""
+        timer = Timer(self, when_ms, call)
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when_ms, self._timer_count, timer))
+        return timer
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Call in this turn, or in the next when its calls have been made already."""
+        self._soon.append(call)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call on the loop's thread; may be called from any thread."""
+        self._posted.append(call)
+        # A second post before the loop has looked needs no second wake-up: `_on_wake` lowers the
+        # flag before it takes the calls, so a call appended after that wakes again.
+        if not self._wake_pending:
+            self._wake_pending = True
+            os.eventfd_write(self._wake_fd, 1)
+
+    def at_turn_end(self, stage: Stage, call: Callable[[], None]) -> None:
+        """Call once in this turn's `stage`; the caller sees to it that it asks only once."""
+        self._stages[stage].append(call)
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> None:
+        """Turn until `stop`; raises what a callback without an error handler raised."""
+        assert self._thread is None, "this loop is running already"
+        self._thread = threading.get_ident()
+        self._stopping = False
+        try:
+            while not self._stopping:
+                self.run_turn(None)
+        finally:
+            self._thread = None
+
+    def stop(self) -> None:
+        """`run` returns at the end of the turn; may be called from any thread."""
+        self._stopping = True
+        self.post(_nothing)
+
+    def run_turn(self, timeout_ms: int | None) -> None:
+        """One turn; waits at most `timeout_ms` (None: as long as it takes) for something to do."""
+        wait = self._wait_ms(timeout_ms)
+        try:
+            ready = self._epoll.poll(-1 if wait is None else wait / 1000, POLL_EVENTS_MAX)
+        except InterruptedError:
+            ready = []
+        self.turn += 1
+        self.now_ms = self.clock.monotonic_ms()
+        registrations = self._registrations
+        for fd, events in ready:
+            registration = registrations.get(fd)
+            if registration is not None:
+                self._dispatch(registration, events)
+        self._run_timers()
+        self._run_calls(self._soon)
+        self._run_stages()
+
+    def close(self) -> None:
+        """Let go of the loop's own descriptors."""
+        self._epoll.close()
+        os.close(self._wake_fd)
+
+    def _wait_ms(self, timeout_ms: int | None) -> int | None:
+        if self._soon or self._stopping or any(self._stages):
+            return 0
+        timers = self._timers
+        while timers and not timers[0][2].active:
+            heapq.heappop(timers)
+            self._timers_cancelled -= 1
+        if not timers:
+            return timeout_ms
+        due = max(0, timers[0][0] - self.clock.monotonic_ms())
+        return due if timeout_ms is None else min(due, timeout_ms)
+
+    def _dispatch(self, registration: Registration, events: int) -> None:
+        try:
+            if events & ~WRITE:  # hang-ups and errors show themselves by reading
+                registration.readable()
+            if events & WRITE and registration.writable is not None:
+                if self._registrations.get(registration.fd) is registration:
+                    registration.writable()
+        except Exception as error:  # the rim of one connection: it ends, the others go on
+            if registration.on_error is None:
+                raise
+            registration.on_error(error)
+
+    def _on_wake(self) -> None:
+        os.eventfd_read(self._wake_fd)
+        self._wake_pending = False
+        self._run_calls(self._posted)
+
+    def _run_timers(self) -> None:
+        timers, now = self._timers, self.now_ms
+        while timers and timers[0][0] <= now:
+            call = heapq.heappop(timers)[2]._take()
+            if call is None:
+                self._timers_cancelled -= 1
+            else:
+                call()
+
+    def _timer_cancelled(self) -> None:
+        # A timer that is set anew for every command would otherwise fill the heap until it is due.
+        self._timers_cancelled += 1
+        if self._timers_cancelled > 64 and self._timers_cancelled * 2 > len(self._timers):
+            self._timers[:] = [item for item in self._timers if item[2].active]
+            heapq.heapify(self._timers)
+            self._timers_cancelled = 0
+
+    def _run_calls(self, calls: collections.deque[Callable[[], None]]) -> None:
+        for _ in range(len(calls)):  # what they add is for the next round
+            calls.popleft()()
+
+    def _run_stages(self) -> None:
+        for _ in range(ROUNDS_MAX):
+            for stage in self._stages:
+                if stage:
+                    calls = stage[:]
+                    stage.clear()
+                    for call in calls:
+                        call()
+                    break
+            else:
+                return
+
+
+def _nothing() -> None:
+    pass
+
+
+# ------------------------------------------------------------------ sockets
+
+
+def listen(address: tuple[str, int], backlog: int = 1024) -> list[socket.socket]:
+    """Listening sockets, non-blocking, for every address the name stands for (IPv4 and IPv6).
+
+    address  ("" or "*": all interfaces; port 0: one free port, the same for all of them)
+    raises   OSError with the address when none can be had
+    """
+    host, port = address
+    name = None if host in ("", "*") else host
+    infos = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    problem: OSError | None = None
+    for family, kind, protocol, _, where in infos:
+        bound: tuple[Any, ...] = (where[0], port, *where[2:])
+        try:
+            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+        except OSError as error:  # a machine without IPv6
+            problem = error
+            continue
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(bound)
+            sock.listen(backlog)
+        except OSError as error:
+            sock.close()
+            problem = error
+            if error.errno == errno.EADDRINUSE:
+                break
+            continue
+        port = sock.getsockname()[1]
+        sockets.append(sock)
+    if problem is not None and (not sockets or problem.errno == errno.EADDRINUSE):
+        for sock in sockets:
+            sock.close()
+        raise OSError(problem.errno, f"cannot listen on {host or '*'}:{port}: {problem.strerror}")
+    return sockets
+
+
+class Listener:
+    """Accepts connections and hands each over, non-blocking, with its peer's address."""
+
+    ACCEPTS_PER_TURN = 64
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: tuple[str, int],
+        on_accept: Callable[[socket.socket, Any], None],
+    ) -> None:
+        self._loop = loop
+        self._on_accept = on_accept
+        self._sockets = listen(address)
+        self._paused: Timer | None = None
+        self._registrations = [
+            loop.register(sock, lambda sock=sock: self._accept(sock)) for sock in self._sockets
+        ]
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._paused is not None:
+            self._paused.cancel()
+        for registration in self._registrations:
+            registration.close()
+        for sock in self._sockets:
+            sock.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(self.ACCEPTS_PER_TURN):
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause()  # it stays ready: without a pause the loop would spin on it
+                    return
+                if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):
+                    continue  # that one client is gone
+                raise
+            sock.setblocking(False)
+            self._on_accept(sock, address)
+
+    def _pause(self) -> None:
+        for registration in self._registrations:
+            registration.watch(0)
+        self._paused = self._loop.call_later(200, self._resume)
+
+    def _resume(self) -> None:
+        for registration in self._registrations:
+            registration.watch(READ)

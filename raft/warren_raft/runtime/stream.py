@@ -1,0 +1,275 @@
+"""One non-blocking connection over the loop: chunks in, gathered writes out."""
+
+from __future__ import annotations
+
+import collections
+import errno
+import socket
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from warren_raft.runtime.loop import READ, WRITE, Loop, Registration, Stage
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+"""Buffers in one sendmsg; the kernel's limit."""
+READ_BYTES_MIN = 16 << 10
+READ_BYTES_MAX = 1 << 20
+"""Bounds of what is read at once; it grows with what arrives."""
+JOIN_BYTES_MAX = 1024
+"""Buffers up to this size are joined with their neighbours rather than gathered one by one."""
+
+
+class Stream:
+    """A connected socket: `on_data` gets what arrived, `write` sends once per turn.
+
+    on_data      called with at most READ_BYTES_MAX bytes, at most once per turn
+    on_closed    called once, with what ended it (None: the peer or `close`); nothing comes after it
+    on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
+    on_congested called when they rise above `high`
+    An exception out of `on_data` goes to `on_error` when there is one, else it ends the stream and
+    arrives at `on_closed`.
+    Invariants: out_bytes is the sum of what `_out` holds;  congested implies it was above high
+    """
+
+    __slots__ = (
+        "loop", "sock", "out_bytes", "closed", "congested", "high", "low", "last_read_ms",
+        "bytes_in", "bytes_out", "on_drained", "on_congested",
+        "_on_data", "_on_closed", "_out", "_registration", "_flush_asked", "_closing",
+        "_read_bytes", "_paused",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        on_data: Callable[[bytes], None],
+        on_closed: Callable[[Exception | None], None],
+        *,
+        high: int = 8 << 20,
+        low: int = 2 << 20,
+        on_error: Callable[[Exception], None] | None = None,
+        buffer_bytes: int | None = None,
+    ) -> None:
+        assert 0 <= low <= high, (low, high)
+        self.loop = loop
+        self.sock = sock
+        self.out_bytes = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.closed = False
+        self.congested = False
+        self.high = high
+        self.low = low
+        self.last_read_ms = loop.now_ms
+        self.on_drained: Callable[[], None] | None = None
+        self.on_congested: Callable[[], None] | None = None
+        self._on_data = on_data
+        self._on_closed = on_closed
+        self._out: collections.deque[Buffer] = collections.deque()
+        self._flush_asked = False
+        self._closing = False
+        self._paused = False
+        self._read_bytes = READ_BYTES_MIN
+        tune(sock, buffer_bytes)
+        self._registration: Registration = loop.register(
+            sock, self._readable, self._writable, on_error if on_error is not None else self.abort
+        )
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Send these, in order, at the end of this turn; they must not be changed any more."""
+        if self.closed or self._closing:
+            return
+        out, size = self._out, 0
+        for buffer in buffers:
+            length = len(buffer)
+            if length:
+                out.append(buffer)
+                size += length
+        self.out_bytes += size
+        if size and not self._flush_asked and not self._registration.events & WRITE:
+            self._flush_asked = True
+            self.loop.at_turn_end(Stage.FLUSH, self._flush_at_turn_end)
+        if self.out_bytes > self.high and not self.congested:
+            self.congested = True
+            if self.on_congested is not None:
+                self.on_congested()
+
+    def send(self, data: Buffer) -> None:
+        """`write` of one buffer."""
+        self.write((data,))
+
+    def flush(self) -> None:
+        """Send now what the socket takes."""
+        if not self.closed and self._out and not self._registration.events & WRITE:
+            self._send_out()
+
+    def _flush_at_turn_end(self) -> None:
+        self._flush_asked = False
+        self.flush()
+
+    def _writable(self) -> None:
+        self._send_out()
+
+    def _send_out(self) -> None:
+        out = self._out
+        try:
+            while out:
+                wanted, batch = self._gather()
+                sent = self.sock.sendmsg(batch)
+                self._sent(sent)
+                if sent < wanted:
+                    break
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.abort(error)
+            return
+        if out:
+            self._watch(write=True)
+        else:
+            self._watch(write=False)
+            if self._closing:
+                self._finish(None)
+                return
+        if self.congested and self.out_bytes <= self.low:
+            self.congested = False
+            if self.on_drained is not None:
+                self.on_drained()
+
+    def _gather(self) -> tuple[int, list[Buffer]]:
+        """The first buffers, small neighbours joined, and how many bytes they are."""
+        out = self._out
+        if len(out) > 8:
+            self._join_small()
+        batch: list[Buffer] = []
+        wanted = 0
+        for buffer in out:
+            batch.append(buffer)
+            wanted += len(buffer)
+            if len(batch) == IOV_MAX or wanted >= READ_BYTES_MAX:
+                break
+        return wanted, batch
+
+    def _join_small(self) -> None:
+        joined: collections.deque[Buffer] = collections.deque()
+        run: list[Buffer] = []
+        for buffer in self._out:
+            if len(buffer) <= JOIN_BYTES_MAX:
+                run.append(buffer)
+                continue
+            if run:
+                joined.append(b"".join(run) if len(run) > 1 else run[0])
+                run = []
+            joined.append(buffer)
+        if run:
+            joined.append(b"".join(run) if len(run) > 1 else run[0])
+        self._out = joined
+
+    def _sent(self, sent: int) -> None:
+        out = self._out
+        self.out_bytes -= sent
+        self.bytes_out += sent
+        while sent:
+            first = out[0]
+            length = len(first)
+            if length <= sent:
+                out.popleft()
+                sent -= length
+            else:
+                out[0] = memoryview(first)[sent:]
+                return
+
+    # ------------------------------------------------------------ reading
+
+    def pause_reading(self) -> None:
+        """Take nothing from the socket until `resume_reading`; the peer feels it."""
+        self._paused = True
+        self._watch()
+
+    def resume_reading(self) -> None:
+        """Undo `pause_reading`."""
+        self._paused = False
+        self._watch()
+
+    @property
+    def paused(self) -> bool:
+        """Reading is paused."""
+        return self._paused
+
+    def _readable(self) -> None:
+        if self._paused and not self.closed:
+            # Only a hang-up or an error wakes a paused stream: there is nobody to read for.
+            self._hung_up()
+            return
+        try:
+            data = self.sock.recv(self._read_bytes)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.abort(error)
+            return
+        if not data:
+            self._finish(None)
+            return
+        size = len(data)
+        self.bytes_in += size
+        self.last_read_ms = self.loop.now_ms
+        if size == self._read_bytes and size < READ_BYTES_MAX:
+            self._read_bytes *= 4 if size * 4 <= READ_BYTES_MAX else 1
+        elif size * 16 < self._read_bytes and self._read_bytes > READ_BYTES_MIN:
+            self._read_bytes //= 4
+        self._on_data(data)
+
+    def _hung_up(self) -> None:
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self._finish(OSError(code or errno.ECONNRESET, "the connection was reset"))
+
+    # ------------------------------------------------------------ ending
+
+    def close(self) -> None:
+        """Send what is unsent, then close; nothing more is read."""
+        if self.closed or self._closing:
+            return
+        self._closing = True
+        if self._out:
+            self._paused = True
+            self._watch()
+            self.flush()
+        else:
+            self._finish(None)
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Close at once, unsent bytes are dropped."""
+        self._finish(error)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._registration.close()
+        self.sock.close()
+        self._out.clear()
+        self.out_bytes = 0
+        self._on_closed(error)
+
+    def _watch(self, write: bool | None = None) -> None:
+        if self.closed:
+            return
+        events = 0 if self._paused else READ
+        if write or (write is None and self._registration.events & WRITE):
+            events |= WRITE
+        self._registration.watch(events)
+
+
+def tune(sock: socket.socket, buffer_bytes: int | None = None) -> None:
+    """Non-blocking, no delay for small writes, and buffers of that size when given."""
+    sock.setblocking(False)
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if buffer_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
