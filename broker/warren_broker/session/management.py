@@ -1,0 +1,332 @@
+"""The requests that a client makes of the cluster through `/management`, as values.
+
+A request's names are those of the connection's vhost. Each is answered with the result its
+docstring names, or with `Refusal`. `management_routes` turns paths into these values; whoever
+serves a connection carries them out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+
+class ManagementRequest(msgspec.Struct, frozen=True):
+    """The parent of all requests."""
+
+
+class GetOverview(ManagementRequest, frozen=True):
+    """Which node answers, and which there are. Answer: Overview."""
+
+
+class DeclareQueue(ManagementRequest, frozen=True):
+    """PUT /queues/:q. Answer: QueueDeclared; 409 when it is there with other settings."""
+
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class GetQueue(ManagementRequest, frozen=True):
+    """GET /queues/:q. Answer: QueueInfo; 404."""
+
+    name: str
+
+
+class ListQueues(ManagementRequest, frozen=True):
+    """GET /queues. Answer: QueueList."""
+
+
+class DeleteQueue(ManagementRequest, frozen=True):
+    """DELETE /queues/:q. Answer: Counted (ready messages that went); deleting none is Counted(0)."""
+
+    name: str
+    if_unused: bool = False
+    if_empty: bool = False
+
+
+class PurgeQueue(ManagementRequest, frozen=True):
+    """DELETE /queues/:q/messages. Answer: Counted; 404."""
+
+    name: str
+
+
+class DeclareExchange(ManagementRequest, frozen=True):
+    """PUT /exchanges/:x. Answer: Performed; 409 when it is there with other settings."""
+
+    name: str
+    kind: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class DeleteExchange(ManagementRequest, frozen=True):
+    """DELETE /exchanges/:x. Answer: Performed, also when there is none."""
+
+    name: str
+    if_unused: bool = False
+
+
+class ListExchanges(ManagementRequest, frozen=True):
+    """GET /exchanges. Answer: ExchangeList."""
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """From an exchange to a queue or to another exchange."""
+
+    source: str
+    destination: str
+    destination_kind: Literal["queue", "exchange"] = "queue"
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class Bind(ManagementRequest, frozen=True):
+    """POST /bindings. Answer: Performed, also when it is there; 404 without source or destination."""
+
+    binding: Binding
+
+
+class Unbind(ManagementRequest, frozen=True):
+    """DELETE /bindings/…. Answer: Performed, also when there is none."""
+
+    binding: Binding
+
+
+class ListBindings(ManagementRequest, frozen=True):
+    """GET /bindings?src=&dstq=&dste=&key=. Answer: BindingList; None: any."""
+
+    source: str | None = None
+    destination: str | None = None
+    destination_kind: Literal["queue", "exchange"] | None = None
+    routing_key: str | None = None
+
+
+class RegisterReader(ManagementRequest, frozen=True):
+    """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404."""
+
+    queue: str
+    reader: str
+
+
+class OpenClaim(ManagementRequest, frozen=True):
+    """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410 claim_lost."""
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+    max_messages: int
+    max_bytes: int
+    ttl_ms: int = 0
+
+
+class RenewClaims(ManagementRequest, frozen=True):
+    """POST …/renew. Answer: Performed; 409 fenced, 410 claim_lost."""
+
+    queue: str
+    reader: str
+    epoch: int
+
+
+class SettleClaims(ManagementRequest, frozen=True):
+    """POST …/settle: claims up to `number` are done. Answer: Counted (settled now); 409 fenced."""
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+
+
+class ReleaseClaim(ManagementRequest, frozen=True):
+    """POST …/release: claim `number` (0: all, and the reader goes) returns. Answer: Counted.
+
+    epoch   -1: an operator, not fenced
+    failed  count it as a failed delivery
+    """
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+    failed: bool = False
+
+
+class PublishBatch(ManagementRequest, frozen=True):
+    """POST /sinks/:sink/batches/:batch. Answer: Counted (published now), when every queue has it.
+
+    attempts  the winning (partition, attempt) pairs, in the order the rows shall have
+    queues    those that the stages were accepted by
+    """
+
+    sink: str
+    batch: int
+    attempts: tuple[tuple[int, int], ...]
+    queues: tuple[str, ...]
+
+
+class DropBatch(ManagementRequest, frozen=True):
+    """DELETE /sinks/:sink/batches/:batch: all stages of the batch go. Answer: Performed."""
+
+    sink: str
+    batch: int
+    queues: tuple[str, ...]
+
+
+AnyManagementRequest: TypeAlias = (
+    GetOverview | DeclareQueue | GetQueue | ListQueues | DeleteQueue | PurgeQueue
+    | DeclareExchange | DeleteExchange | ListExchanges | Bind | Unbind | ListBindings
+    | RegisterReader | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim
+    | PublishBatch | DropBatch
+)
+
+
+# ------------------------------------------------------------------ results
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The parent of all answers."""
+
+
+class Refusal(Result, frozen=True):
+    """What could not be done.
+
+    status     HTTP's code: 400 invalid, 403 not allowed, 404 none there, 409 conflict (or fenced),
+               410 claim lost, 412 in use or not empty, 413 too large, 503 try later
+    condition  an AMQP error condition, or `warren:claim-lost`, `warren:fenced`
+    detail     what, which value, which limit, what to do
+    """
+
+    status: int
+    condition: str
+    detail: str
+
+
+class Performed(Result, frozen=True):
+    """Done; nothing more to say (204)."""
+
+
+class Counted(Result, frozen=True):
+    """A number of messages."""
+
+    messages: int
+
+
+class ReaderInfo(msgspec.Struct, frozen=True):
+    """A claim reader as the queue knows it.
+
+    settled        the last settled claim
+    open_claims    how many are open: settled + 1 … settled + open_claims
+    last_heard_ms  milliseconds since the epoch
+    """
+
+    name: str
+    epoch: int
+    settled: int
+    open_claims: int
+    last_heard_ms: int
+
+
+class QueueInfo(Result, frozen=True):
+    """A queue's settings and counts; the counts are of messages but consumer_count.
+
+    leader  the leading node; "" when none is known
+    """
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    leader: str
+    replicas: tuple[str, ...]
+    messages_ready: int = 0
+    messages_unacknowledged: int = 0
+    messages_claimed: int = 0
+    messages_staged: int = 0
+    messages_delayed: int = 0
+    bytes_ready: int = 0
+    consumer_count: int = 0
+    by_priority: tuple[tuple[int, int], ...] = ()
+    readers: tuple[ReaderInfo, ...] = ()
+
+
+class QueueDeclared(Result, frozen=True):
+    """The queue is there; created: by this request (201 rather than 200)."""
+
+    created: bool
+    info: QueueInfo
+
+
+class QueueList(Result, frozen=True):
+    """All queues of the vhost, by name."""
+
+    queues: tuple[QueueInfo, ...]
+
+
+class ExchangeInfo(msgspec.Struct, frozen=True):
+    """An exchange's settings."""
+
+    name: str
+    kind: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, Any] = {}
+
+
+class ExchangeList(Result, frozen=True):
+    """All exchanges of the vhost, by name."""
+
+    exchanges: tuple[ExchangeInfo, ...]
+
+
+class BindingList(Result, frozen=True):
+    """The bindings asked for."""
+
+    bindings: tuple[Binding, ...]
+
+
+class ReaderRegistered(Result, frozen=True):
+    """The reader's new epoch, and its last settled claim."""
+
+    epoch: int
+    settled: int
+
+
+class ClaimOpened(Result, frozen=True):
+    """What the claim holds; 0 messages: nothing was ready, and no claim was opened."""
+
+    number: int
+    messages: int
+    size_bytes: int
+
+
+class NodeInfo(msgspec.Struct, frozen=True):
+    """A node as the answering one sees it."""
+
+    name: str
+    address: str
+    alive: bool
+
+
+class Overview(Result, frozen=True):
+    """The answering node and its cluster."""
+
+    node: str
+    cluster: str
+    version: str
+    nodes: tuple[NodeInfo, ...]
+
+
+AnyManagementResult: TypeAlias = (
+    Refusal | Performed | Counted | QueueInfo | QueueDeclared | QueueList | ExchangeList
+    | BindingList | ReaderRegistered | ClaimOpened | Overview
+)

@@ -1,0 +1,79 @@
+"""May this user do this: permissions as regular expressions over names."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from warren_broker import errors
+
+Permission: TypeAlias = Literal["configure", "write", "read"]
+"""What a resource may be used for."""
+Kind: TypeAlias = Literal["queue", "exchange"]
+"""What a resource is."""
+
+NEVER = "^$"
+"""RabbitMQ's way to say "nothing": an empty pattern means the same."""
+
+
+class Permissions(msgspec.Struct, frozen=True):
+    """A user's patterns in one vhost, matched anywhere in a name, as RabbitMQ does."""
+
+    configure: str = NEVER
+    write: str = NEVER
+    read: str = NEVER
+
+    def allows(self, permission: Permission, name: str) -> bool:
+        """Whether the pattern for `permission` is found in the name."""
+        pattern: str = getattr(self, permission)
+        return _found(pattern, name)
+
+
+ALL = Permissions(configure=".*", write=".*", read=".*")
+"""Everything."""
+
+
+@lru_cache(maxsize=4096)
+def _found(pattern: str, name: str) -> bool:
+    try:
+        return re.compile(pattern or NEVER).search(name) is not None
+    except re.error:
+        return False  # metadata refuses such patterns; one from elsewhere allows nothing
+
+
+def check(permissions: Permissions | None, permission: Permission, kind: Kind, name: str,
+          vhost: str, user: str) -> None:
+    """Raise AccessRefused unless it is allowed; the default exchange goes by `amq.default`."""
+    shown = "amq.default" if kind == "exchange" and name == "" else name
+    if permissions is None or not permissions.allows(permission, shown):
+        raise errors.permission_refused(permission, kind, name, vhost, user)
+
+
+def check_any(permissions: Permissions | None, kind: Kind, name: str, vhost: str,
+              user: str) -> None:
+    """Raise AccessRefused unless any of the three is allowed (passive declarations)."""
+    if permissions is not None:
+        for permission in ("configure", "write"):
+            if permissions.allows(permission, name):
+                return
+    check(permissions, "read", kind, name, vhost, user)
+
+
+def check_topic(permissions: Permissions | None, permission: Permission, routing_key: str,
+                exchange: str, vhost: str, user: str) -> None:
+    """Raise AccessRefused unless the topic permissions of that exchange allow the routing key.
+
+    permissions  None: none are set, everything is allowed; `{vhost}` and `{username}` in a pattern
+                 stand for themselves
+    """
+    if permissions is None:
+        return
+    pattern: str = getattr(permissions, permission)
+    pattern = pattern.replace("{vhost}", re.escape(vhost)).replace("{username}", re.escape(user))
+    if not _found(pattern, routing_key):
+        raise errors.AccessRefused(
+            f"{permission} access to topic '{routing_key}' in exchange "
+            f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'")
