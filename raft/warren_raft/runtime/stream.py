@@ -19,6 +19,8 @@ READ_BYTES_MAX = 1 << 20
 """Bounds of what is read at once; it grows with what arrives."""
 JOIN_BYTES_MAX = 1024
 """Buffers up to this size are joined with their neighbours rather than gathered one by one."""
+CLOSE_LINGER_MS = 5000
+"""How long `close` waits for a peer that does not read."""
 
 
 class Stream:
@@ -231,7 +233,7 @@ class Stream:
     # ------------------------------------------------------------ ending
 
     def close(self) -> None:
-        """Send what is unsent, then close; nothing more is read."""
+        """Send what is unsent within CLOSE_LINGER_MS, then close; nothing more is read."""
         if self.closed or self._closing:
             return
         self._closing = True
@@ -239,6 +241,8 @@ class Stream:
             self._paused = True
             self._watch()
             self.flush()
+            if not self.closed:
+                self.loop.call_later(CLOSE_LINGER_MS, self.abort)
         else:
             self._finish(None)
 
