@@ -1,60 +1,51 @@
-"""Settings of a node's Raft host, with units and bounds."""
+"""Settings of one replicated group, with units and bounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from warren_raft.types import NodeId
-
-Address = tuple[str, int]
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class HostConfig:
-    """Everything a host is told by its operator.
+class RaftConfig:
+    """How a group waits and how much it keeps under way; equal on every member is usual, not needed.
 
-    node                      this node's name
-    cluster                   the cluster's name; a peer of another cluster is refused
-    secret                    shared by all members, at least 8 bytes; proves membership, is never sent
-    listen                    (address, port) for peers; port 0: any free one
-    peers                     name to (address, port) of the other members
-    data_dir                  belongs to this node alone
-    heartbeat_ms              a sign of life is sent when nothing else was for that long
-    suspect_after_ms          a connected peer not heard of for that long is suspected
-    disconnect_grace_ms       a peer whose connection broke may take that long to be back
-    reconnect_ms_min, _max    back-off between attempts to connect; refused by the peer: _max
-    election_ms_min, _max     randomized delay of a campaign once the leader's node is suspected
-    wal_file_bytes            a WAL file is closed once it is that long
-    memtable_bytes            recent entries kept in memory, over all groups
-    peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
-    frame_bytes_max           largest frame taken from a peer
-    batch_bytes_max           entries' bytes in one frame to a peer; one entry goes even if larger
-    connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection
+    election_delay_ms      (min, max): from "my leader's node is suspected" to campaigning
+    election_timeout_ms    (min, max): from one attempt to the next; also how long a member that
+                           knows no leader after its start waits for one to speak up
+    election_backoff_max   the timeout doubles per failed attempt, at most this many times
+    new_group_delay_ms     in a new group those that are not preferred wait this much longer
+    retransmit_ms          the leader repeats itself after that long without an answer
+    append_bytes_max       payload of one AppendEntries; one entry is sent even if larger
+    probe_bytes_max        payload of one whose place in the follower's log is a guess
+    inflight_messages_max  unanswered AppendEntries per follower
+    inflight_bytes_max     unanswered payload per follower
+    apply_bytes_max        payload of the committed entries of one Ready
+    transfer_timeout_ms    a leader transfer is given up after that long
+    reads_pending_max      read-index requests waiting for their round
     """
 
-    node: NodeId
-    cluster: str
-    secret: bytes = field(repr=False)
-    listen: Address
-    peers: dict[NodeId, Address]
-    data_dir: Path
-    heartbeat_ms: int = 100
-    suspect_after_ms: int = 1000
-    disconnect_grace_ms: int = 150
-    reconnect_ms_min: int = 20
-    reconnect_ms_max: int = 2000
-    election_ms_min: int = 50
-    election_ms_max: int = 300
-    wal_file_bytes: int = 64 << 20
-    memtable_bytes: int = 256 << 20
-    peer_backlog_bytes: int = 256 << 20
-    frame_bytes_max: int = 96 << 20
-    batch_bytes_max: int = 4 << 20
-    connection_buffer_bytes: int = 4 << 20
+    election_delay_ms: tuple[int, int] = (10, 120)
+    election_timeout_ms: tuple[int, int] = (250, 500)
+    election_backoff_max: int = 4
+    new_group_delay_ms: int = 1_000
+    retransmit_ms: int = 1_000
+    append_bytes_max: int = 1 << 20
+    probe_bytes_max: int = 1 << 16
+    inflight_messages_max: int = 128
+    inflight_bytes_max: int = 16 << 20
+    apply_bytes_max: int = 8 << 20
+    transfer_timeout_ms: int = 2_000
+    reads_pending_max: int = 4_096
 
     def __post_init__(self) -> None:
-        assert 0 < len(self.node.encode()) <= 255, self.node
-        assert len(self.secret) >= 8, "the cluster's secret has fewer than 8 bytes"
-        assert 0 < self.heartbeat_ms < self.suspect_after_ms
-        assert self.batch_bytes_max < self.frame_bytes_max
+        for low, high in (self.election_delay_ms, self.election_timeout_ms):
+            assert 0 <= low < high, (low, high)
+        assert self.election_backoff_max >= 0, self.election_backoff_max
+        assert self.new_group_delay_ms >= 0, self.new_group_delay_ms
+        assert self.retransmit_ms > 0, self.retransmit_ms
+        assert 0 < self.probe_bytes_max <= self.append_bytes_max, self.probe_bytes_max
+        assert self.inflight_messages_max > 0, self.inflight_messages_max
+        assert self.inflight_bytes_max >= self.append_bytes_max, self.inflight_bytes_max
+        assert self.apply_bytes_max > 0, self.apply_bytes_max
+        assert self.transfer_timeout_ms > 0, self.transfer_timeout_ms
+        assert self.reads_pending_max > 0, self.reads_pending_max

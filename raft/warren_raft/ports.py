@@ -1,17 +1,38 @@
-"""What the world must give to this package, as protocols."""
+"""What a host must give the core."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from warren_raft.types import Entry, Index, Term
 
-class Clock(Protocol):
-    """Time, from outside."""
 
-    def monotonic_ms(self) -> int:
-        """Milliseconds that never go back; delays are measured with it."""
+class LogStore(Protocol):
+    """A group's log as storage holds it; the core reads it and never writes it.
+
+    Writing goes through `Ready.entries`: the host appends them here (replacing everything from
+    entries[0].index on) when it takes the Ready. The core keeps every entry itself until it is
+    durable here *and* handed out for applying, so it asks only for indexes at or below what
+    `Node.durable` has vouched for (or what was there when the node was made): a store may serve
+    those from memory or from disk.
+    """
+
+    def first_index(self) -> Index:
+        """The lowest index that can be read; last_index() + 1 when the log is empty."""
         ...
 
-    def wall_ms(self) -> int:
-        """Milliseconds since the epoch; stamps are made of it."""
+    def last_index(self) -> Index:
+        """The highest index held; 0 when nothing was ever written. Read once, when a node is made."""
+        ...
+
+    def term(self, index: Index) -> Term:
+        """The term of an entry; 0 for index 0. Only asked for 0 and first_index() … last_index()."""
+        ...
+
+    def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
+        """Entries first … last, cut after `bytes_max` bytes of data, but never less than one.
+
+        Neither copied nor changed by the core; the same Entry objects may be given out again.
+        """
         ...

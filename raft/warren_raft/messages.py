@@ -1,0 +1,153 @@
+"""What the members of a group say to each other: one record per RPC.
+
+A record is a MessagePack array whose first element names the kind. Every record carries its group,
+so one connection per pair of nodes serves all groups.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from warren_raft.errors import MalformedMessage
+from warren_raft.types import GroupId, Index, NodeId, Term
+
+WireEntry: TypeAlias = tuple[Term, int, int, bytes]
+"""An entry inside Append: (term, kind, time_ms, data); its index follows from its place."""
+
+
+class RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The parent of all: which group, from whom, to whom, in which term the sender is."""
+
+    group: GroupId
+    sender: NodeId
+    to: NodeId
+    term: Term
+
+
+class PreVote(RaftMessage, frozen=True, array_like=True, gc=False, tag="pv"):
+    """Would you vote for me? Changes nothing at the voter.
+
+    term  the one the sender would campaign in: its own + 1
+    """
+
+    last_index: Index
+    last_term: Term
+
+
+class PreVoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="pvr"):
+    """Answer to PreVote.
+
+    term  granted: the term asked for; refused: the voter's own
+    """
+
+    granted: bool
+
+
+class Vote(RaftMessage, frozen=True, array_like=True, gc=False, tag="v"):
+    """RequestVote (Raft paper, figure 2)."""
+
+    last_index: Index
+    last_term: Term
+
+
+class VoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="vr"):
+    """Answer to Vote; leaves after the vote is on disk."""
+
+    granted: bool
+
+
+class Append(RaftMessage, frozen=True, array_like=True, gc=False, tag="a"):
+    """AppendEntries (Raft paper, figure 2); without entries: a probe or the news of a commit.
+
+    commit  the leader's; the receiver takes min(commit, prev_index + len(entries))
+    """
+
+    prev_index: Index
+    prev_term: Term
+    commit: Index
+    entries: tuple[WireEntry, ...] = ()
+
+
+class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar"):
+    """Answer to Append; leaves after everything it vouches for is on disk.
+
+    ok          True: the log matches the leader's up to `index` and is durable up to there
+                False: there is no entry (index = prev_index, term = prev_term) here
+    index       see above
+    commit      what the sender knows to be committed
+    hint_index  with ok False: the highest index that may match …
+    hint_term   … and the term of the sender's entry there
+    """
+
+    ok: bool
+    index: Index
+    commit: Index
+    hint_index: Index = 0
+    hint_term: Term = 0
+
+
+class TimeoutNow(RaftMessage, frozen=True, array_like=True, gc=False, tag="tn"):
+    """The leader asks the receiver to campaign at once, without a pre-vote (thesis, 3.10)."""
+
+
+class Confirm(RaftMessage, frozen=True, array_like=True, gc=False, tag="c"):
+    """Am I still the leader? Asked in rounds by a leader that has reads to answer (thesis, 6.4)."""
+
+    round: int
+
+
+class ConfirmReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="cr"):
+    """In `term`, yes, for that round and every one before it."""
+
+    round: int
+
+
+class ReadIndex(RaftMessage, frozen=True, array_like=True, gc=False, tag="ri"):
+    """A follower asks its leader for an index at which a read of `context` is current."""
+
+    context: int
+
+
+class ReadIndexReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="rir"):
+    """Answer to ReadIndex, with what the follower must have applied before it reads."""
+
+    context: int
+    index: Index
+
+
+AnyRaftMessage: TypeAlias = (
+    PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | Append
+    | AppendReply
+    | TimeoutNow
+    | Confirm
+    | ConfirmReply
+    | ReadIndex
+    | ReadIndexReply
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyRaftMessage] = msgspec.msgpack.Decoder(AnyRaftMessage)
+
+
+def encode(message: AnyRaftMessage) -> bytes:
+    """A message as MessagePack."""
+    return _encoder.encode(message)
+
+
+def encode_into(message: AnyRaftMessage, buffer: bytearray, offset: int) -> None:
+    """As `encode`, into buffer[offset:]; what stood there goes, the buffer grows as needed."""
+    _encoder.encode_into(message, buffer, offset)
+
+
+def decode(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
+    """The inverse of `encode`; raises MalformedMessage."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise MalformedMessage(len(data), str(error)) from error
