@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""The one entry for people who work on Warren; needs Python's standard library only.
+
+python3 build.py demo            a year of flights through a three-node cluster into Spark and back
+python3 build.py test            style, linters, tests, simulation, the demo at a tenth
+python3 build.py sim --seed 81   one simulated world again
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from tools import console, environment, suite
+from tools.environment import LOGS, ROOT, python
+
+
+def prepare() -> bool:
+    """The environment and the kernel; whether the kernel is compiled."""
+    environment.ensure_venv()
+    return environment.ensure_kernel()
+
+
+def demo(options: argparse.Namespace) -> int:
+    """The main job, with kills, and the proof that nothing was lost."""
+    prepare()
+    env = environment.java_environment()
+    return console.loud(suite.demo_command(options.rest), env=env, cwd=ROOT)
+
+
+def demo_repeat(options: argparse.Namespace) -> int:
+    """The demo many times, each with kills at other moments; ends at the first that fails."""
+    prepare()
+    env = environment.java_environment()
+    began = time.monotonic()
+    for run in range(1, options.runs + 1):
+        console.section(f"demo {run} of {options.runs}")
+        arguments = ["--fraction", options.fraction, "--seed", str(options.seed + run - 1)]
+        code = console.loud(suite.demo_command([*arguments, *options.rest]), env=env, cwd=ROOT)
+        if code != 0:
+            console.say(f"run {run} of {options.runs} failed; again: "
+                        f"python3 build.py demo {' '.join(arguments)}")
+            return code
+    console.say(f"\n{options.runs} runs, all exact, {console.took(began)}")
+    return 0
+
+
+def test(options: argparse.Namespace) -> int:
+    """Style, linters, tests (compiled and interpreted kernel), simulation, the demo at a tenth."""
+    compiled = prepare()
+    return suite.Suite(options.fast, options.only, compiled).run()
+
+
+def lint(options: argparse.Namespace) -> int:
+    """tests/tidy, ruff, mypy; all of them run, even after one has failed."""
+    environment.ensure_venv()
+    tidy = [str(python()), "-m", "pytest", "-q", "tests/tidy"]
+    console.section("tidy")
+    worked = [console.loud(tidy, env=environment.environment(), cwd=ROOT) == 0]
+    for name, run in suite.linters():
+        console.section(name)
+        worked.append(run())
+    return 0 if all(worked) else 1
+
+
+def sim(options: argparse.Namespace) -> int:
+    """Simulated worlds: --seeds N, or --seed N for one, --plant NAME for a planted bug."""
+    environment.ensure_venv()
+    command = [str(python()), "-m", "sim.run", *options.rest]
+    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measure against RabbitMQ and an in-memory Spark source; see bench/README.md."""
+    prepare()
+    command = [str(python()), "-m", "bench", *options.rest]
+    return console.loud(command, env=environment.java_environment(), cwd=ROOT)
+
+
+def wheel(options: argparse.Namespace) -> int:
+    """A wheel in dist/, with the compiled kernel where there is a compiler."""
+    environment.ensure_venv()
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    command = [str(python()), "-m", "pip", "--disable-pip-version-check", "wheel", ".",
+               "--no-deps", "--no-build-isolation", "--wheel-dir", "dist"]
+    if not console.quiet("building the wheel", command, LOGS / "wheel.log",
+                         env=environment.environment(), cwd=ROOT):
+        return 1
+    newest = max((ROOT / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    console.say(f"   {newest.relative_to(ROOT)}  {newest.stat().st_size // 1024} KiB")
+    return 0
+
+
+def cluster(options: argparse.Namespace) -> int:
+    """Start, stop or look at a local cluster by hand."""
+    prepare()
+    command = [str(python()), "-m", "warren.cli", "cluster", *(options.rest or ["status"])]
+    return console.loud(command, env=environment.environment(), cwd=ROOT)
+
+
+def clean(options: argparse.Namespace) -> int:
+    """Remove everything that build.py made."""
+    made = [".venv", ".warren", "build", "dist", ".pytest_cache", ".mypy_cache", ".ruff_cache",
+            ".hypothesis", "report"]
+    kernel = environment.KERNEL
+    paths = [ROOT / name for name in made] + [*kernel.glob("*.so"), *kernel.glob("*.c")]
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.exists():
+            path.unlink()
+    return 0
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": demo, "test": test, "bench": bench, "sim": sim, "lint": lint, "wheel": wheel,
+    "cluster": cluster, "demo-repeat": demo_repeat, "clean": clean,
+}
+PASSES_ON = ("demo", "bench", "sim", "cluster", "demo-repeat")
+"""Verbs that hand arguments they do not know to the program they start."""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; arguments of the started program end up in `rest`."""
+    parser = argparse.ArgumentParser(
+        prog="build.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, run in VERBS.items():
+        text = (run.__doc__ or "").strip()
+        verb = verbs.add_parser(name, help=text, description=text, add_help=name not in PASSES_ON)
+        if name == "test":
+            verb.add_argument("--fast", action="store_true",
+                              help="without slow tests, simulation and demo")
+            verb.add_argument("-k", dest="only", metavar="EXPRESSION", help="as pytest's -k")
+        if name == "demo-repeat":
+            verb.add_argument("--runs", type=int, default=20)
+            verb.add_argument("--fraction", default="0.1", help="of the input, 0 to 1")
+            verb.add_argument("--seed", type=int, default=1, help="of the first run's kills")
+    options, rest = parser.parse_known_args(arguments)
+    if rest and options.verb not in PASSES_ON:
+        parser.error(f"unknown arguments for {options.verb}: {' '.join(rest)}")
+    options.rest = rest
+    return options
+
+
+def main() -> int:
+    """Run one verb; its exit code."""
+    options = parse(sys.argv[1:])
+    if sys.flags.optimize:
+        console.stop("python -O drops the asserts that this project rests on; run it without")
+    environment.require_python()
+    os.chdir(ROOT)
+    try:
+        return VERBS[options.verb](options)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The tree as the house rules see it: files, their syntax trees, their floors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {
+    "warren_raft": ROOT / "raft",
+    "warren_broker": ROOT / "broker",
+    "warren": ROOT / "python",
+    "pyspark_warren": ROOT / "connector",
+}
+OTHERS = ("tests", "tools", "bench", "examples")
+
+FLOORS: dict[str, int] = {
+    "warren_raft": 0,
+    "warren_raft.core": 1,
+    "warren_raft.storage": 2,
+    "warren_raft.runtime": 3,
+    "warren_broker": 0,
+    "warren_broker.kernel": 0,
+    "warren_broker.kernel.compile": 5,
+    "warren_broker.wire": 0,
+    "warren_broker.queue": 1,
+    "warren_broker.queue.commands": 0,
+    "warren_broker.queue.effects": 0,
+    "warren_broker.queue.config": 0,
+    "warren_broker.metadata": 1,
+    "warren_broker.routing": 1,
+    "warren_broker.session": 1,
+    "warren_broker.federation": 3,
+    "warren_broker.cluster": 3,
+    "warren_broker.server": 4,
+    "warren_broker.config": 5,
+    "warren_broker.node": 5,
+    "warren_broker.__main__": 5,
+    "warren": 4,
+    "warren.uri": 1,
+    "warren.errors": 1,
+    "warren.cli": 5,
+    "warren.local": 5,
+    "pyspark_warren": 5,
+    "pyspark_warren.offset": 1,
+    "pyspark_warren.plan": 1,
+    "pyspark_warren.rows": 1,
+    "pyspark_warren.options": 1,
+    "pyspark_warren.errors": 1,
+}
+"""Module or package → floor; the longest prefix counts. The table of docs/architecture.md."""
+
+MAY_IMPORT = {
+    "warren_raft": {"warren_raft"},
+    "warren_broker": {"warren_broker", "warren_raft"},
+    "warren": {"warren", "warren_broker"},
+    "pyspark_warren": {"pyspark_warren", "warren", "warren_broker"},
+}
+"""Which package may know which; of warren_broker the client side may know floor 0 only."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file of the tree."""
+
+    path: Path
+    name: str  # dotted; for files outside the packages: the path
+    package: str  # the import package; "" outside
+    lines: tuple[str, ...]
+    tree: ast.Module
+
+    @property
+    def place(self) -> str:
+        """Path from the root, for messages and the ratchet."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @property
+    def floor(self) -> int:
+        """The floor it stands on; files outside the packages stand above all."""
+        return floor_of(self.name) if self.package else 9
+
+
+def floor_of(name: str) -> int:
+    """The floor of a dotted name, by its longest prefix in FLOORS."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:length])
+        if prefix in FLOORS:
+            return FLOORS[prefix]
+    raise AssertionError(f"{name} has no floor: give it one in tests/tidy/house.py")
+
+
+def load(path: Path, base: Path | None = None, package: str = "") -> Module:
+    """Read and parse one file."""
+    text = path.read_text(encoding="utf-8")
+    name = path.relative_to(ROOT).as_posix()
+    if base is not None:
+        name = ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
+    return Module(path, name, package, tuple(text.splitlines()), ast.parse(text, str(path)))
+
+
+@cache
+def sources() -> tuple[Module, ...]:
+    """The files of the four packages, sorted by place."""
+    found = []
+    for package, base in SOURCES.items():
+        for path in sorted((base / package).rglob("*.py")):
+            found.append(load(path, base, package))
+    return tuple(found)
+
+
+@cache
+def everything() -> tuple[Module, ...]:
+    """The packages, the tests, the tools."""
+    found = list(sources())
+    for folder in OTHERS:
+        found += [load(path) for path in sorted((ROOT / folder).rglob("*.py"))]
+    found += [load(path) for path in sorted(ROOT.glob("*.py"))]
+    return tuple(found)
+
+
+def pure() -> tuple[Module, ...]:
+    """The files on floors 0 and 1."""
+    return tuple(module for module in sources() if module.floor <= 1)
+
+
+def imports(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, wherever it stands; `from a import b` gives a.b too."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                parts = module.name.split(".")
+                is_package = module.path.name == "__init__.py"
+                kept = parts[: len(parts) - node.level + (1 if is_package else 0)]
+                origin = ".".join([*kept, origin]).rstrip(".")
+            for alias in node.names:
+                yield node.lineno, f"{origin}.{alias.name}"
+
+
+def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method, nested ones too."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def report(findings: list[str], remedy: str) -> None:
+    """Fail with all findings and what to do instead."""
+    assert not findings, "\n  ".join([f"{len(findings)} found; {remedy}", *findings])

@@ -1,0 +1,54 @@
+"""No error is swallowed; no test sleeps instead of waiting."""
+
+from __future__ import annotations
+
+import ast
+
+from tidy import house
+from tidy.ratchet import over
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    """`except:`, `except Exception`, `except BaseException`."""
+    if handler.type is None:
+        return True
+    names = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
+    return bool(names & {"Exception", "BaseException"})
+
+
+def test_nothing_is_swallowed() -> None:
+    measured: dict[str, int] = {}
+    for module in house.sources():
+        if module.floor == 5:
+            continue  # the rim of a process: what is caught there ends something
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ExceptHandler) and catches_all(node):
+                if not any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
+                    measured[module.place] = measured.get(module.place, 0) + 1
+    house.report(over("swallowed", 0, measured),
+                 "catch the type that you can do something about; let the rest travel")
+
+
+def test_tests_wait_for_something() -> None:
+    findings = []
+    for module in house.everything():
+        if not module.place.startswith("tests/"):
+            continue
+        looped = {
+            inner for node in ast.walk(module.tree)
+            if isinstance(node, ast.While | ast.For | ast.AsyncFor) for inner in ast.walk(node)
+        }
+        for node in ast.walk(module.tree):
+            if is_sleep(node) and node not in looped:
+                findings.append(f"{module.place}:{node.lineno}")
+    house.report(findings, "poll a condition with a deadline; a bare sleep is slow or flaky")
+
+
+def is_sleep(node: ast.AST) -> bool:
+    """A call of time.sleep or asyncio.sleep with more than nothing."""
+    if not isinstance(node, ast.Call):
+        return False
+    if ast.unparse(node.func) not in ("time.sleep", "asyncio.sleep", "sleep"):
+        return False
+    argument = node.args[0] if node.args else None
+    return not (isinstance(argument, ast.Constant) and argument.value == 0)

@@ -1,0 +1,43 @@
+"""Imports go down only."""
+
+from __future__ import annotations
+
+from tidy import house
+
+
+def test_imports_go_down() -> None:
+    findings = []
+    for module in house.sources():
+        for line, name in house.imports(module):
+            target = name.split(".")[0]
+            if target not in house.SOURCES:
+                continue
+            here = f"{module.place}:{line}"
+            if target not in house.MAY_IMPORT[module.package]:
+                findings.append(f"{here}: {module.package} may not know {name}")
+            elif house.floor_of(name) > allowed_floor(module, target):
+                findings.append(
+                    f"{here}: floor {module.floor} imports {name} on floor {house.floor_of(name)}"
+                )
+    house.report(findings, "imports go down only (docs/architecture.md): move the shared value "
+                           "to a lower floor, or hand it in as an argument")
+
+
+def allowed_floor(module: house.Module, target: str) -> int:
+    """The highest floor of `target` that the module may import."""
+    client_side = module.package in ("warren", "pyspark_warren")
+    return 0 if client_side and target == "warren_broker" else module.floor
+
+
+def test_every_module_has_a_floor() -> None:
+    assert house.sources()
+    assert all(module.floor in range(6) for module in house.sources())
+
+
+def test_a_name_in_the_table_exists() -> None:
+    """So that the table does not keep what is gone."""
+    names = {module.name for module in house.sources()}
+    prefixes = {".".join(name.split(".")[:n]) for name in names for n in range(1, 9)}
+    planned = {"warren_broker.federation"}
+    gone = sorted(set(house.FLOORS) - prefixes - planned)
+    house.report(gone, "remove it from FLOORS in tests/tidy/house.py")

