@@ -123,6 +123,18 @@ class PreconditionFailed(Refusal):
     condition, http_status = "amqp:precondition-failed", 409
 
 
+class ClaimLost(PreconditionFailed):
+    """The claim was released, has expired or was never opened: its messages cannot be had by it."""
+
+    condition, http_status = "warren:claim-lost", 410
+
+
+class Fenced(PreconditionFailed):
+    """A newer driver has registered this claim reader."""
+
+    condition = "warren:fenced"
+
+
 class InvalidArgument(PreconditionFailed):
     """An argument's type or value can never be right; 0.9.1 does not tell it from an inequivalent one."""
 

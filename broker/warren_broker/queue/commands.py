@@ -202,13 +202,19 @@ class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
 
 
 class Stage(Command, frozen=True, array_like=True, tag="stage"):
-    """The entry's block joins that stage, invisible; dropped when the sink's batch was published."""
+    """The entry's block joins that stage, invisible; dropped when the sink's batch was published.
+
+    seq  1, 2, 3 … within the stage (sink, batch, partition, attempt), of which one queue may see only
+         some; one that is not above the stage's last is a writer's resend through another node and
+         is acknowledged and dropped. 0: not numbered
+    """
 
     sink: str
     batch: int
     partition: int
     attempt: int
     ttl_ms: int = 0
+    seq: int = 0
 
 
 class PublishBatch(Command, frozen=True, array_like=True, tag="publish"):

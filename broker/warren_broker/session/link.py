@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from warren_broker.session.management import AnyManagementRequest, AnyManagementResult, Refusal
+from warren_broker.errors import Refusal
+from warren_broker.session.management import AnyManagementRequest, AnyManagementResult, Request
 
 
-class Login(msgspec.Struct, frozen=True):
+class Login(Request, frozen=True):
     """SASL PLAIN's name and password. Answer: LoggedIn or Refusal (its detail is not sent)."""
 
     user: str
@@ -19,14 +20,14 @@ class Login(msgspec.Struct, frozen=True):
         return f"Login(user={self.user!r}, password=…)"
 
 
-class OpenVhost(msgspec.Struct, frozen=True):
+class OpenVhost(Request, frozen=True):
     """May this user work in this vhost? Answer: VhostOpened or Refusal."""
 
     user: str
     vhost: str
 
 
-class StageBlock(msgspec.Struct, frozen=True):
+class StageBlock(Request, frozen=True):
     """One block for a stage. Answer: Staged, NoRoute or Refusal.
 
     exchange  where the block's messages go to first; a block's routes name the routing keys
@@ -43,7 +44,7 @@ class StageBlock(msgspec.Struct, frozen=True):
     block: bytes
 
 
-class PublishBlock(msgspec.Struct, frozen=True):
+class PublishBlock(Request, frozen=True):
     """One block to publish now. Answer: Published, NoRoute or Refusal.
 
     queue     straight to that queue; "" when an exchange is meant
@@ -55,7 +56,7 @@ class PublishBlock(msgspec.Struct, frozen=True):
     block: bytes
 
 
-class FetchClaim(msgspec.Struct, frozen=True):
+class FetchClaim(Request, frozen=True):
     """Some of a claim's messages first ≤ i < last, in claim order. Answer: Fetched or Refusal.
 
     max_bytes  a hint: the answer should hold about that much, at least one block
@@ -69,7 +70,7 @@ class FetchClaim(msgspec.Struct, frozen=True):
     max_bytes: int
 
 
-class Browse(msgspec.Struct, frozen=True):
+class Browse(Request, frozen=True):
     """Some of a queue's ready messages, untouched. Answer: Fetched or Refusal.
 
     cursor        None, then what the last answer gave: where to go on

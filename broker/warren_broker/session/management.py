@@ -1,8 +1,9 @@
 """The requests that a client makes of the cluster through `/management`, as values.
 
-A request's names are those of the connection's vhost. Each is answered with the result its
-docstring names, or with `Refusal`. `management_routes` turns paths into these values; whoever
-serves a connection carries them out.
+A request's names are those of the connection's vhost; permissions have not been checked. Each is
+answered by `Connection10.answer(request.token, result)` with the result its docstring names, or with a
+`warren_broker.errors.Refusal`. `management_routes` turns paths into these values; whoever serves a
+connection carries them out. Statuses in the docstrings are those of the refusal's class.
 """
 
 from __future__ import annotations
@@ -11,9 +12,21 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from warren_broker.errors import Refusal
 
-class ManagementRequest(msgspec.Struct, frozen=True):
-    """The parent of all requests."""
+
+Token: TypeAlias = int
+"""Names an unanswered request; never used twice in one connection."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The parent of everything a 1.0 connection asks."""
+
+    token: Token = 0
+
+
+class ManagementRequest(Request, frozen=True):
+    """The parent of what comes through `/management`."""
 
 
 class GetOverview(ManagementRequest, frozen=True):
@@ -191,20 +204,6 @@ AnyManagementRequest: TypeAlias = (
 
 class Result(msgspec.Struct, frozen=True):
     """The parent of all answers."""
-
-
-class Refusal(Result, frozen=True):
-    """What could not be done.
-
-    status     HTTP's code: 400 invalid, 403 not allowed, 404 none there, 409 conflict (or fenced),
-               410 claim lost, 412 in use or not empty, 413 too large, 503 try later
-    condition  an AMQP error condition, or `warren:claim-lost`, `warren:fenced`
-    detail     what, which value, which limit, what to do
-    """
-
-    status: int
-    condition: str
-    detail: str
 
 
 class Performed(Result, frozen=True):

@@ -1,0 +1,190 @@
+"""Declaring, showing and deleting what a vhost holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from warren.claims import reader_path
+from warren.connection import Connection
+from warren.errors import Conflict, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A claim reader as its queue knows it; open claims are settled + 1 … settled + open_claims."""
+
+    name: str
+    epoch: int
+    settled: int
+    open_claims: int
+    last_heard_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue's settings and counts, all of messages but consumer_count.
+
+    leader       the leading node's name; "" when none is known
+    by_priority  ready messages by priority; absent: none
+    """
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    leader: str
+    replicas: tuple[str, ...]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    messages_ready: int = 0
+    messages_unacknowledged: int = 0
+    messages_claimed: int = 0
+    messages_staged: int = 0
+    messages_delayed: int = 0
+    bytes_ready: int = 0
+    consumer_count: int = 0
+    by_priority: Mapping[int, int] = field(default_factory=dict)
+    readers: tuple[Reader, ...] = ()
+
+
+class Admin:
+    """Management calls over one connection; each raises NotFound, Conflict, AccessRefused, Unavailable."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def overview(self) -> dict[str, Any]:
+        """The answering node, its cluster and the cluster's nodes."""
+        return dict(self.connection.request("GET", "/overview"))
+
+    # -------------------------------------------------------------- queues
+
+    def declare_queue(
+        self, name: str, *, durable: bool = True, exclusive: bool = False, auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Queue:
+        """Make the queue, or find it there with the same settings; Conflict when they differ."""
+        body = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete,
+                "arguments": dict(arguments or {})}
+        return _queue(self.connection.request("PUT", _queue_path(name), body))
+
+    def queue(self, name: str) -> Queue:
+        """One queue; NotFound."""
+        return _queue(self.connection.request("GET", _queue_path(name)))
+
+    def queues(self) -> list[Queue]:
+        """All queues of the vhost, by name."""
+        return [_queue(body) for body in self.connection.request("GET", "/queues")]
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete it, if it is there; returns how many ready messages went with it."""
+        flags = "&".join(flag for flag, on in (("if-unused=true", if_unused), ("if-empty=true", if_empty)) if on)
+        path = _queue_path(name) + (f"?{flags}" if flags else "")
+        return int(self.connection.request("DELETE", path)["message_count"])
+
+    def purge_queue(self, name: str) -> int:
+        """Drop its ready messages; returns how many."""
+        return int(self.connection.request("DELETE", _queue_path(name) + "/messages")["message_count"])
+
+    # -------------------------------------------------------------- exchanges and bindings
+
+    def declare_exchange(
+        self, name: str, kind: str = "direct", *, durable: bool = True, auto_delete: bool = False,
+        internal: bool = False, arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the exchange, or find it there with the same settings; Conflict when they differ."""
+        self.connection.request("PUT", f"/exchanges/{quote(name, safe='')}", {
+            "type": kind, "durable": durable, "auto_delete": auto_delete, "internal": internal,
+            "arguments": dict(arguments or {}),
+        })
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete it, if it is there."""
+        flag = "?if-unused=true" if if_unused else ""
+        self.connection.request("DELETE", f"/exchanges/{quote(name, safe='')}{flag}")
+
+    def exchanges(self) -> list[dict[str, Any]]:
+        """All exchanges of the vhost, by name."""
+        return [dict(body) for body in self.connection.request("GET", "/exchanges")]
+
+    def bind(
+        self, source: str, *, queue: str | None = None, exchange: str | None = None,
+        routing_key: str = "", arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Bind a queue (or an exchange) to the exchange `source`."""
+        body = {"source": source, "binding_key": routing_key, "arguments": dict(arguments or {})}
+        body.update(_destination(queue, exchange))
+        self.connection.request("POST", "/bindings", body)
+
+    def unbind(
+        self, source: str, *, queue: str | None = None, exchange: str | None = None,
+        routing_key: str = "", arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Undo `bind`; harmless when there is no such binding."""
+        wanted = dict(arguments or {})
+        for body in self.bindings(source=source, queue=queue, exchange=exchange, routing_key=routing_key):
+            if dict(body["arguments"]) == wanted:
+                self.connection.request("DELETE", body["location"])
+
+    def bindings(
+        self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None,
+        routing_key: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """The bindings asked for; None: any."""
+        asked = {"src": source, "dstq": queue, "dste": exchange, "key": routing_key}
+        query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items() if value is not None)
+        return [dict(body) for body in self.connection.request("GET", f"/bindings?{query}")]
+
+    # -------------------------------------------------------------- claims, by an operator
+
+    def readers(self, queue: str) -> tuple[Reader, ...]:
+        """The queue's claim readers."""
+        return self.queue(queue).readers
+
+    def settle_claims(self, queue: str, reader: str, number: int) -> int:
+        """Acknowledge a reader's claims up to `number` for it; returns how many messages."""
+        body = {"epoch": self._current_epoch(queue, reader), "number": number}
+        return int(self.connection.request("POST", reader_path(queue, reader) + "/settle", body)["messages"])
+
+    def release_claims(self, queue: str, reader: str, number: int = 0, *, failed: bool = False) -> int:
+        """Give a reader's claim back (0: all, and forget the reader); returns how many messages."""
+        body = {"epoch": -1, "number": number, "failed": failed}
+        return int(self.connection.request("POST", reader_path(queue, reader) + "/release", body)["messages"])
+
+    def _current_epoch(self, queue: str, reader: str) -> int:
+        """The epoch of the driver that an operator acts for."""
+        for known in self.readers(queue):
+            if known.name == reader:
+                return known.epoch
+        raise Conflict(f"queue {queue!r} has no reader {reader!r}; see `warren claims list {queue}`")
+
+
+def _queue_path(name: str) -> str:
+    """Where a queue's requests go."""
+    if not name:
+        raise UsageError("a queue's name must not be empty")
+    return f"/queues/{quote(name, safe='')}"
+
+
+def _destination(queue: str | None, exchange: str | None) -> dict[str, str]:
+    """A binding's destination."""
+    if (queue is None) == (exchange is None):
+        raise UsageError(f"bind to queue={queue!r}, exchange={exchange!r}: give exactly one of them")
+    return {"destination_queue": queue} if queue is not None else {"destination_exchange": str(exchange)}
+
+
+def _queue(body: Mapping[str, Any]) -> Queue:
+    """A queue from a reply's body; keys that this version does not know are left out."""
+    known = {name: body[name] for name in Queue.__dataclass_fields__ if name in body}
+    known["replicas"] = tuple(body["replicas"])
+    known["arguments"] = dict(body.get("arguments") or {})
+    known["by_priority"] = {int(priority): int(count) for priority, count in body.get("by_priority") or ()}
+    known["readers"] = tuple(
+        Reader(**{name: reader[name] for name in Reader.__dataclass_fields__})
+        for reader in body.get("readers") or ()
+    )
+    return Queue(**known)

@@ -1,0 +1,158 @@
+"""Reading a queue by claims: numbered holds that the broker remembers.
+
+A driver registers a reader, opens claims and settles them; anybody who knows a claim's number can
+fetch its messages, any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from warren.connection import Connection
+from warren.errors import UsageError
+from warren_broker.wire.amqp10.fetched import Run, decode_piece
+
+MESSAGES_MAX = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A reader's standing: its epoch (newer ones fence older ones) and its last settled claim."""
+
+    epoch: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim holds; messages 0: the queue had none ready, and no claim was opened."""
+
+    number: int
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBlock:
+    """A run of fetched messages.
+
+    runs  (index, first, last, delivery_count, acquired_count) each, first and last both included;
+          message k of the block is the k-th message of the runs. (index, ordinal) is a message's
+          position in its queue; the counts are as before the claim
+    data  an encoded block (`warren_broker.block`) with just these messages, a view
+    """
+
+    runs: tuple[Run, ...]
+    data: memoryview
+
+    @property
+    def messages(self) -> int:
+        """How many messages."""
+        return sum(last - first + 1 for _, first, last, _, _ in self.runs)
+
+
+class ClaimReader:
+    """A named reader of one queue, as its driver sees it.
+
+    epoch  what `register` gave; None before. A driver that takes up an older registration may set it
+    """
+
+    def __init__(self, connection: Connection, queue: str, reader: str, epoch: int | None = None) -> None:
+        if not reader or len(reader) > 255:
+            raise UsageError(f"reader {reader!r}: a name has 1 to 255 characters")
+        self.connection = connection
+        self.queue = queue
+        self.reader = reader
+        self.epoch = epoch
+
+    def register(self) -> Registration:
+        """Take over: a new epoch, from which on every older driver is `Fenced`."""
+        answer = self.connection.request("POST", self._path())
+        self.epoch = int(answer["epoch"])
+        return Registration(self.epoch, int(answer["settled"]))
+
+    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
+        """Take up to that much from the head of the queue as claim `number`.
+
+        number  the last opened + 1 (1 at first), or one that is open: that is answered unchanged
+        ttl_ms  0: the claim does not expire; else it does unless renewed
+        raises  ClaimLost when the number was settled, released or has expired; Fenced
+        """
+        if max_messages < 1 or max_bytes < 1:
+            raise UsageError(f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more")
+        answer = self.connection.request("PUT", self._path(f"/claims/{number}"), {
+            "epoch": self._epoch(), "max_messages": min(max_messages, MESSAGES_MAX),
+            "max_bytes": max_bytes, "ttl_ms": ttl_ms,
+        })
+        return Claim(int(answer["number"]), int(answer["messages"]), int(answer["size_bytes"]))
+
+    def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
+        """See `fetch_claim`."""
+        return fetch_claim(self.connection, self.queue, self.reader, number, first, last)
+
+    def settle(self, number: int) -> int:
+        """Acknowledge all claims up to `number`; returns how many messages that settled now."""
+        body = {"epoch": self._epoch(), "number": number}
+        return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
+
+    def renew(self) -> None:
+        """A sign of life: claims with a ttl expire that long from now."""
+        self.connection.request("POST", self._path("/renew"), {"epoch": self._epoch()})
+
+    def release(self, number: int = 0, *, failed: bool = False) -> int:
+        """Give claim `number` back to the queue (0: all, and forget the reader).
+
+        failed   count it as a failed delivery of each message
+        returns  how many messages went back
+        """
+        body = {"epoch": self._epoch(), "number": number, "failed": failed}
+        return int(self.connection.request("POST", self._path("/release"), body)["messages"])
+
+    def _epoch(self) -> int:
+        """The epoch, which must be known."""
+        if self.epoch is None:
+            raise UsageError(f"reader {self.reader!r} is not registered; call register() first")
+        return self.epoch
+
+    def _path(self, tail: str = "") -> str:
+        """A path below the reader's."""
+        return reader_path(self.queue, self.reader) + tail
+
+
+def reader_path(queue: str, reader: str) -> str:
+    """Where a reader's requests go."""
+    return f"/queues/{quote(queue, safe='')}/readers/{quote(reader, safe='')}"
+
+
+def fetch_claim(
+    connection: Connection, queue: str, reader: str, number: int, first: int, last: int,
+) -> Iterator[FetchedBlock]:
+    """The messages first ≤ i < last of an open claim, in claim order, from any node.
+
+    Changes nothing; may be called any number of times, at the same time, by anybody. A connection
+    that is lost on the way is taken up where it stopped. Raises ClaimLost when there is no such
+    claim (any more), NotFound when there is no such queue, Unavailable.
+    """
+    if not 0 <= first <= last:
+        raise UsageError(f"a slice from {first} to {last}: it must not be negative")
+    while first < last:
+        source = f"{reader_path(queue, reader)}/claims/{number}?first={first}&last={last}"
+        for message in connection.stream(source):
+            piece = FetchedBlock(*decode_piece(message))
+            first += piece.messages
+            yield piece
+        # the stream ends early only when its connection was lost: go on after what was yielded
+
+
+def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+    """Up to that many of the queue's ready messages, in delivery order, left where they are.
+
+    A connection lost after the first piece raises ConnectionLost: there is no place to go on from.
+    """
+    if max_messages < 1:
+        raise UsageError(f"browse {max_messages} messages: at least 1")
+    source = f"/queues/{quote(queue, safe='')}/browse?max={max_messages}"
+    for message in connection.stream(source, resumable=False):
+        yield FetchedBlock(*decode_piece(message))

@@ -1,0 +1,107 @@
+"""The errors that a user of `warren` sees, by who must act.
+
+    WarrenError
+      UsageError        you: an argument, an option, an address
+      PeerError         the broker refused, and will refuse again
+        NotFound          no such queue, exchange, vhost
+        AccessRefused     wrong credentials, or not allowed
+        Conflict          there already, with other settings; in use; not empty
+        TooLarge          above a size limit
+        Unroutable        no queue for a message
+        ClaimLost         the claim was released or expired: its rows cannot be had again
+        Fenced            a newer driver has registered this reader
+      Unavailable       nobody, try later: no node answers, no majority, deadline passed
+"""
+
+from __future__ import annotations
+
+
+class WarrenError(Exception):
+    """The parent of all errors of this package."""
+
+
+class UsageError(WarrenError):
+    """An argument that cannot be right."""
+
+
+class PeerError(WarrenError):
+    """The broker refused.
+
+    status     HTTP's code, 0 when the refusal did not come with one
+    condition  the AMQP error condition
+    """
+
+    def __init__(self, detail: str, *, status: int = 0, condition: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.status = status
+        self.condition = condition
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.detail, self.status, self.condition)
+
+
+class NotFound(PeerError):
+    """No such queue, exchange, vhost or reader."""
+
+
+class AccessRefused(PeerError):
+    """Wrong credentials, or this user may not do this."""
+
+
+class Conflict(PeerError):
+    """It is there with other settings, is in use, or is not empty."""
+
+
+class TooLarge(PeerError):
+    """Above one of the broker's size limits."""
+
+
+class Unroutable(PeerError):
+    """At least one message has no queue to go to; none of its block was published."""
+
+
+class ClaimLost(PeerError):
+    """The claim was released, has expired, or was never opened: its rows cannot be had again."""
+
+
+class Fenced(PeerError):
+    """A newer driver has registered this reader; this one must stop."""
+
+
+class Unavailable(WarrenError):
+    """Nobody could answer before the deadline; trying later may help."""
+
+
+class ConnectionLost(Unavailable):
+    """A connection ended under a request; whether the request was carried out is not known."""
+
+
+def _rebuild(kind: type[PeerError], detail: str, status: int, condition: str) -> PeerError:
+    """Unpickle a PeerError; executors send theirs to the driver."""
+    return kind(detail, status=status, condition=condition)
+
+
+_BY_CONDITION: dict[str, type[PeerError]] = {
+    "warren:claim-lost": ClaimLost,
+    "warren:fenced": Fenced,
+    "amqp:not-found": NotFound,
+    "amqp:unauthorized-access": AccessRefused,
+    "amqp:precondition-failed": Conflict,
+    "amqp:resource-locked": Conflict,
+    "amqp:link:message-size-exceeded": TooLarge,
+    "warren:no-route": Unroutable,
+}
+_BY_STATUS: dict[int, type[PeerError]] = {
+    401: AccessRefused, 403: AccessRefused, 404: NotFound, 409: Conflict, 410: ClaimLost,
+    412: Conflict, 413: TooLarge,
+}
+_LATER = frozenset({"warren:unavailable", "amqp:connection:forced", "amqp:resource-limit-exceeded"})
+
+
+def refusal(status: int, condition: str, detail: str) -> WarrenError:
+    """The error for a refusal that came over the wire; status 0: none came."""
+    if status == 503 or (status == 0 and condition in _LATER):
+        return Unavailable(detail)
+    kind = _BY_CONDITION.get(condition) or _BY_STATUS.get(status) or PeerError
+    return kind(detail, status=status, condition=condition)
