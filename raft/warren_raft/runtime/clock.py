@@ -1,17 +1,45 @@
-"""The machine's own clock."""
+"""The machine's own time."""
 
 from __future__ import annotations
 
 import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time, from outside; both never go back."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some moment; delays are measured with it."""
+        ...
+
+    def epoch_ms(self) -> int:
+        """Milliseconds since the epoch; entries are stamped with it."""
+        ...
 
 
 class SystemClock:
-    """`ports.Clock` over the operating system."""
+    """The operating system's clocks, made one that never goes back.
+
+    The wall clock's steps forward are followed; after a step back time goes on at its ordinary
+    pace from where it was: it stays ahead of the wall until the process is restarted, but no
+    deadline waits for the wall to catch up.
+    Invariant: epoch - monotonic never falls.
+    """
+
+    __slots__ = ("_offset_ns",)
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back."""
+        """See Clock."""
         return time.monotonic_ns() // 1_000_000
 
-    def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+    def epoch_ms(self) -> int:
+        """See Clock."""
+        monotonic = time.monotonic_ns()
+        offset = time.time_ns() - monotonic
+        if offset > self._offset_ns:
+            self._offset_ns = offset
+        return (monotonic + self._offset_ns) // 1_000_000

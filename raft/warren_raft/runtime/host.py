@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from warren_raft.config import Address, HostConfig
+from warren_raft.errors import NotLeader, UsageError
 from warren_raft.machine import GroupSpec, Machine
+from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.stream import Buffer
@@ -16,24 +17,7 @@ MessageHandler = Callable[[NodeId, memoryview], None]
 """Gets an application message: the sender, and its bytes (valid for as long as they are held)."""
 
 
-class NotLeader(Exception):
-    """A proposal came to a member that does not lead.
-
-    leader  the member that does, as far as this one knows
-    """
-
-    def __init__(self, group: GroupId, leader: NodeId | None) -> None:
-        super().__init__(group, leader)
-        self.group = group
-        self.leader = leader
-
-    def __str__(self) -> str:
-        if self.leader is None:
-            return f"group {self.group} has no leader now; try again after an election"
-        return f"group {self.group} is led by {self.leader!r}; propose there"
-
-
-class UnknownGroup(Exception):
+class UnknownGroup(UsageError):
     """That group was not started on this node."""
 
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from warren_raft.ports import Clock
-from warren_raft.runtime.clock import SystemClock
+from warren_raft.runtime.clock import Clock, SystemClock
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT

@@ -1,0 +1,62 @@
+"""Settings of a node's Raft host, with units and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warren_raft.config import RaftConfig
+from warren_raft.types import NodeId
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """Everything a host is told by its operator.
+
+    node                      this node's name
+    cluster                   the cluster's name; a peer of another cluster is refused
+    secret                    shared by all members, at least 8 bytes; proves membership, is never sent
+    listen                    (address, port) for peers; port 0: any free one
+    peers                     name to (address, port) of the other members
+    data_dir                  belongs to this node alone
+    raft                      the groups' settings
+    heartbeat_ms              a sign of life is sent when nothing else was for that long
+    suspect_after_ms          a connected peer not heard of for that long is suspected
+    disconnect_grace_ms       a peer whose connection broke may take that long to be back
+    reconnect_ms_min, _max    back-off between attempts to connect; refused by the peer: _max
+    handshake_ms_max          a connection that has not proved itself by then is closed
+    wal_file_bytes            a WAL file is closed once it is that long
+    memtable_bytes            recent entries kept in memory, over all groups
+    peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
+    frame_bytes_max           largest frame taken from a peer
+    connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection
+    """
+
+    node: NodeId
+    cluster: str
+    secret: bytes = field(repr=False)
+    listen: Address
+    peers: dict[NodeId, Address]
+    data_dir: Path
+    raft: RaftConfig = field(default_factory=RaftConfig)
+    heartbeat_ms: int = 100
+    suspect_after_ms: int = 1000
+    disconnect_grace_ms: int = 150
+    reconnect_ms_min: int = 20
+    reconnect_ms_max: int = 2000
+    handshake_ms_max: int = 2000
+    wal_file_bytes: int = 64 << 20
+    memtable_bytes: int = 256 << 20
+    peer_backlog_bytes: int = 256 << 20
+    frame_bytes_max: int = 256 << 20
+    connection_buffer_bytes: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        assert 0 < len(self.node.encode()) <= 255, self.node
+        assert 0 < len(self.cluster.encode()) <= 255, self.cluster
+        assert len(self.secret) >= 8, "the cluster's secret has fewer than 8 bytes"
+        assert self.node not in self.peers, self.node
+        assert 0 < self.heartbeat_ms < self.suspect_after_ms
+        assert 0 < self.reconnect_ms_min <= self.reconnect_ms_max
