@@ -11,7 +11,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from warren_broker.queue.commands import ConsumerId, Delivery, SubmissionReply, UplinkId
+from warren_broker.queue.commands import (
+    ConsumerId,
+    Delivery,
+    StatReply,
+    SubmissionReply,
+    UplinkId,
+)
 from warren_broker.queue.effects import CancelConsumer, Drained
 
 _LENGTH = struct.Struct("<I")
@@ -31,10 +37,14 @@ class Submit(PeerMessage, frozen=True, array_like=True, tag="submit"):
 
 
 class NotLeader(PeerMessage, frozen=True, array_like=True, tag="not_leader"):
-    """A submission came to a node that does not lead the group; leader: who might, or None."""
+    """A submission came to a node that does not lead the group.
+
+    leader  who might, as of `term`; None: unknown
+    """
 
     group: int
     leader: str | None
+    term: int
 
 
 class LeaderIs(PeerMessage, frozen=True, array_like=True, tag="leader_is"):
@@ -98,11 +108,8 @@ class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
     effect: Drained
 
 
-class Read(PeerMessage, frozen=True, array_like=True, tag="read"):
-    """Read without changing anything: a slice of a claim, or (reader empty) of what is ready.
-
-    first, last  positions in the claim, half-open; for browsing: from 0 to at most `last`
-    """
+class ReadRuns(PeerMessage, frozen=True, array_like=True, tag="read_runs"):
+    """Which messages: positions first <= i < last of a claim, or (reader empty) of what is ready."""
 
     request: int
     group: int
@@ -112,32 +119,63 @@ class Read(PeerMessage, frozen=True, array_like=True, tag="read"):
     last: int
 
 
-class ReadPart(PeerMessage, frozen=True, array_like=True, tag="read_part"):
-    """One block of a read's answer; `length` 0 and `done`: there is nothing more."""
+class RunsAre(PeerMessage, frozen=True, array_like=True, tag="runs"):
+    """The answer: (index, first, last, delivery_count, acquired_count), closed, in order."""
 
     request: int
+    runs: tuple[tuple[int, int, int, int, int], ...]
+
+
+class ReadBlock(PeerMessage, frozen=True, array_like=True, tag="read_block"):
+    """Some of these messages, from the front, as one block of about max_bytes, at least one message."""
+
+    request: int
+    group: int
+    runs: tuple[tuple[int, int, int, int, int], ...]
+    max_bytes: int
+
+
+class BlockIs(PeerMessage, frozen=True, array_like=True, tag="block"):
+    """The answer: the blob is a block of the first `messages` messages."""
+
+    request: int
+    messages: int
     length: int
-    done: bool
 
 
 class ReadRefused(PeerMessage, frozen=True, array_like=True, tag="read_refused"):
-    """A read that cannot be answered here."""
+    """A read that cannot be answered here; retry: another member, or later, may."""
 
     request: int
-    reason: str
+    retry: bool
     detail: str
 
 
 class QueueCounts(PeerMessage, frozen=True, array_like=True, tag="counts"):
-    """Ask a leader for its counts without writing to the log; answered by CountsAre."""
+    """Ask a leader for its counts without writing to the log."""
 
     request: int
     group: int
 
 
+class CountsAre(PeerMessage, frozen=True, array_like=True, tag="counts_are"):
+    """The answer to QueueCounts."""
+
+    request: int
+    stat: StatReply
+
+
+class ReplyFor(PeerMessage, frozen=True, array_like=True, tag="reply_for"):
+    """A message for a consumer of amq.rabbitmq.reply-to; the blob is its block."""
+
+    name: str
+    length: int
+
+
 AnyPeerMessage: TypeAlias = (
     Submit | NotLeader | LeaderIs | WhoLeads | Replied | MetadataReplied | Delivered | Got
-    | ConsumerCancelled | LinkDrained | Read | ReadPart | ReadRefused | QueueCounts
+    | ConsumerCancelled | LinkDrained | ReadRuns | RunsAre | ReadBlock | BlockIs | ReadRefused
+    | QueueCounts | CountsAre | ReplyFor
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

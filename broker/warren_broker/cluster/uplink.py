@@ -46,6 +46,13 @@ class Sent:
     replies: tuple[OnReply | None, ...]
 
 
+@dataclass(slots=True)
+class InFlight:
+    """Bytes of unanswered submissions, over all uplinks of a node."""
+
+    size_bytes: int = 0
+
+
 class Uplink:
     """Numbers submissions, keeps them until answered, hands out what is to be sent.
 
@@ -54,11 +61,14 @@ class Uplink:
     """
 
     __slots__ = (
-        "_assemble", "_encode", "_enqueue", "_open", "bytes_unanswered", "next_seq", "sent_seq",
-        "unanswered",
+        "_assemble", "_encode", "_enqueue", "_in_flight", "_open", "bytes_unanswered", "next_seq",
+        "sent_seq", "unanswered",
     )
 
-    def __init__(self, encode: Encode, assemble: Assemble, enqueue: Any) -> None:
+    def __init__(
+        self, encode: Encode, assemble: Assemble, enqueue: Any, in_flight: InFlight
+    ) -> None:
+        self._in_flight = in_flight
         self._encode = encode
         self._assemble = assemble
         self._enqueue = enqueue
@@ -116,6 +126,12 @@ class Uplink:
         data = self._encode(seq, commands, block)
         self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
         self.bytes_unanswered += len(data)
+        self._in_flight.size_bytes += len(data)
+
+    @property
+    def size_bytes(self) -> int:
+        """What is unanswered or gathering."""
+        return self.bytes_unanswered + self._open.part_bytes
 
     def take(self) -> list[Sent]:
         """Close the open submission; everything that was not sent yet, in order."""
@@ -142,6 +158,7 @@ class Uplink:
             return False
         sent = self.unanswered.popleft()
         self.bytes_unanswered -= len(sent.data)
+        self._in_flight.size_bytes -= len(sent.data)
         # 1. A leader change rewound sent_seq below this submission.  2. The old leader's answer
         # arrives after all.  sent_seq must not stay below the first unanswered submission.
         self.sent_seq = max(self.sent_seq, seq)
@@ -162,6 +179,7 @@ class Uplink:
         waiting += [*self._open.part_replies, *self._open.replies]
         self._open = _Open()
         self.unanswered.clear()
+        self._in_flight.size_bytes -= self.bytes_unanswered
         self.bytes_unanswered = 0
         self.sent_seq = self.next_seq - 1
         return [on_reply for on_reply in waiting if on_reply is not None]

@@ -1,0 +1,324 @@
+"""This node among the others: who leads what, and whose message goes where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker.cluster import messages
+from warren_broker.cluster.directory import Directory
+from warren_broker.cluster.group_client import (
+    SEEK_INTERVAL_MS_MAX,
+    GroupClient,
+    Held,
+)
+from warren_broker.cluster.leading import Leading
+from warren_broker.cluster.stored_blocks import StoredBlocks
+from warren_broker.cluster.uplink import InFlight, Sent, Uplink
+from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
+from warren_raft.machine import Applied, Meta
+from warren_raft.runtime.host import Host, NotLeader, UnknownGroup
+from warren_raft.runtime.loop import Loop, Stage
+from warren_raft.types import METADATA_GROUP
+
+log = logging.getLogger(__name__)
+
+OnMetadata = Callable[[Meta, bytes, Applied, bool], None]
+OnPeerMessage = Callable[[str, Any, memoryview], None]
+
+
+class Cluster:
+    """Hears the host, carries the group clients, hands peer messages out.
+
+    on_metadata  hears every command applied in the metadata group
+    handlers     peer message type to its handler; parts that speak to their like on other nodes
+                 (reads, replies) add theirs
+    """
+
+    def __init__(self, loop: Loop, queue_bytes_max: int, node_bytes_max: int) -> None:
+        self.loop = loop
+        self.host: Host
+        self.queue_bytes_max = queue_bytes_max
+        self.node_bytes_max = node_bytes_max
+        self.in_flight = InFlight()
+        self.directory = Directory()
+        self.clients: dict[int, GroupClient] = {}
+        self.stored = StoredBlocks(lambda group, index: self.host.read_entry(group, index).data)
+        self.leading = Leading(self)
+        self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
+        self.on_peer_down: list[Callable[[str], None]] = []
+        self.handlers: dict[type, OnPeerMessage] = {
+            messages.Submit: self._on_submit,
+            messages.NotLeader: self._on_not_leader,
+            messages.LeaderIs: self._on_leader_is,
+            messages.WhoLeads: self._on_who_leads,
+            messages.Replied: self._on_replied,
+            messages.Delivered: self._on_delivered,
+            messages.Got: self._on_got,
+            messages.ConsumerCancelled: self._on_cancelled,
+        }
+        self._got: dict[tuple[int, int, int], Held] = {}
+        self._touched: list[GroupClient] = []
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._nodes: dict[int, str] = {}
+
+    def attach(self, host: Host) -> None:
+        """The host that this object observes."""
+        self.host = host
+        self._nodes[host.boot_id] = host.node_id
+
+    def node_of(self, uplink: int) -> str | None:
+        """The node whose life that is, if it is still this one."""
+        return self._nodes.get(uplink)
+
+    # ------------------------------------------------------------ clients of groups
+
+    def client(self, group: int) -> GroupClient | None:
+        """This node's side of a group that is known here."""
+        return self.clients.get(group)
+
+    def open_client(self, group: int, members: tuple[str, ...], uplink: Uplink) -> GroupClient:
+        """Make this node's side of a group."""
+        client = self.clients.get(group)
+        if client is None:
+            client = self.clients[group] = GroupClient(self, group, members, uplink)
+        return client
+
+    def close_client(self, group: int) -> GroupClient | None:
+        """The group was deleted."""
+        self.directory.forget_group(group)
+        self.stored.drop_group(group)
+        self.leading.stop(group)
+        return self.clients.pop(group, None)
+
+    def leader_of(self, group: int) -> str | None:
+        """The node to send to, when one is known."""
+        return self.host.leader(group) or self.directory.leader(group)
+
+    def submit(self, leader: str, group: int, sent: Sent) -> bool:
+        """Propose here, or hand over to the leader."""
+        if leader != self.host.node_id:
+            message = messages.Submit(group, sent.seq, len(sent.data))
+            return self.host.send(leader, messages.encode(message, sent.data))
+        try:
+            self.host.propose(group, sent.data)
+        except (NotLeader, UnknownGroup):
+            self.directory.deny(group, leader)
+            return False
+        return True
+
+    def touch(self, client: GroupClient) -> None:
+        """Pump it at this turn's end."""
+        if not self._touched:
+            self.loop.at_turn_end(Stage.GATHER, self._pump)
+        self._touched.append(client)
+
+    def _pump(self) -> None:
+        touched, self._touched = self._touched, []
+        for client in touched:
+            client.pump()
+
+    def seek(self, client: GroupClient) -> None:
+        """Ask around until somebody leads."""
+        if not client.seeking:
+            client.seeking = True
+            self._ask_members(client)
+            self.loop.call_later(client.seek_delay_ms, lambda: self._seek_again(client))
+
+    def _seek_again(self, client: GroupClient) -> None:
+        if not client.seeking or self.clients.get(client.group) is not client:
+            return
+        leader = self.leader_of(client.group)
+        if leader == self.host.node_id or (leader is not None and self.host.connected(leader)):
+            client.leader_found()
+            return
+        client.seek_delay_ms = min(client.seek_delay_ms * 2, SEEK_INTERVAL_MS_MAX)
+        self._ask_members(client)
+        self.loop.call_later(client.seek_delay_ms, lambda: self._seek_again(client))
+
+    def _ask_members(self, client: GroupClient) -> None:
+        question = messages.encode(messages.WhoLeads(client.group))
+        for member in client.members:
+            if member != self.host.node_id and self.host.connected(member):
+                self.host.send(member, question)
+
+    # ------------------------------------------------------------ backpressure
+
+    def congested(self, client: GroupClient) -> bool:
+        """Too many bytes are under way: take no more from who publishes to it."""
+        return (
+            client.uplink.size_bytes > self.queue_bytes_max
+            or self.in_flight.size_bytes > self.node_bytes_max
+        )
+
+    def call_when_relieved(self, key: int, call: Callable[[], None]) -> None:
+        """Call once when bytes in flight have gone down; a second call of a key replaces the first."""
+        self._waiting[key] = call
+
+    def answered(self, client: GroupClient) -> None:
+        """Bytes in flight went down."""
+        if not self._waiting or 2 * client.uplink.size_bytes > self.queue_bytes_max:
+            return
+        if 2 * self.in_flight.size_bytes <= self.node_bytes_max:
+            waiting, self._waiting = self._waiting, {}
+            for call in waiting.values():
+                call()
+
+    # ------------------------------------------------------------ what the host tells
+
+    def applied(self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
+        """See `Observer`."""
+        if group == METADATA_GROUP:
+            self.on_metadata(meta, data, applied, leading)
+        elif leading:
+            self.leading.applied(group, meta, data, applied)
+
+    def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
+        """See `Observer`."""
+        if not leading:
+            self.leading.stop(group)
+        client = self.clients.get(group)
+        if leader is not None and not leading and client is not None:
+            client.leader_found()
+
+    def became_leader(self, group: int, effects: tuple[Any, ...]) -> None:
+        """See `Observer`."""
+        announcement = messages.encode(messages.LeaderIs(group, self.host.term(group)))
+        for node in self._peers():
+            self.host.send(node, announcement)
+        if group != METADATA_GROUP:
+            self.leading.start(group, effects)
+        client = self.clients.get(group)
+        if client is not None:
+            client.leader_found()
+
+    def _peers(self) -> list[str]:
+        return sorted({node for node in self._nodes.values() if self.host.connected(node)})
+
+    def peer_up(self, node: str, boot_id: int) -> None:
+        """See `Observer`."""
+        self._nodes[boot_id] = node
+        for client in list(self.clients.values()):
+            if self.leader_of(client.group) == node:
+                client.leader_found()
+
+    def peer_down(self, node: str) -> None:
+        """See `Observer`."""
+        for group in self.directory.forget_node(node):
+            client = self.clients.get(group)
+            if client is not None and (client.consumers or client.uplink.unanswered):
+                self.seek(client)
+        for call in self.on_peer_down:
+            call(node)
+
+    def peer_suspected(self, node: str) -> None:
+        """See `Observer`."""
+        log.warning("node %s is suspected: no sign of life", node)
+        self.leading.node_suspected(node)
+
+    def peer_back(self, node: str) -> None:
+        """See `Observer`."""
+        self.leading.node_back(node)
+
+    def peer_restarted(self, node: str, old_boot_id: int, new_boot_id: int) -> None:
+        """See `Observer`."""
+        self._nodes.pop(old_boot_id, None)
+        self._nodes[new_boot_id] = node
+        self.leading.node_down(old_boot_id)
+
+    # ------------------------------------------------------------ what other nodes say
+
+    def on_message(self, node: str, data: memoryview) -> None:
+        """An application message from a peer; raises MalformedPeerMessage."""
+        message, rest = messages.decode(data)
+        handler = self.handlers.get(type(message))
+        if handler is not None:
+            handler(node, message, rest)
+
+    def _on_submit(self, node: str, message: messages.Submit, rest: memoryview) -> None:
+        (data,) = messages.cut(rest, (message.length,))
+        group = message.group
+        try:
+            self.host.propose(group, bytes(data))
+        except (NotLeader, UnknownGroup):
+            reply = messages.NotLeader(group, self.host.leader(group), self.host.term(group))
+            self.host.send(node, messages.encode(reply))
+
+    def _on_not_leader(self, node: str, message: messages.NotLeader, rest: memoryview) -> None:
+        group = message.group
+        self.directory.deny(group, node)
+        if message.leader is not None and message.leader != node:
+            self.directory.learn(group, message.leader, message.term)
+        client = self.clients.get(group)
+        if client is not None:
+            client.uplink.rewind()
+            self.seek(client)
+
+    def _on_leader_is(self, node: str, message: messages.LeaderIs, rest: memoryview) -> None:
+        news = self.directory.learn(message.group, node, message.term)
+        client = self.clients.get(message.group)
+        if client is not None and (news or client.seeking):
+            client.leader_found()
+
+    def _on_who_leads(self, node: str, message: messages.WhoLeads, rest: memoryview) -> None:
+        group = message.group
+        if self.host.is_leader(group):
+            self.host.send(node, messages.encode(messages.LeaderIs(group, self.host.term(group))))
+
+    def reply_to(self, group: int, index: int, reply: SubmissionReply) -> None:
+        """A leader's answer to whoever submitted, on this node or another."""
+        if reply.uplink == self.host.boot_id:
+            client = self.clients.get(group)
+            if client is not None:
+                client.replied(reply.seq, reply.replies, index, reply.expected_seq)
+            return
+        node = self._nodes.get(reply.uplink)
+        if node is None:
+            return  # that life has ended; nobody waits
+        for answer in reply.replies:
+            if isinstance(answer, GetReply) and answer.delivery is not None:
+                self._send_got(node, group, answer.delivery)
+        self.host.send(node, messages.encode(messages.Replied(group, index, reply)))
+
+    def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
+        block = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last)
+        data = block if isinstance(block, (bytes, memoryview)) else block.data
+        got = messages.Got(group, delivery.index, delivery.first, len(data))
+        self.host.send(node, messages.encode(got, data))
+
+    def _on_got(self, node: str, message: messages.Got, rest: memoryview) -> None:
+        (data,) = messages.cut(rest, (message.length,))
+        block = self.leading.decode_block(data)
+        self._got[(message.group, message.index, message.ordinal)] = Held(block, 0)
+
+    def got(self, group: int, delivery: Delivery) -> Held:
+        """The message of a `GetReply`."""
+        held = self._got.pop((group, delivery.index, delivery.first), None)
+        if held is not None:
+            return held
+        return Held(self.stored.get(group, delivery.index), delivery.first)
+
+    def _on_replied(self, node: str, message: messages.Replied, rest: memoryview) -> None:
+        client = self.clients.get(message.group)
+        reply = message.reply
+        if client is not None and reply.uplink == self.host.boot_id:
+            client.replied(reply.seq, reply.replies, message.index, reply.expected_seq)
+
+    def _on_delivered(self, node: str, message: messages.Delivered, rest: memoryview) -> None:
+        client = self.clients.get(message.group)
+        if client is None or message.uplink != self.host.boot_id:
+            return
+        parts = messages.cut(rest, message.lengths)
+        if len(parts) != len(message.deliveries):
+            raise messages.MalformedPeerMessage(
+                f"{len(message.deliveries)} deliveries with {len(parts)} blocks"
+            )
+        for delivery, part in zip(message.deliveries, parts, strict=True):
+            held = Held(self.leading.decode_block(part), 0)
+            client.delivered(message.consumer, delivery, held)
+
+    def _on_cancelled(self, node: str, message: messages.ConsumerCancelled, rest: memoryview) -> None:
+        client = self.clients.get(message.group)
+        if client is not None and message.effect.uplink == self.host.boot_id:
+            client.cancelled(message.effect.consumer, message.effect.reason)

@@ -1,0 +1,181 @@
+"""What this node does for the queues it leads: carries out their effects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from warren_broker.block import Block
+from warren_broker.cluster import messages
+from warren_broker.cluster.group_client import Held
+from warren_broker.queue import effects as queue_effects
+from warren_broker.queue.codec import encode_submission
+from warren_broker.queue.commands import (
+    AnyCommand,
+    NodeBack,
+    NodeDown,
+    NodeSuspected,
+    Submission,
+)
+from warren_broker.queue.commands import Timer as TimerCommand
+from warren_raft.machine import Applied, Meta
+from warren_raft.runtime.host import NotLeader, UnknownGroup
+from warren_raft.runtime.loop import Timer
+
+if TYPE_CHECKING:
+    from warren_broker.cluster.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class Leading:
+    """Effects of queues led here.
+
+    on_expired      a queue that is to be deleted: (group, reason)
+    on_dead_letter  messages for the dead letter exchange: (group, effect)
+    Invariant: timers only of groups in `led`.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.led: set[int] = set()
+        self._timers: dict[int, tuple[int, Timer]] = {}
+        self.on_expired: Callable[[int, str], None] = lambda group, reason: None
+        self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
+            lambda group, effect: None
+        )
+        self._run: dict[type, Callable[[int, Any], None]] = {
+            queue_effects.Deliver: self._deliver,
+            queue_effects.CancelConsumer: self._cancel,
+            queue_effects.Drained: self._drained,
+            queue_effects.SetTimer: self._set_timer,
+            queue_effects.DeadLetter: lambda group, effect: self.on_dead_letter(group, effect),
+            queue_effects.Expired: lambda group, effect: self.on_expired(group, effect.reason),
+        }
+
+    # ------------------------------------------------------------ leadership
+
+    def start(self, group: int, effects: tuple[Any, ...]) -> None:
+        """This node leads from now on: catch up with what happened to the consumers' nodes."""
+        self.led.add(group)
+        self._carry_out(group, effects)
+        host = self._cluster.host
+        for uplink, node in self._uplinks(group):
+            if node == host.node_id:
+                dead = uplink != host.boot_id
+            else:
+                known = host.peer_boot_id(node)
+                dead = known is not None and known != uplink
+            if dead:
+                self.command(group, NodeDown(uplink))
+            elif host.suspected(node):
+                self.command(group, NodeSuspected(node))
+
+    def stop(self, group: int) -> None:
+        """This node leads no longer."""
+        self.led.discard(group)
+        timer = self._timers.pop(group, None)
+        if timer is not None:
+            timer[1].cancel()
+
+    def _uplinks(self, group: int) -> list[tuple[int, str]]:
+        state = self._cluster.host.state(group)
+        return [(uplink, entry.node) for uplink, entry in sorted(state.uplinks.items())]
+
+    def command(self, group: int, command: AnyCommand) -> None:
+        """Propose something of the node's own; lost when the leadership is, and then found anew."""
+        host = self._cluster.host
+        submission = Submission(0, host.node_id, 0, (command,))
+        try:
+            host.propose(group, encode_submission(submission, None))
+        except (NotLeader, UnknownGroup):
+            self.stop(group)
+
+    def node_down(self, uplink: int) -> None:
+        """That life of a node has ended."""
+        for group in sorted(self.led):
+            if any(known == uplink for known, _ in self._uplinks(group)):
+                self.command(group, NodeDown(uplink))
+
+    def node_suspected(self, node: str) -> None:
+        """Its consumers get nothing more for now."""
+        self._tell(node, NodeSuspected(node))
+
+    def node_back(self, node: str) -> None:
+        """Heard of again."""
+        self._tell(node, NodeBack(node))
+
+    def _tell(self, node: str, command: AnyCommand) -> None:
+        for group in sorted(self.led):
+            if any(known == node for _, known in self._uplinks(group)):
+                self.command(group, command)
+
+    # ------------------------------------------------------------ effects
+
+    def applied(self, group: int, meta: Meta, data: bytes, applied: Applied) -> None:
+        """Answer, then carry out; a consumer hears that it is one before its first message."""
+        reply = applied.reply
+        if reply is not None and reply.uplink:
+            self._cluster.reply_to(group, meta.index, reply)
+        if applied.effects:
+            self._carry_out(group, applied.effects)
+
+    def _carry_out(self, group: int, effects: tuple[Any, ...]) -> None:
+        for effect in effects:
+            self._run[type(effect)](group, effect)
+
+    def _deliver(self, group: int, effect: queue_effects.Deliver) -> None:
+        cluster = self._cluster
+        stored = cluster.stored
+        if effect.uplink == cluster.host.boot_id:
+            client = cluster.client(group)
+            if client is not None:
+                for delivery in effect.deliveries:
+                    held = Held(stored.get(group, delivery.index), delivery.first)
+                    client.delivered(effect.consumer, delivery, held)
+            return
+        node = cluster.node_of(effect.uplink)
+        if node is None:
+            return
+        blobs = [
+            bytes(stored.get(group, delivery.index).slice(delivery.first, delivery.last).data)
+            for delivery in effect.deliveries
+        ]
+        message = messages.Delivered(
+            group, effect.uplink, effect.consumer, effect.deliveries, tuple(map(len, blobs))
+        )
+        cluster.host.send(node, messages.encode(message, *blobs))
+
+    def decode_block(self, data: bytes | memoryview) -> Block:
+        """A block that another node cut; raises BlockError."""
+        return Block.decode(data, verify=True)
+
+    def _cancel(self, group: int, effect: queue_effects.CancelConsumer) -> None:
+        cluster = self._cluster
+        if effect.uplink == cluster.host.boot_id:
+            client = cluster.client(group)
+            if client is not None:
+                client.cancelled(effect.consumer, effect.reason)
+            return
+        node = cluster.node_of(effect.uplink)
+        if node is not None:
+            cluster.host.send(node, messages.encode(messages.ConsumerCancelled(group, effect)))
+
+    def _drained(self, group: int, effect: queue_effects.Drained) -> None:
+        """Only links drain, which have no per-message form yet."""
+
+    def _set_timer(self, group: int, effect: queue_effects.SetTimer) -> None:
+        known = self._timers.get(group)
+        if known is not None:
+            if known[0] == effect.at_ms and known[1].active:
+                return
+            known[1].cancel()
+        loop = self._cluster.loop
+        delay = max(0, effect.at_ms - loop.clock.wall_ms())
+        self._timers[group] = (effect.at_ms, loop.call_later(delay, lambda: self._due(group)))
+
+    def _due(self, group: int) -> None:
+        self._timers.pop(group, None)
+        if group in self.led:
+            self.command(group, TimerCommand())

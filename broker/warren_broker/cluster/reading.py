@@ -1,0 +1,240 @@
+"""Reads that change nothing: what a claim holds, what is ready, how much there is.
+
+A read is answered from this node's own member when that has applied enough, otherwise by the leader;
+while there is none it is tried again until its deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from warren_broker import block as blocks
+from warren_broker.cluster import messages
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.queue import claim as queue_claim
+from warren_broker.queue import machine as queue_machine
+from warren_broker.queue.commands import StatReply
+from warren_raft.runtime.host import UnknownGroup
+
+Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
+"""(index, first, last, delivery_count, acquired_count), closed ranges, in order."""
+RETRY_MS = 100
+BLOCK_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """A read that found no answer; unavailable: nobody could be asked."""
+
+    detail: str
+    unavailable: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A read under way.
+
+    ask  makes the question of a request number
+    """
+
+    group: int
+    ask: Callable[[int], Any]
+    done: Callable[[Any], None]
+    deadline_ms: int
+    asked: str | None = None
+
+
+class Reading:
+    """Questions to other members and answers to theirs.
+
+    Invariant: a pending read has either been asked somewhere or has a timer to be.
+    """
+
+    def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+        self._pending: dict[int, _Pending] = {}
+        self._last_request = 0
+        cluster.on_peer_down.append(self._peer_down)
+        cluster.handlers.update({
+            messages.ReadRuns: self._on_read_runs,
+            messages.RunsAre: lambda node, message, rest: self._finish(message.request, message.runs),
+            messages.ReadBlock: self._on_read_block,
+            messages.BlockIs: self._on_block,
+            messages.ReadRefused: self._on_refused,
+            messages.QueueCounts: self._on_counts,
+            messages.CountsAre: lambda node, message, rest: self._finish(
+                message.request, message.stat
+            ),
+        })
+
+    # ------------------------------------------------------------ asking
+
+    def runs(
+        self, group: int, reader: str, number: int, first: int, last: int,
+        done: Callable[[Runs | ReadFailed], None],
+    ) -> None:
+        """Which messages a slice of a claim holds; with an empty reader: what is ready."""
+        try:
+            if reader or self._cluster.host.is_leader(group):
+                found = self._local_runs(group, reader, number, first, last)
+                if found is not None:
+                    done(found)
+                    return
+        except UnknownGroup:
+            pass
+        self._start(
+            group, lambda request: messages.ReadRuns(request, group, reader, number, first, last), done
+        )
+
+    def block(
+        self, group: int, runs: Runs, max_bytes: int,
+        done: Callable[[tuple[int, bytes] | ReadFailed], None],
+    ) -> None:
+        """The first messages of `runs` as one block: how many, and its bytes."""
+        try:
+            done(self._local_block(group, runs, max_bytes))
+        except (UnknownGroup, KeyError):
+            self._start(
+                group, lambda request: messages.ReadBlock(request, group, runs, max_bytes), done
+            )
+
+    def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
+        """A leader's counts, as of now or a moment ago."""
+        if self._cluster.host.is_leader(group):
+            done(queue_machine.stat(self._cluster.host.state(group)))
+            return
+        self._start(group, lambda request: messages.QueueCounts(request, group), done)
+
+    def _start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
+        self._last_request += 1
+        deadline_ms = self._cluster.loop.now_ms + self._timeout_ms
+        self._pending[self._last_request] = _Pending(group, ask, done, deadline_ms)
+        self._try(self._last_request)
+
+    def _try(self, request: int) -> None:
+        pending = self._pending.get(request)
+        if pending is None or pending.asked is not None:
+            return
+        cluster = self._cluster
+        if cluster.loop.now_ms >= pending.deadline_ms:
+            del self._pending[request]
+            pending.done(ReadFailed(
+                f"no leader answered within {self._timeout_ms} ms: most members of the queue are "
+                "out of reach; start them, or try again", True,
+            ))
+            return
+        leader = cluster.leader_of(pending.group)
+        if leader == cluster.host.node_id:
+            self._answer_here(request, pending)
+            return
+        if leader is not None and cluster.host.send(leader, messages.encode(pending.ask(request))):
+            pending.asked = leader
+            return
+        client = cluster.client(pending.group)
+        if client is not None:
+            cluster.seek(client)
+        cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
+
+    def _answer_here(self, request: int, pending: _Pending) -> None:
+        # The leadership came to this node while the read was waiting.
+        question = pending.ask(request)
+        handler = self._cluster.handlers[type(question)]
+        pending.asked = self._cluster.host.node_id
+        handler(self._cluster.host.node_id, question, memoryview(b""))
+
+    def _finish(self, request: int, result: Any) -> None:
+        pending = self._pending.pop(request, None)
+        if pending is not None:
+            pending.done(result)
+
+    def _on_block(self, node: str, message: messages.BlockIs, rest: memoryview) -> None:
+        (data,) = messages.cut(rest, (message.length,))
+        self._finish(message.request, (message.messages, bytes(data)))
+
+    def _on_refused(self, node: str, message: messages.ReadRefused, rest: memoryview) -> None:
+        if not message.retry:
+            self._finish(message.request, ReadFailed(message.detail, False))
+            return
+        pending = self._pending.get(message.request)
+        if pending is not None:
+            self._cluster.directory.deny(pending.group, node)
+            self._again(message.request, pending)
+
+    def _peer_down(self, node: str) -> None:
+        for request, pending in sorted(self._pending.items()):
+            if pending.asked == node:
+                self._again(request, pending)
+
+    def _again(self, request: int, pending: _Pending) -> None:
+        pending.asked = None
+        self._cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
+
+    # ------------------------------------------------------------ answering
+
+    def _say(self, node: str, message: Any, *blobs: bytes) -> None:
+        if node == self._cluster.host.node_id:
+            rest = memoryview(b"".join(blobs))
+            self._cluster.handlers[type(message)](node, message, rest)
+        else:
+            self._cluster.host.send(node, messages.encode(message, *blobs))
+
+    def _local_runs(
+        self, group: int, reader: str, number: int, first: int, last: int
+    ) -> Runs | None:
+        state = self._cluster.host.state(group)
+        if not reader:
+            return tuple(queue_machine.ready_runs(state, last))
+        return queue_claim.claim_slice(state, reader, number, first, last)
+
+    def _on_read_runs(self, node: str, message: messages.ReadRuns, rest: memoryview) -> None:
+        host, request = self._cluster.host, message.request
+        if not host.is_leader(message.group):
+            self._say(node, messages.ReadRefused(request, True, "not the leader"))
+            return
+        found = self._local_runs(
+            message.group, message.reader, message.number, message.first, message.last
+        )
+        if found is None:
+            detail = (
+                f"claim {message.number} of reader {message.reader!r} is not open: it was settled, "
+                "released or has expired"
+            )
+            self._say(node, messages.ReadRefused(request, False, detail))
+        else:
+            self._say(node, messages.RunsAre(request, found))
+
+    def _local_block(self, group: int, runs: Runs, max_bytes: int) -> tuple[int, bytes]:
+        stored = self._cluster.stored
+        parts: list[tuple[Any, int, int]] = []
+        taken = size = 0
+        limit = min(max_bytes, BLOCK_BYTES_MAX)
+        for index, first, last, _, _ in runs:
+            block = stored.get(group, index)
+            end = blocks.fit(block, first, last, limit - size, at_least_one=not parts)
+            if end < first:
+                break
+            parts.append((block, first, end))
+            taken += end - first + 1
+            size += blocks.range_bytes(block, first, end)
+            if end < last:
+                break
+        return taken, bytes(blocks.concat(parts))
+
+    def _on_read_block(self, node: str, message: messages.ReadBlock, rest: memoryview) -> None:
+        try:
+            taken, data = self._local_block(message.group, message.runs, message.max_bytes)
+        except (UnknownGroup, KeyError):
+            self._say(node, messages.ReadRefused(message.request, True, "not held here"))
+            return
+        self._say(node, messages.BlockIs(message.request, taken, len(data)), data)
+
+    def _on_counts(self, node: str, message: messages.QueueCounts, rest: memoryview) -> None:
+        host = self._cluster.host
+        if host.is_leader(message.group):
+            stat = queue_machine.stat(host.state(message.group))
+            self._say(node, messages.CountsAre(message.request, stat))
+        else:
+            self._say(node, messages.ReadRefused(message.request, True, "not the leader"))
