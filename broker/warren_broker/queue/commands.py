@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from warren_broker.queue.config import QueueConfig
+
 UplinkId: TypeAlias = int
 """One life of one node: 64 random bits drawn when its process starts; 0: nobody (timers, operators)."""
 ConsumerId: TypeAlias = int
@@ -32,7 +34,10 @@ class Enqueue(Command, frozen=True, array_like=True, tag="enq"):
 class Checkout(Command, frozen=True, array_like=True, tag="checkout"):
     """A consumer joins.
 
-    prefetch    at most that many unsettled at a time, 0 for no limit; with explicit_credit: ignored
+    prefetch    at most that many unsettled at a time; 0: no limit of the client's (the machine keeps
+                limits.UNLIMITED_WINDOW messages and limits.WINDOW_BYTES); with explicit_credit: ignored
+    no_ack      what is delivered counts as settled; at most limits.NO_ACK_WINDOW messages and
+                limits.WINDOW_BYTES are on their way, until `Credit` says they left for the client
     priority    consumers with a higher one are served first
     timeout_ms  how long it may hold a message unsettled; None: the queue's or the node's default
     """
@@ -49,7 +54,16 @@ class Checkout(Command, frozen=True, array_like=True, tag="checkout"):
 
 
 class Credit(Command, frozen=True, array_like=True, tag="credit"):
-    """AMQP 1.0's flow: `credit` more after the `delivered`-th delivery; `drain` gives the rest back."""
+    """Flow of one consumer, in two independent meanings.
+
+    explicit_credit   `credit` more after the `delivered`-th delivery; `drain` gives the rest back
+                      (effect Drained), as AMQP 1.0's flow has it
+    no_ack            deliveries with msg_id < `delivered` have left for the client: the window moves.
+                      A node must send this as its socket drains, at the latest after half of
+                      limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; what it never
+                      sent it may give back by `Return` before `Cancel` or `SessionDown`
+    otherwise         ignored
+    """
 
     consumer: ConsumerId
     delivered: int
@@ -126,7 +140,18 @@ class Delete(Command, frozen=True, array_like=True, tag="delete"):
 
 
 class Stat(Command, frozen=True, array_like=True, tag="stat"):
-    """Reply: StatReply."""
+    """Reply: StatReply.
+
+    touch  a redeclaration: renews x-expires where the kind has it so (classic); False: only looking
+    """
+
+    touch: bool = True
+
+
+class Configure(Command, frozen=True, array_like=True, tag="configure"):
+    """A policy or an argument's meaning changed: these are the settings from here on."""
+
+    config: QueueConfig
 
 
 class NodeDown(Command, frozen=True, array_like=True, tag="node_down"):
@@ -152,9 +177,14 @@ class Timer(Command, frozen=True, array_like=True, tag="timer"):
 
 
 class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
-    """A claim reader's new driver; fences every older one. Reply: ReaderReply."""
+    """A claim reader's new driver; fences every older one. Reply: ReaderReply.
+
+    go_on_after  the driver accepts that its claims up to this number that are not open are lost, and
+                 counts them as settled; 0: it accepts nothing
+    """
 
     reader: str
+    go_on_after: int = 0
 
 
 class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
@@ -182,7 +212,10 @@ class RenewClaims(Command, frozen=True, array_like=True, tag="renew"):
 
 
 class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
-    """Claims up to `number` are done; a repeat is harmless. Reply: Count of messages settled now."""
+    """Claims up to `number` are done; a repeat is harmless. Reply: Count of messages settled now.
+
+    A number that was never opened is Refused(claim_lost).
+    """
 
     reader: str
     number: int
@@ -191,6 +224,8 @@ class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
 
 class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
     """Claim `number` goes back to the queue (0: all of the reader's, and the reader goes).
+
+    Reply: Count of messages given back. The number stays lost: asking for it is Refused(claim_lost).
 
     epoch   -1: an operator, not fenced
     """
@@ -220,7 +255,9 @@ class Stage(Command, frozen=True, array_like=True, tag="stage"):
 class PublishBatch(Command, frozen=True, array_like=True, tag="publish"):
     """The stages (batch, partition, attempt) become ready in this order; all others of the batch go.
 
-    A batch at or below the sink's last one is acknowledged and dropped. Reply: Count published now.
+    A batch at or below the sink's last one is acknowledged and dropped. An attempt that nothing was
+    staged for counts as empty; one whose stage expired is Refused(stage_lost), and nothing is done.
+    Reply: Count published now.
     """
 
     sink: str
@@ -239,6 +276,7 @@ AnyCommand: TypeAlias = (
     Enqueue | Checkout | Credit | Cancel | SessionDown | Get | Settle | Return | Discard | Resume
     | Purge | Delete | Stat | NodeDown | NodeSuspected | NodeBack | Timer | RegisterReader
     | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim | Stage | PublishBatch | DropStages
+    | Configure
 )
 
 
@@ -249,12 +287,16 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
               a gap (> last + 1) is refused with Gap and nothing is applied
     commands  in order; at most one Enqueue or Stage, which owns the entry's block
+    answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
+              replies that were given the first time as long as it is above `answered` and among the
+              last machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
     """
 
     uplink: UplinkId
     node: str
     seq: int
     commands: tuple[AnyCommand, ...]
+    answered: int = 0
 
 
 # ------------------------------------------------------------------ replies
@@ -277,15 +319,18 @@ class Count(Reply, frozen=True, array_like=True, tag="count"):
 class Refused(Reply, frozen=True, array_like=True, tag="refused"):
     """A command that could not be carried out.
 
-    reason  a word that the session turns into its protocol's code
-    detail  what, which value, which limit, what to do
+    reason    a word that the session turns into its protocol's code
+    detail    what, which value, which limit, what to do
+    accepted  with queue_full for an Enqueue: that many messages of the block, those with an ordinal
+              below it, are in the queue all the same; the rest is not
     """
 
     reason: Literal[
         "in_use", "not_empty", "exclusive_use", "claim_lost", "fenced", "unknown_reader",
-        "queue_full", "deleted", "invalid",
+        "queue_full", "deleted", "invalid", "single_active", "stage_lost",
     ]
     detail: str
+    accepted: int = 0
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True):

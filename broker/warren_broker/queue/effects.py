@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from warren_broker.queue.commands import ConsumerId, Delivery, UplinkId
+from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, UplinkId
 
 
 class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
@@ -18,11 +18,15 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
 
 
 class CancelConsumer(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
-    """Tell a consumer that it is one no longer (basic.cancel, or the channel's error)."""
+    """Tell a consumer that it is one no longer (basic.cancel, or the channel's error).
+
+    msg_ids  what it held too long and has lost (closed ranges); the rest stays its own until settled
+    """
 
     uplink: UplinkId
     consumer: ConsumerId
     reason: Literal["timeout", "deleted", "disconnected"]
+    msg_ids: MsgIds = ()
 
 
 class Drained(msgspec.Struct, frozen=True, array_like=True, tag="drained"):
@@ -47,7 +51,10 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag="dead_letter"
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
-    """Unused for longer than x-expires, or auto-delete without its last consumer: delete the queue."""
+    """Unused for longer than x-expires, or auto-delete without its last consumer: delete the queue.
+
+    To be carried out as Delete(if_unused=True) first: a consumer may have joined meanwhile.
+    """
 
     reason: Literal["expires", "auto_delete"]
 

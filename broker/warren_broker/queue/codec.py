@@ -1,0 +1,51 @@
+"""An entry's bytes: `u32 little-endian length | MessagePack Submission | block or nothing`."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from warren_broker.queue.commands import Submission
+
+_LENGTH: Final = struct.Struct("<I")
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Submission)
+
+
+class MalformedEntry(ValueError):
+    """An entry that is no submission: nothing a client can cause; the machine ignores it everywhere."""
+
+
+def encode_submission(submission: Submission, block: bytes | memoryview | None = None) -> bytes:
+    """The entry's data.
+
+    block  what the submission's Enqueue or Stage owns; None or empty: there is none
+    """
+    head = _ENCODER.encode(submission)
+    return b"".join((_LENGTH.pack(len(head)), head, block or b""))
+
+
+def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview | None]:
+    """The submission and a view of its block, which is not copied; None: there is no block.
+
+    Raises MalformedEntry.
+    """
+    view = memoryview(data)
+    if len(view) < _LENGTH.size:
+        raise MalformedEntry(f"entry of {len(view)} bytes: needs at least {_LENGTH.size}")
+    start = block_offset(view)
+    if start > len(view):
+        raise MalformedEntry(f"entry of {len(view)} bytes: its submission ends at {start}")
+    try:
+        submission = _DECODER.decode(view[_LENGTH.size : start])
+    except msgspec.MsgspecError as error:
+        raise MalformedEntry(f"entry of {len(view)} bytes: {error}") from error
+    return submission, (view[start:] if start < len(view) else None)
+
+
+def block_offset(data: bytes | memoryview) -> int:
+    """Where the block of an entry begins; equal to the entry's length when it has none."""
+    (length,) = _LENGTH.unpack_from(data)
+    return _LENGTH.size + length
