@@ -1,1 +1,153 @@
-"""The only place where work is done per message."""
+"""The only place with work per message: frames to messages, messages to blocks, blocks to frames.
+
+The three modules `scan`, `assemble` and `deliver` are written in Cython's pure Python mode. They run
+compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and interpreted
+otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one of the two;
+`ACTIVE` says which one runs. Signatures, for readers in a hurry:
+
+scan
+    FrameScanner(frame_max, message_bytes_max=16 MiB)
+        feed(data) -> list[Item]        cut received bytes; partial frames wait for the next feed
+        table                           the MessageTable that PublishRun items point into
+        take_table() -> MessageTable    the table filled so far; a new one takes its place
+        frame_max                       set it when connection.tune-ok has said
+        discard_channel(channel)        drop content on it until channel.close or close-ok comes
+        pending_bytes                   held for messages and frames that are not complete
+
+assemble
+    distinct_routes(table, first, last) -> list[int]      route ids in the order first seen
+    select(table, first, last, route_ids) -> Selection    the messages with one of these routes
+    partition(table, first, last, targets, count) -> list[Selection]
+                                 targets: per route id a tuple of target numbers 0 <= t < count;
+                                 one Selection per target, each in the order received
+    assemble(selections, form=0) -> bytes                 one block, stable-sorted by priority
+    load_block(block, mandatory=False) -> MessageTable    a client's block, to be partitioned
+
+deliver                                                   all append to `out`, a bytearray
+    format_deliveries(out, block, first, last, channel, consumer_tag, delivery_tag_first,
+                      redelivered, frame_max, headers=None)
+    format_get_ok(out, block, i, channel, delivery_tag, redelivered, message_count, frame_max,
+                  headers=None)
+    format_return(out, table, i, channel, reply_code, reply_text, frame_max)
+    format_confirms(out, channel, up_to, tags=(), negative=False)
+                                 one ack multiple up to `up_to` (0: none), then closed ranges
+                                 (first, last) tag by tag; negative: basic.nack
+    with_headers(properties, headers) -> bytes            headers: {name: int}, added or replaced
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from warren_broker.kernel.items import (
+    ACK,
+    BAD_EXPIRATION,
+    CC,
+    DIRECT_REPLY_TO,
+    HEADERS,
+    NACK_DISCARD,
+    NACK_REQUEUE,
+    PERSISTENT,
+    REJECT_DISCARD,
+    REJECT_REQUEUE,
+    USER_ID,
+    AckRun,
+    ContentRefused,
+    Heartbeat,
+    Item,
+    Malformed,
+    Method,
+    PublishRun,
+    Route,
+)
+from warren_broker.kernel.table import (
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    TTL_NONE,
+    MessageTable,
+    Routes,
+    Selection,
+)
+
+Mode = Literal["compiled", "interpreted"]
+
+
+class Kernel(NamedTuple):
+    """The three modules, both compiled or both interpreted."""
+
+    mode: Mode
+    scan: Any
+    assemble: Any
+    deliver: Any
+
+
+def load(mode: Mode) -> Kernel:
+    """The kernel in that mode; ImportError when the extensions were not built."""
+    parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
+    names = ("scan", "assemble", "deliver")
+    scan, assemble, deliver = (importlib.import_module(f"{parent}.{name}") for name in names)
+    return Kernel(mode, scan, assemble, deliver)
+
+
+def _choose(wanted: str) -> Kernel:
+    if wanted == "interpreted":
+        return load("interpreted")
+    if wanted not in ("", "compiled"):
+        raise ImportError(
+            f"WARREN_KERNEL={wanted!r} is neither 'compiled' nor 'interpreted'; "
+            "leave it out for compiled where possible"
+        )
+    try:
+        return load("compiled")
+    except ImportError as error:
+        if wanted == "compiled":
+            raise ImportError(
+                f"WARREN_KERNEL=compiled, but the extensions cannot be loaded ({error}); "
+                "run python -m warren_broker.kernel.build_kernel, or leave WARREN_KERNEL out"
+            ) from error
+        return load("interpreted")
+
+
+if TYPE_CHECKING:
+    from warren_broker.kernel.assemble import (
+        assemble,
+        distinct_routes,
+        load_block,
+        partition,
+        select,
+    )
+    from warren_broker.kernel.deliver import (
+        format_confirms,
+        format_deliveries,
+        format_get_ok,
+        format_return,
+        with_headers,
+    )
+    from warren_broker.kernel.scan import FrameScanner
+
+    ACTIVE: Mode
+else:
+    _kernel = _choose(os.environ.get("WARREN_KERNEL", ""))
+    ACTIVE = _kernel.mode
+    FrameScanner = _kernel.scan.FrameScanner
+    distinct_routes = _kernel.assemble.distinct_routes
+    select = _kernel.assemble.select
+    partition = _kernel.assemble.partition
+    assemble = _kernel.assemble.assemble
+    load_block = _kernel.assemble.load_block
+    format_deliveries = _kernel.deliver.format_deliveries
+    format_get_ok = _kernel.deliver.format_get_ok
+    format_return = _kernel.deliver.format_return
+    format_confirms = _kernel.deliver.format_confirms
+    with_headers = _kernel.deliver.with_headers
+
+__all__ = [
+    "ACK", "ACTIVE", "AckRun", "BAD_EXPIRATION", "CC", "ContentRefused", "DIRECT_REPLY_TO",
+    "FrameScanner", "HEADERS", "Heartbeat", "Item", "Malformed", "MessageTable", "Method", "Mode",
+    "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
+    "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
+    "assemble", "distinct_routes", "format_confirms", "format_deliveries", "format_get_ok",
+    "format_return", "load", "load_block", "partition", "select", "with_headers",
+]  # fmt: skip

@@ -1,0 +1,110 @@
+"""What the frame scanner hands out: the items of one feed, in the order they were received."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+ACK = 0
+NACK_REQUEUE = 1
+NACK_DISCARD = 2
+REJECT_REQUEUE = 3
+REJECT_DISCARD = 4
+
+PERSISTENT = 1
+"""delivery_mode is 2."""
+HEADERS = 2
+"""The headers property is there."""
+CC = 4
+"""A CC or BCC header is there: more routing keys than the route's."""
+USER_ID = 8
+"""The user_id property is there: to be compared with the connection's user."""
+BAD_EXPIRATION = 16
+"""The expiration property is no integer from 0 to 4294967295: channel error 406."""
+DIRECT_REPLY_TO = 32
+"""reply_to starts with `amq.rabbitmq.reply-to`: to be replaced before it is routed."""
+
+FRAME_ERROR = 501
+SYNTAX_ERROR = 502
+UNEXPECTED_FRAME = 505
+NOT_IMPLEMENTED = 540
+PRECONDITION_FAILED = 406
+
+
+class Route(NamedTuple):
+    """What a basic.publish says about the way of its message; bytes as received."""
+
+    exchange: bytes
+    routing_key: bytes
+    mandatory: bool
+
+
+class PublishRun(msgspec.Struct, frozen=True, gc=False):
+    """Messages first <= i < last of the scanner's table, published one after another on a channel.
+
+    route  the id they share in the table's routes, or -1 when they have several
+    flags  the flags of all of them or-ed; 0: nothing needs a closer look
+    """
+
+    channel: int
+    first: int
+    last: int
+    route: int
+    flags: int
+
+
+class AckRun(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive basic.ack, nack and reject of a channel.
+
+    ranges  (kind, first, last, multiple) in the order received; kind is ACK, NACK_REQUEUE,
+            NACK_DISCARD, REJECT_REQUEUE or REJECT_DISCARD. Single settlements of successive tags
+            are joined into one range first..last (closed). With multiple: everything
+            outstanding up to `last`, and all that is outstanding when last is 0; first is 0.
+    """
+
+    channel: int
+    ranges: tuple[tuple[int, int, int, bool], ...]
+
+
+class Method(msgspec.Struct, frozen=True, gc=False):
+    """Any other method frame; args is what follows the method id."""
+
+    channel: int
+    class_id: int
+    method_id: int
+    args: bytes
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False):
+    """A heartbeat frame."""
+
+
+class ContentRefused(msgspec.Struct, frozen=True, gc=False):
+    """A channel error, found while a basic.publish came in.
+
+    The scanner drops what follows on that channel, methods excepted, until it sees
+    channel.close or channel.close-ok on it.
+    """
+
+    channel: int
+    code: int
+    text: str
+    class_id: int = 60
+    method_id: int = 40
+
+
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """A connection error; always the last item, and the scanner takes nothing more.
+
+    class_id, method_id   of the method that was under way, or 0
+    """
+
+    channel: int
+    code: int
+    text: str
+    class_id: int = 0
+    method_id: int = 0
+
+
+Item: TypeAlias = PublishRun | AckRun | Method | Heartbeat | ContentRefused | Malformed
