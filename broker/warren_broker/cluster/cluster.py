@@ -6,13 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from warren_broker.block import Block
 from warren_broker.cluster import messages
 from warren_broker.cluster.directory import Directory
-from warren_broker.cluster.group_client import (
-    SEEK_INTERVAL_MS_MAX,
-    GroupClient,
-    Held,
-)
+from warren_broker.cluster.group_client import SEEK_INTERVAL_MS_MAX, GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.stored_blocks import StoredBlocks
 from warren_broker.cluster.uplink import InFlight, Sent, Uplink
@@ -58,7 +55,7 @@ class Cluster:
             messages.Got: self._on_got,
             messages.ConsumerCancelled: self._on_cancelled,
         }
-        self._got: dict[tuple[int, int, int], Held] = {}
+        self._got: dict[tuple[int, int, int], Block] = {}
         self._touched: list[GroupClient] = []
         self._waiting: dict[int, Callable[[], None]] = {}
         self._nodes: dict[int, str] = {}
@@ -282,22 +279,20 @@ class Cluster:
         self.host.send(node, messages.encode(messages.Replied(group, index, reply)))
 
     def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
-        block = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last)
-        data = block if isinstance(block, (bytes, memoryview)) else block.data
+        data = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last)
         got = messages.Got(group, delivery.index, delivery.first, len(data))
         self.host.send(node, messages.encode(got, data))
 
     def _on_got(self, node: str, message: messages.Got, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))
-        block = self.leading.decode_block(data)
-        self._got[(message.group, message.index, message.ordinal)] = Held(block, 0)
+        self._got[(message.group, message.index, message.ordinal)] = Block.decode(bytes(data))
 
-    def got(self, group: int, delivery: Delivery) -> Held:
-        """The message of a `GetReply`."""
-        held = self._got.pop((group, delivery.index, delivery.first), None)
-        if held is not None:
-            return held
-        return Held(self.stored.get(group, delivery.index), delivery.first)
+    def got(self, group: int, delivery: Delivery) -> tuple[Delivery, Block]:
+        """The message of a `GetReply`: the delivery as it speaks of the block."""
+        block = self._got.pop((group, delivery.index, delivery.first), None)
+        if block is not None:
+            return _moved(delivery), block
+        return delivery, self.stored.get(group, delivery.index)
 
     def _on_replied(self, node: str, message: messages.Replied, rest: memoryview) -> None:
         client = self.clients.get(message.group)
@@ -315,10 +310,18 @@ class Cluster:
                 f"{len(message.deliveries)} deliveries with {len(parts)} blocks"
             )
         for delivery, part in zip(message.deliveries, parts, strict=True):
-            held = Held(self.leading.decode_block(part), 0)
-            client.delivered(message.consumer, delivery, held)
+            block = Block.decode(bytes(part))
+            client.delivered(message.consumer, _moved(delivery), block)
 
     def _on_cancelled(self, node: str, message: messages.ConsumerCancelled, rest: memoryview) -> None:
         client = self.clients.get(message.group)
         if client is not None and message.effect.uplink == self.host.boot_id:
             client.cancelled(message.effect.consumer, message.effect.reason)
+
+
+def _moved(delivery: Delivery) -> Delivery:
+    """The same delivery, of a block that was cut to it."""
+    return Delivery(
+        delivery.first_msg_id, delivery.index, 0, delivery.last - delivery.first,
+        delivery.delivery_count, delivery.acquired_count,
+    )

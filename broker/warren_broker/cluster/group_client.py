@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from warren_broker.block import Block
 from warren_broker.cluster.uplink import Sent, Uplink
 from warren_broker.queue.commands import Delivery, Resume
 
@@ -46,24 +47,13 @@ class Carrier(Protocol):
 class Receiver(Protocol):
     """Where a consumer's messages go."""
 
-    def deliver(self, consumer: int, delivery: Delivery, block: Any) -> None:
-        """Messages delivery.first … last of the entry; `block` holds them (see `Held`)."""
+    def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        """Messages delivery.first … delivery.last of this block."""
         ...
 
     def cancelled(self, consumer: int, reason: str) -> None:
         """It is a consumer no longer."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A block and which of its ordinals is the delivery's first message.
-
-    At the leader it is the whole stored block; from another node only the delivery's range.
-    """
-
-    block: Any
-    first: int
 
 
 @dataclass(slots=True)
@@ -151,9 +141,14 @@ class GroupClient:
             self._touch()
         elif self.uplink.answered(seq, replies, index):
             self.carrier.answered(self)
+            if self.uplink.waiting:
+                self._touch()
 
-    def delivered(self, consumer: int, delivery: Delivery, held: Held) -> None:
-        """Messages for a consumer, possibly again, possibly with some missing before them."""
+    def delivered(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        """Messages for a consumer, possibly again, possibly with some missing before them.
+
+        block  what delivery.first and delivery.last speak of
+        """
         local = self.consumers.get(consumer)
         if local is None:
             return  # cancelled here before it left there; the session's end returns it
@@ -172,9 +167,8 @@ class GroupClient:
                 first_id + seen, delivery.index, delivery.first + seen, delivery.last,
                 delivery.delivery_count, delivery.acquired_count,
             )
-            held = Held(held.block, held.first + seen)
         local.next_msg_id = end_id
-        local.receiver.deliver(consumer, delivery, held)
+        local.receiver.deliver(consumer, delivery, block)
 
     def cancelled(self, consumer: int, reason: str) -> None:
         """The queue has given a consumer up."""

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from warren_broker.block import Block
 from warren_broker.cluster import messages
-from warren_broker.cluster.group_client import Held
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -132,24 +130,20 @@ class Leading:
             client = cluster.client(group)
             if client is not None:
                 for delivery in effect.deliveries:
-                    held = Held(stored.get(group, delivery.index), delivery.first)
-                    client.delivered(effect.consumer, delivery, held)
+                    block = stored.get(group, delivery.index)
+                    client.delivered(effect.consumer, delivery, block)
             return
         node = cluster.node_of(effect.uplink)
         if node is None:
             return
         blobs = [
-            bytes(stored.get(group, delivery.index).slice(delivery.first, delivery.last).data)
+            stored.get(group, delivery.index).slice(delivery.first, delivery.last)
             for delivery in effect.deliveries
         ]
         message = messages.Delivered(
             group, effect.uplink, effect.consumer, effect.deliveries, tuple(map(len, blobs))
         )
         cluster.host.send(node, messages.encode(message, *blobs))
-
-    def decode_block(self, data: bytes | memoryview) -> Block:
-        """A block that another node cut; raises BlockError."""
-        return Block.decode(data, verify=True)
 
     def _cancel(self, group: int, effect: queue_effects.CancelConsumer) -> None:
         cluster = self._cluster

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 OnReply: TypeAlias = Callable[[Any, int], None]
 """Called once with the command's reply and the raft index it was applied at."""
-Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None"], bytes]
-"""(seq, commands, block) to an entry's data."""
+Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
+"""(seq, commands, block, highest seq answered) to an entry's data."""
 Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
 """Parts of one turn to one block."""
 
@@ -22,6 +22,8 @@ BLOCK_BYTES_MAX = 1024 * 1024
 """A block that has grown to this is closed; one message may be larger."""
 COMMANDS_MAX = 4096
 """Commands in one submission."""
+UNANSWERED_MAX = 256
+"""Submissions under way; the machine remembers the replies of at least that many."""
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class Uplink:
     ) -> None:
         seq = self.next_seq
         self.next_seq += 1
-        data = self._encode(seq, commands, block)
+        data = self._encode(seq, commands, block, seq - 1 - len(self.unanswered))
         self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
         self.bytes_unanswered += len(data)
         self._in_flight.size_bytes += len(data)
@@ -134,15 +136,27 @@ class Uplink:
         return self.bytes_unanswered + self._open.part_bytes
 
     def take(self) -> list[Sent]:
-        """Close the open submission; everything that was not sent yet, in order."""
-        self._close()
-        new = self.next_seq - 1 - self.sent_seq
-        if not new:
-            return []
+        """What may be sent now and was not yet, in order; the open submission is closed for it."""
         held = len(self.unanswered)
-        taken = [self.unanswered[i] for i in range(held - new, held)]
-        self.sent_seq = self.next_seq - 1
-        return taken
+        if held < UNANSWERED_MAX:
+            self._close()
+            held = len(self.unanswered)
+        if not held:
+            return []
+        first = self.unanswered[0].seq
+        start = self.sent_seq + 1 - first
+        end = min(held, UNANSWERED_MAX)
+        if start >= end:
+            return []
+        self.sent_seq = first + end - 1
+        return [self.unanswered[i] for i in range(start, end)]
+
+    @property
+    def waiting(self) -> bool:
+        """There is something to send that has not been."""
+        return bool(
+            self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1
+        )
 
     def rewind(self, seq: int = 0) -> None:
         """Send again from `seq` on (0: everything unanswered): there is a new leader, or a gap."""
