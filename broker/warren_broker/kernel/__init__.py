@@ -1,8 +1,8 @@
 """The only place with work per message: frames to messages, messages to blocks, blocks to frames.
 
-The three modules `scan`, `assemble` and `deliver` are written in Cython's pure Python mode. They run
-compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and interpreted
-otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one of the two;
+The three modules `scan`, `assemble` and `deliver` are written in Cython's pure Python mode. They
+run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and
+interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one of the two;
 `ACTIVE` says which one runs. Signatures, for readers in a hurry:
 
 scan

@@ -64,7 +64,7 @@ class MessageTable:
     lengths of the areas. Hold no view of the three areas across a feed: they grow in place.
     """
 
-    __slots__ = ("count", "rows", "properties", "bodies", "routes")
+    __slots__ = ("bodies", "count", "properties", "routes", "rows")
 
     def __init__(self, routes: Routes | None = None) -> None:
         self.count = 0
@@ -147,7 +147,7 @@ class Selection:
     indices  ascending, array("I"); None: all of first <= i < last
     """
 
-    __slots__ = ("table", "first", "last", "indices")
+    __slots__ = ("first", "indices", "last", "table")
 
     def __init__(
         self, table: MessageTable, first: int, last: int, indices: array[int] | None = None
