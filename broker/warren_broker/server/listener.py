@@ -1,0 +1,158 @@
+"""Accepts clients: the first eight bytes say which protocol they speak."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from warren_raft.runtime.loop import Listener as Acceptor
+from warren_raft.runtime.loop import Loop, Timer
+from warren_raft.runtime.stream import Stream
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES = 8
+HEADER_091 = b"AMQP\x00\x00\x09\x01"
+HEADER_10_SASL = b"AMQP\x03\x01\x00\x00"
+HEADER_10 = b"AMQP\x00\x01\x00\x00"
+OUT_BYTES_HIGH = 4 << 20
+OUT_BYTES_LOW = 1 << 20
+
+
+class Client(Protocol):
+    """One connection after its header, whichever its protocol."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the socket, the header first."""
+        ...
+
+    def closed(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        ...
+
+    def shut_down(self, reason: str) -> None:
+        """The node stops: say so and close."""
+        ...
+
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Resources run short (or, empty, do so no longer)."""
+        ...
+
+
+MakeClient = Callable[[Stream, str], Client]
+"""(stream, the peer's address as text) to the client that speaks one protocol."""
+
+
+class Connection:
+    """A socket until and after its protocol is known.
+
+    Invariant: `client` is None exactly until eight bytes have come.
+    """
+
+    __slots__ = ("_header", "_listener", "_timer", "client", "peer", "stream")
+
+    def __init__(self, listener: AmqpListener, sock: socket.socket, peer: str) -> None:
+        self._listener = listener
+        self._header = b""
+        self.peer = peer
+        self.client: Client | None = None
+        self.stream = Stream(
+            listener.loop, sock, self._on_data, self._on_closed,
+            high=OUT_BYTES_HIGH, low=OUT_BYTES_LOW,
+        )
+        self._timer: Timer | None = listener.loop.call_later(
+            listener.handshake_timeout_ms, self._too_slow
+        )
+
+    def _too_slow(self) -> None:
+        if self.client is None:
+            log.warning(
+                "closing %s: no protocol header within %d ms",
+                self.peer, self._listener.handshake_timeout_ms,
+            )
+            self.stream.abort()
+
+    def _on_data(self, data: bytes) -> None:
+        if self.client is not None:
+            self.client.received(data)
+            return
+        self._header += data
+        header = self._header[:HEADER_BYTES]
+        if len(header) < HEADER_BYTES and HEADER_091.startswith(header[:4]):
+            return
+        make = self._listener.protocols.get(header)
+        if make is None:
+            # Both specifications: answer with a header that is spoken here, then close.
+            answer = HEADER_10_SASL if header == HEADER_10 else HEADER_091
+            log.warning("closing %s: protocol header %r is not spoken here", self.peer, header)
+            self.stream.send(answer)
+            self.stream.close()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.client = make(self.stream, self.peer)
+        received, self._header = self._header, b""
+        self.client.blocked(self._listener.reasons)
+        self.client.received(received)
+
+    def _on_closed(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if error is not None:
+            log.log(
+                logging.INFO if isinstance(error, OSError) else logging.ERROR,
+                "connection from %s ended: %r", self.peer, error,
+                exc_info=None if isinstance(error, OSError) else error,
+            )
+        self._listener.connections.discard(self)
+        if self.client is not None:
+            self.client.closed(error)
+
+
+class AmqpListener:
+    """The port for clients."""
+
+    def __init__(
+        self, loop: Loop, address: tuple[str, int], handshake_timeout_ms: int, connections_max: int
+    ) -> None:
+        self.loop = loop
+        self.handshake_timeout_ms = handshake_timeout_ms
+        self.connections_max = connections_max
+        self.connections: set[Connection] = set()
+        self.protocols: dict[bytes, MakeClient] = {}
+        self.reasons: tuple[str, ...] = ()
+        self._acceptor = Acceptor(loop, address, self._accept)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._acceptor.port
+
+    def _accept(self, sock: socket.socket, address: Any) -> None:
+        peer = f"{address[0]}:{address[1]}"
+        if len(self.connections) >= self.connections_max:
+            log.warning(
+                "refusing %s: %d connections are open, limits.connections_max is %d",
+                peer, len(self.connections), self.connections_max,
+            )
+            sock.close()
+            return
+        self.connections.add(Connection(self, sock, peer))
+
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Tell every client."""
+        self.reasons = reasons
+        for connection in list(self.connections):
+            if connection.client is not None:
+                connection.client.blocked(reasons)
+
+    def stop(self, reason: str) -> None:
+        """Accept nobody, say good-bye to everybody."""
+        self._acceptor.close()
+        for connection in list(self.connections):
+            if connection.client is not None:
+                connection.client.shut_down(reason)
+            else:
+                connection.stream.abort()
