@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from warren.connection import Connection
-from warren.errors import UsageError
+from warren.errors import PeerError, UsageError
 from warren_broker.wire.amqp10.fetched import Run, decode_piece
 
 MESSAGES_MAX = 1 << 31
@@ -137,13 +137,18 @@ def fetch_claim(
     """
     if not 0 <= first <= last:
         raise UsageError(f"a slice from {first} to {last}: it must not be negative")
-    while first < last:
-        source = f"{reader_path(queue, reader)}/claims/{number}?first={first}&last={last}"
-        for message in connection.stream(source):
-            piece = FetchedBlock(*decode_piece(message))
-            first += piece.messages
-            yield piece
-        # the stream ends early only when its connection was lost: go on after what was yielded
+    path = f"{reader_path(queue, reader)}/claims/{number}"
+    position = first
+    if first == last:
+        return
+    for message in connection.stream(lambda: f"{path}?first={position}&last={last}"):
+        piece = FetchedBlock(*decode_piece(message))
+        position += piece.messages
+        yield piece
+        if position >= last:
+            return
+    raise PeerError(f"queue {queue!r}: claim {number} of reader {reader!r} ended at message {position}, "
+                    f"before {last}; ask for no more than the claim holds")
 
 
 def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
@@ -154,5 +159,5 @@ def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[Fe
     if max_messages < 1:
         raise UsageError(f"browse {max_messages} messages: at least 1")
     source = f"/queues/{quote(queue, safe='')}/browse?max={max_messages}"
-    for message in connection.stream(source, resumable=False):
+    for message in connection.stream(lambda: source, resumable=False):
         yield FetchedBlock(*decode_piece(message))

@@ -1,0 +1,242 @@
+"""A connection to a cluster that goes on to the next node when one is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from threading import RLock
+from types import TracebackType
+from typing import Any, TypeVar
+
+from proton import Event, Link, Session
+
+from warren.errors import ConnectionLost, Unavailable, UsageError, WarrenError, refusal
+from warren.uri import Address, as_address
+from warren.wire import LinkHandler, Wire
+from warren_broker.wire.amqp10.fetched import decode_section
+
+T = TypeVar("T")
+PAUSE_S_FIRST = 0.02
+PAUSE_S_MAX = 0.5
+STREAM_CREDIT = 8
+CLOSE_S = 1.0
+
+
+class Connection:
+    """A cluster, through whichever node answers.
+
+    It connects when first used, and again when used after it was lost or idle for long; requests that
+    were under way are repeated on the next node until their deadline (every request of this package
+    may be repeated). A lock makes calls from several threads take turns. It does not survive a fork:
+    the child connects anew.
+
+    where  an Address or a URI, see `warren.uri.parse_uri`
+    name   shown by the broker
+    """
+
+    def __init__(self, where: str | Address, *, name: str = "warren") -> None:
+        self.address = as_address(where)
+        self.name = name
+        self._lock = RLock()
+        self._wire: Wire | None = None
+        self._pid = os.getpid()
+        self._turn = random.randrange(len(self.address.hosts))
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Connection({str(self.address)!r})"
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def node(self) -> tuple[str, int] | None:
+        """Host and port of the node it is connected to now; None: to none."""
+        wire = self._wire
+        return wire.host if wire is not None and wire.lost is None else None
+
+    def close(self) -> None:
+        """Let go; harmless when done twice."""
+        with self._lock:
+            self._closed = True
+            wire, self._wire = self._wire, None
+            if wire is not None:
+                if self._pid == os.getpid():
+                    wire.close(time.monotonic() + CLOSE_S)
+                else:
+                    wire.abandon()
+
+    # -------------------------------------------------------------- requests
+
+    def request(self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
+        """A management request: its answer's body, or the refusal as an error."""
+
+        def ask(wire: Wire, deadline: float) -> Any:
+            status, answer = wire.request(method, path, body, deadline)
+            if status >= 400:
+                detail, condition = _problem(answer)
+                raise refusal(status, condition, detail or f"{method} {path}: status {status}")
+            return answer
+
+        return self.use(ask, timeout_s=timeout_s)
+
+    def use(self, operation: Callable[[Wire, float], T], *, timeout_s: float | None = None) -> T:
+        """Run an operation that may be repeated: again, on the next node, when Unavailable.
+
+        operation  gets a live wire and the deadline (time.monotonic)
+        """
+        timeout = self.address.request_timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout
+        pause = Pause(deadline, timeout)
+        while True:
+            with self._lock:
+                try:
+                    return operation(self.wire(deadline), deadline)
+                except Unavailable as error:
+                    failure = error
+            pause.after(failure)
+
+    def stream(self, source: Callable[[], str], *, resumable: bool = True) -> Iterator[memoryview]:
+        """The messages that a receiver from `source()` gets until the broker closes the link.
+
+        Each message's bytes are a view of its own. With resumable, a connection that is lost is made
+        anew and `source` asked again: it must then name what is still to come.
+        """
+        timeout = self.address.request_timeout_s
+        pause = Pause(time.monotonic() + timeout, timeout)
+        progress = False
+        while True:
+            try:
+                receiver: _Receiver | None = None
+                with self._lock:
+                    wire = self.wire(pause.deadline)
+                    receiver = _Receiver.attach(wire, source())
+                try:
+                    while (message := self._next(wire, receiver, pause.deadline)) is not None:
+                        progress = True
+                        yield message
+                        pause = Pause(time.monotonic() + timeout, timeout)
+                    return
+                finally:
+                    with self._lock:
+                        wire.detach(receiver)
+            except Unavailable as error:
+                if progress and not resumable:
+                    raise
+                failure = error
+            pause.after(failure)
+
+    def wire(self, deadline: float) -> Wire:
+        """A live connection to some node, made if need be; the lock must be held by the caller.
+
+        Raises AccessRefused and other refusals that no other node would take back; Unavailable.
+        """
+        if self._closed:
+            raise UsageError("this connection was closed")
+        wire = self._wire
+        if wire is not None and self._pid != os.getpid():
+            wire.abandon()  # a parent's socket: its bytes are not ours
+            wire = None
+        if wire is not None:
+            wire.poll()
+            if wire.lost is None:
+                return wire
+            wire.abandon()
+        self._wire = None
+        self._pid = os.getpid()
+        host = self.address.hosts[self._turn % len(self.address.hosts)]
+        self._turn += 1  # so that the next attempt goes elsewhere; put back when this one succeeds
+        limit = min(deadline, time.monotonic() + self.address.connect_timeout_s)
+        wire = Wire(host, self.address, self.name, limit)
+        self._turn -= 1
+        self._wire = wire
+        return wire
+
+    def skip_node(self, wire: Wire) -> None:
+        """Do not use this node for now: the next use connects to another one."""
+        with self._lock:
+            if self._wire is wire:
+                wire.abandon()
+                self._wire = None
+                self._turn += 1
+
+    def _next(self, wire: Wire, receiver: _Receiver, deadline: float) -> memoryview | None:
+        with self._lock:
+            wire.run(lambda: bool(receiver.messages) or receiver.ended, deadline)
+            return receiver.take()
+
+
+class Pause:
+    """The wait between two attempts, longer each time, never beyond the deadline."""
+
+    def __init__(self, deadline: float, timeout_s: float) -> None:
+        self.deadline = deadline
+        self._timeout_s = timeout_s
+        self._pause_s = PAUSE_S_FIRST
+
+    def after(self, failure: WarrenError) -> None:
+        """Wait; raises Unavailable when there is no time for another attempt."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise Unavailable(f"gave up after {self._timeout_s:g} s: {failure}") from failure
+        time.sleep(min(self._pause_s, left))
+        self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+
+
+class _Receiver(LinkHandler):
+    """Messages that have arrived whole, as many as the credit lets come."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.messages: list[memoryview] = []
+
+    @classmethod
+    def attach(cls, wire: Wire, source: str) -> _Receiver:
+        """Attach a receiver; a refusal shows when the first message is taken."""
+
+        def make(session: Session, name: str) -> _Receiver:
+            link = session.receiver(name)
+            link.source.address = source
+            link.snd_settle_mode = link.SND_SETTLED
+            link.flow(STREAM_CREDIT)
+            return cls(link)
+
+        made = wire.attach(make)
+        assert isinstance(made, _Receiver)
+        return made
+
+    def take(self) -> memoryview | None:
+        """The next message; None: the broker has closed the link. Raises its refusal."""
+        if self.messages:
+            if not self.ended:
+                self.link.flow(1)
+            return self.messages.pop(0)
+        if self.failure is not None:
+            raise self.failure
+        return None
+
+    def delivered(self, event: Event) -> None:
+        """Take a message in when it is there as a whole."""
+        delivery = event.delivery
+        if delivery.partial or not delivery.readable:
+            return
+        data = self.link.recv(delivery.pending)
+        delivery.settle()
+        self.link.advance()
+        self.messages.append(decode_section(memoryview(data or b"")))
+
+
+def _problem(answer: Any) -> tuple[str, str]:
+    """Detail and condition of a refusal's body: a map, or a text as other brokers send it."""
+    if isinstance(answer, dict):
+        return str(answer.get("detail", "")), str(answer.get("condition", ""))
+    return str(answer or ""), ""
+
+
+__all__ = ["Connection", "ConnectionLost", "Pause"]

@@ -1,0 +1,380 @@
+"""One TCP connection to one node, driven by Proton's engine over a non-blocking socket."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from proton import Event, Link, Message, MessageException, Session, symbol
+from warren_broker.wire.amqp10.engine import SESSION_WINDOW_BYTES, Engine
+
+from warren.errors import AccessRefused, ConnectionLost, PeerError, Unavailable, WarrenError, refusal
+from warren.uri import Address
+
+MANAGEMENT = "/management"
+READ_BYTES = 1 << 20
+OUTPUT_BYTES = 4 << 20
+STEP_S_MAX = 1.0
+REPLIES_MAX = 64
+
+
+class LinkHandler:
+    """What happens to one link; the wire calls it while it runs.
+
+    failure  set when the peer closed the link with an error; ended: when it was closed at all
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.attached = False
+        self.ended = False
+        self.failure: WarrenError | None = None
+
+    def delivered(self, event: Event) -> None:
+        """A delivery changed."""
+        raise NotImplementedError
+
+    def closed(self) -> None:
+        """The peer closed or detached the link."""
+        self.ended = True
+        condition = self.link.remote_condition
+        if condition is not None:
+            self.failure = refusal_of(condition)
+
+
+class Wire:
+    """A connection that is open, or lost for good.
+
+    Everything happens inside `run`: whoever waits drives the socket. Not for two threads at once.
+    """
+
+    def __init__(self, host: tuple[str, int], address: Address, name: str, deadline: float) -> None:
+        self.host = host
+        self._lost: WarrenError | None = None
+        self._handlers: dict[str, LinkHandler] = {}
+        self._names = 0
+        self._outgoing: deque[memoryview] = deque()
+        self._read_buffer = bytearray(READ_BYTES)
+        self._requests: _Requests | None = None
+        self._open = False
+        self._socket = _connect(host, deadline)
+        self._engine = Engine(server=False, container=name, idle_timeout_s=address.heartbeat_s)
+        connection = self._engine.connection
+        connection.hostname = f"vhost:{address.vhost}"
+        connection.user, connection.password = address.user, address.password
+        sasl = self._engine.transport.sasl()
+        sasl.allow_insecure_mechs = True
+        sasl.allowed_mechs("PLAIN")
+        self._engine.bind()
+        connection.open()
+        self._control = self._session()
+        self._bulk = self._session()
+        try:
+            self.run(lambda: self._open, deadline)
+        except BaseException:
+            self.abandon()
+            raise
+
+    @property
+    def lost(self) -> WarrenError | None:
+        """Why nothing can be done with it any more; None: it is usable."""
+        return self._lost
+
+    # -------------------------------------------------------------- what the layers above use
+
+    def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
+        """One management request: status and body of its answer."""
+        if self._requests is None:
+            self._requests = _Requests(self, self._control)
+        return self._requests.request(method, path, body, deadline)
+
+    def attach(self, make: Callable[[Session, str], LinkHandler]) -> LinkHandler:
+        """Attach a link for bulk data; `make` gets a session and a new name."""
+        return self.attach_on(self._bulk, make)
+
+    def attach_on(self, session: Session, make: Callable[[Session, str], LinkHandler]) -> LinkHandler:
+        """Attach a link on a session."""
+        self._names += 1
+        name = f"link-{self._names}"
+        handler = make(session, name)
+        self._handlers[handler.link.name] = handler
+        handler.link.open()
+        return handler
+
+    def detach(self, handler: LinkHandler) -> None:
+        """Close a link; what still arrives on it is dropped."""
+        if self._lost is None:
+            handler.link.close()
+
+    def run(self, done: Callable[[], bool], deadline: float) -> None:
+        """Drive the connection until `done`.
+
+        Raises why the connection was lost (ConnectionLost, AccessRefused …), or Unavailable when
+        the deadline (time.monotonic) passes; then the connection is still usable.
+        """
+        while True:
+            self._handle_events()
+            if done():
+                self._send()
+                return
+            if self._lost is not None:
+                raise self._lost
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Unavailable(f"no answer from {_text(self.host)} before the deadline")
+            self.step(min(left, STEP_S_MAX))
+
+    def step(self, timeout_s: float) -> None:
+        """Send and receive what can be, waiting at most that long for either."""
+        self._send()
+        if self._lost is not None:
+            return
+        writing = [self._socket] if self._outgoing else []
+        try:
+            readable, writable, _ = select.select([self._socket], writing, [], timeout_s)
+        except (OSError, ValueError) as error:
+            self._lose(f"waiting failed: {error}")
+            return
+        if readable:
+            self._receive()
+        if writable:
+            self._send()
+        self._engine.tick(int(time.monotonic() * 1000))
+
+    def poll(self) -> None:
+        """Notice what has happened meanwhile, without waiting: a connection that has ended is `lost`."""
+        if self._lost is None:
+            self.step(0.0)
+            self._handle_events()
+
+    def close(self, deadline: float) -> None:
+        """Say good-bye, then let go; never raises."""
+        if self._lost is None:
+            self._engine.connection.close()
+            try:
+                self.run(lambda: self._engine.output_ended and not self._outgoing, deadline)
+            except WarrenError:
+                pass  # the peer is gone already, or slow: there is nothing left to lose
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the socket at once."""
+        if self._lost is None:
+            self._lost = ConnectionLost("the connection was closed by this program")
+        self._socket.close()
+
+    # -------------------------------------------------------------- socket
+
+    def _send(self) -> None:
+        while self._lost is None:
+            if not self._outgoing:
+                self._outgoing.extend(memoryview(piece) for piece in self._engine.output(OUTPUT_BYTES))
+                if not self._outgoing:
+                    return
+            try:
+                sent = self._socket.sendmsg(list(self._outgoing)[:64])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._lose(f"sending failed: {error.strerror or error}")
+                return
+            self._drop_sent(sent)
+
+    def _drop_sent(self, sent: int) -> None:
+        while sent:
+            head = self._outgoing[0]
+            if sent < len(head):
+                self._outgoing[0] = head[sent:]
+                return
+            sent -= len(head)
+            self._outgoing.popleft()
+
+    def _receive(self) -> None:
+        try:
+            size = self._socket.recv_into(self._read_buffer)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(f"receiving failed: {error.strerror or error}")
+            return
+        if size == 0:
+            self._engine.end_of_input()
+            self._handle_events()
+            self._lose("the node closed it")
+            return
+        with memoryview(self._read_buffer) as view:
+            for _ in self._engine.receive(view[:size]):
+                self._handle_events()
+
+    def _lose(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = ConnectionLost(f"connection to {_text(self.host)} lost: {why}")
+
+    # -------------------------------------------------------------- events
+
+    def _handle_events(self) -> None:
+        for event in self._engine.events():
+            kind = event.type
+            if kind == Event.DELIVERY or kind == Event.LINK_FLOW:
+                handler = self._handlers.get(event.link.name)
+                if handler is not None and kind == Event.DELIVERY:
+                    handler.delivered(event)
+            elif kind == Event.LINK_REMOTE_OPEN:
+                handler = self._handlers.get(event.link.name)
+                if handler is not None:
+                    handler.attached = True
+            elif kind == Event.LINK_REMOTE_CLOSE or kind == Event.LINK_REMOTE_DETACH:
+                handler = self._handlers.pop(event.link.name, None)
+                if handler is not None:
+                    handler.closed()
+                event.link.close()
+            elif kind == Event.CONNECTION_REMOTE_OPEN:
+                self._open = True
+            elif kind == Event.CONNECTION_REMOTE_CLOSE:
+                self._fail(event.connection.remote_condition, "the node closed it")
+                event.connection.close()
+            elif kind == Event.SESSION_REMOTE_CLOSE:
+                self._fail(event.session.remote_condition, "the node ended a session")
+            elif kind == Event.TRANSPORT_ERROR:
+                self._fail(event.transport.condition, "the protocol was violated")
+
+    def _fail(self, condition: Any, otherwise: str) -> None:
+        """The connection ends; the first reason counts."""
+        if self._lost is not None:
+            return
+        if condition is None:
+            self._lose(otherwise)
+            return
+        error = refusal_of(condition)
+        where = _text(self.host)
+        if isinstance(error, AccessRefused) and not self._open:
+            self._lost = AccessRefused(f"{where} refused the login: {error.detail}",
+                                       status=401, condition=error.condition)
+        elif isinstance(error, PeerError) and condition.name in _FINAL:
+            self._lost = error
+        else:
+            self._lost = ConnectionLost(f"connection to {where} lost: {error}")
+
+    def _session(self) -> Session:
+        session = self._engine.connection.session()
+        session.incoming_capacity = SESSION_WINDOW_BYTES
+        session.open()
+        return session
+
+
+_FINAL = frozenset({
+    "amqp:not-allowed", "amqp:not-found", "amqp:unauthorized-access", "amqp:invalid-field",
+    "amqp:precondition-failed",
+})
+"""Conditions with which a node closes a connection that another node would close as well."""
+
+
+class _Requests:
+    """The pair of links to `/management`: requests out, answers in."""
+
+    def __init__(self, wire: Wire, session: Session) -> None:
+        self._wire = wire
+        self._answers: dict[int, Message] = {}
+        self._next = 0
+        self._sender = wire.attach_on(session, self._make_sender)
+        self._receiver = wire.attach_on(session, self._make_receiver)
+
+    def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
+        """Send one request, wait for its answer."""
+        self._next += 1
+        number = self._next
+        message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
+        message.inferred = True
+        self._wire.run(lambda: self._sender.link.credit > 0 or self._ended(), deadline)
+        if not self._ended():
+            delivery = self._sender.link.delivery(str(number))
+            self._sender.link.stream(message.encode())
+            self._sender.link.advance()
+            delivery.settle()
+            self._wire.run(lambda: number in self._answers or self._ended(), deadline)
+        if number not in self._answers:
+            raise self._sender.failure or self._receiver.failure or ConnectionLost("management link was closed")
+        answer = self._answers.pop(number)
+        return int(answer.subject or 0), answer.body
+
+    def _ended(self) -> bool:
+        return self._sender.ended or self._receiver.ended
+
+    def _make_sender(self, session: Session, name: str) -> LinkHandler:
+        link = session.sender("management")
+        link.target.address = MANAGEMENT
+        link.source.address = MANAGEMENT
+        link.snd_settle_mode = link.SND_SETTLED
+        link.properties = {symbol("paired"): True}
+        return _ManagementSender(link)
+
+    def _make_receiver(self, session: Session, name: str) -> LinkHandler:
+        link = session.receiver("management")
+        link.source.address = MANAGEMENT
+        link.target.address = MANAGEMENT
+        link.properties = {symbol("paired"): True}
+        link.flow(REPLIES_MAX)
+        return _ManagementReceiver(link, self._answers)
+
+
+class _ManagementSender(LinkHandler):
+    """Requests are sent settled: their answer is what counts."""
+
+    def delivered(self, event: Event) -> None:
+        event.delivery.settle()
+
+
+class _ManagementReceiver(LinkHandler):
+    """Answers, by their correlation id."""
+
+    def __init__(self, link: Link, answers: dict[int, Message]) -> None:
+        super().__init__(link)
+        self._answers = answers
+
+    def delivered(self, event: Event) -> None:
+        """Take an answer in; one that nobody waits for any more is dropped with the oldest."""
+        delivery = event.delivery
+        if delivery.partial or not delivery.readable:
+            return
+        message = Message()
+        try:
+            message.decode(self.link.recv(delivery.pending))
+        except MessageException as error:
+            self.failure = PeerError(f"an answer from /management cannot be read: {error}")
+            self.ended = True
+            return
+        delivery.settle()
+        self.link.advance()
+        self.link.flow(1)
+        while len(self._answers) >= REPLIES_MAX:
+            del self._answers[next(iter(self._answers))]
+        self._answers[int(message.correlation_id)] = message
+
+
+def refusal_of(condition: Any) -> WarrenError:
+    """The error for an AMQP error that the peer sent."""
+    info = condition.info if isinstance(condition.info, dict) else {}
+    status = info.get("status", 0)
+    return refusal(int(status) if isinstance(status, int) else 0, str(condition.name),
+                   str(condition.description or condition.name))
+
+
+def _connect(host: tuple[str, int], deadline: float) -> socket.socket:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise Unavailable(f"no time left to connect to {_text(host)}")
+    try:
+        made = socket.create_connection(host, timeout=left)
+    except OSError as error:
+        raise ConnectionLost(f"cannot connect to {_text(host)}: {error.strerror or error}") from error
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setblocking(False)
+    return made
+
+
+def _text(host: tuple[str, int]) -> str:
+    return f"{host[0]}:{host[1]}"
