@@ -1,0 +1,94 @@
+"""Encoded rows to blocks of a bounded size, in the rows' order within each priority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_warren.encode import PRIORITY_DEFAULT, EncodedRows
+from pyspark_warren.errors import SchemaRefused
+from warren_broker.block import BlockError, encode_columns
+
+OVERHEAD_BYTES = 64
+"""What a row counts for beside its body and properties, so that empty ones are bounded, too."""
+
+
+def blocks_of(rows: EncodedRows, block_bytes: int) -> Iterator[bytes]:
+    """The rows as blocks of about `block_bytes` at most; one row is taken even if larger.
+
+    raises  SchemaRefused when a body is above the broker's limit
+    """
+    for first, count in _cuts(rows, block_bytes):
+        try:
+            yield _block(_sorted(rows.slice(first, count)))
+        except BlockError as wrong:
+            raise SchemaRefused(f"rows cannot be sent: {wrong}") from wrong
+
+
+def _cuts(rows: EncodedRows, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of runs, by halving: sizes are known without looking at rows one by one."""
+    pending = [(0, len(rows))] if len(rows) else []
+    while pending:
+        first, count = pending.pop()
+        if count > 1 and _size_bytes(rows.slice(first, count)) > block_bytes:
+            half = count // 2
+            pending += [(first + half, count - half), (first, half)]
+        else:
+            yield first, count
+
+
+def _size_bytes(rows: EncodedRows) -> int:
+    return _area_bytes(rows.bodies) + _area_bytes(rows.properties) + OVERHEAD_BYTES * len(rows)
+
+
+def _area_bytes(values: pa.BinaryArray) -> int:
+    offsets = _offsets(values)
+    return offsets[len(values)] - offsets[0]
+
+
+def _offsets(values: pa.BinaryArray) -> memoryview:
+    """The array's own offsets, count + 1 of them; they may start above 0."""
+    words = memoryview(values.buffers()[1]).cast("B").cast("i")
+    return words[values.offset : values.offset + len(values) + 1]
+
+
+def _sorted(rows: EncodedRows) -> EncodedRows:
+    """Highest priority first; the order of arrival is kept within one."""
+    if rows.priorities is None:
+        return rows
+    low_high = pc.min_max(rows.priorities)
+    if low_high["min"] == low_high["max"]:
+        return rows
+    # `array_sort_indices` is stable (Arrow, compute functions, "Sorts and partitions").
+    return rows.take(pc.array_sort_indices(rows.priorities, order="descending"))
+
+
+def _block(rows: EncodedRows) -> bytes:
+    priorities: int | bytes = PRIORITY_DEFAULT
+    if rows.priorities is not None:
+        priorities = _column(rows.priorities, 1)
+    return encode_columns(
+        count=len(rows),
+        properties_offsets=_offsets(rows.properties),
+        properties_data=_data(rows.properties),
+        body_offsets=_offsets(rows.bodies),
+        body_data=_data(rows.bodies),
+        routes=[(exchange.encode(), key.encode()) for exchange, key in rows.routes],
+        route_column=None if rows.route_ids is None else _column(rows.route_ids, 4),
+        ttl_column=None if rows.ttls_ms is None else _column(rows.ttls_ms, 4),
+        priorities=priorities,
+    )
+
+
+def _data(values: pa.BinaryArray) -> memoryview:
+    buffer = values.buffers()[2]
+    return memoryview(buffer) if buffer is not None else memoryview(b"")
+
+
+def _column(values: pa.Array, width: int) -> bytes:
+    """A fixed-width array's values, without nulls."""
+    assert not values.null_count, values.null_count
+    start = values.offset * width
+    return bytes(memoryview(values.buffers()[1])[start : start + len(values) * width])

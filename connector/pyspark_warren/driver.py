@@ -1,0 +1,219 @@
+"""The source's decisions on Spark's driver: which claim to settle, which to open, when to wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pyspark_warren.errors import ClaimLost, Fenced
+from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.options import Options
+from pyspark_warren.plan import Slice, claims_between, cut
+from pyspark_warren.port import Broker, Reader
+from warren import errors as client_errors
+
+log = logging.getLogger("pyspark_warren")
+
+CLAIM_MESSAGES_MAX = 2**31 - 1
+CLAIM_BYTES_MAX = 1 << 50
+BACKLOG_REFRESH_MS = 1000
+
+
+class ClaimDriver:
+    """One run of one query.
+
+    What Spark calls, and in which order, decides everything here:
+    1. `latest(start)`: start is always the end of a batch whose commit log is written, so claims up
+       to it are settled, and the next one is opened. A driver that dies after this and before the
+       offset log comes back with the same start and is given the same claim.
+    2. `plan(start, end)` may be the first call of a run; it must not need the broker's answer.
+    3. `settle(end)` says nothing new, and may be late or never come.
+
+    clock_ms  monotonic milliseconds
+    sleep_s   waits that many seconds
+    mint      a new reader name
+
+    Invariant: settled claims never exceed the number of a `start` or `end` that Spark has named.
+    """
+
+    def __init__(self, broker: Broker, options: Options, clock_ms: Callable[[], int],
+                 sleep_s: Callable[[float], None], mint: Callable[[], str]) -> None:
+        self._broker = broker
+        self._options = options
+        self._clock_ms = clock_ms
+        self._sleep_s = sleep_s
+        self._mint = mint
+        self._initial: Offset | None = None
+        self._reader: Reader | None = None
+        self._reader_name = ""
+        self._settled = 0
+        self._poll_at_ms = 0
+        self._budget: int | None = None
+        self._open_at_start: dict[str, int] = {}
+        self._backlog: dict[str, Any] | None = None
+        self._backlog_at_ms = 0
+
+    # -------------------------------------------------------------- what Spark asks
+
+    def initial(self) -> Offset:
+        """Where a query without a checkpoint starts; the same answer every time."""
+        if self._initial is None:
+            name = self._options.reader_id
+            if name:
+                self._attach(name)
+                self._initial = self._offset(name, self._settled)
+            else:
+                self._initial = self._offset(self._mint(), 0, registered=False)
+        return self._initial
+
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        """Settle up to `start`, then open the next claim; `start` when there is nothing to read.
+
+        limit  most messages; None: all that are ready, whatever the options say
+        """
+        start.check_is_of(self._options.vhost, self._options.queue)
+        try:
+            self._attach(start.reader)
+            self._check_standing(start)
+            self.settle(start)
+            if not start.registered and limit is not None:
+                # The reader's name must be in the checkpoint before a claim is opened under it:
+                # 1. we mint R1 and open its claim.  2. The driver dies before the offset log.
+                # 3. The next run mints R2, and R1's claim holds its messages for ever.
+                # So the first batch is an empty one that only says who we are.
+                return self._offset(start.reader, start.number)
+            return self._next(start, limit)
+        except client_errors.ClaimLost as lost:
+            return self._lost(start, lost)
+
+    def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
+        """The slices of a micro-batch; arithmetic, but for saying that this driver is now the one."""
+        for offset in (start, end):
+            offset.check_is_of(self._options.vhost, self._options.queue)
+        slices = cut(claims_between(start, end), end.reader, self._options.partitions)
+        if slices:
+            self._attach(end.reader)
+        return slices
+
+    def settle(self, upto: Offset) -> None:
+        """Acknowledge claims up to that offset; repeating is harmless."""
+        self._attach(upto.reader)
+        if upto.number > self._settled:
+            assert self._reader is not None
+            with _fencing(upto):
+                self._reader.settle(upto.number)
+            self._settled = upto.number
+
+    def prepare_available_now(self) -> None:
+        """From here on at most as many messages are read as are there now."""
+        found = self._broker.queue(self._options.queue)
+        self._budget = found.messages_ready
+        self._open_at_start = {reader.name: reader.settled + 1 for reader in found.readers
+                               if reader.open_claims}
+
+    def backlog(self) -> dict[str, Any]:
+        """The queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress."""
+        now = self._clock_ms()
+        if self._backlog is None or now - self._backlog_at_ms >= BACKLOG_REFRESH_MS:
+            found = self._broker.queue(self._options.queue)
+            self._backlog_at_ms = now
+            self._backlog = {
+                "bytes_ready": found.bytes_ready,
+                "messages_claimed": found.messages_claimed,
+                "messages_ready": found.messages_ready,
+                "messages_unacknowledged": found.messages_unacknowledged,
+                "queue": self._options.queue,
+            }
+        return self._backlog
+
+    @property
+    def attached(self) -> Reader | None:
+        """The registered reader, once there is one."""
+        return self._reader
+
+    # -------------------------------------------------------------- steps
+
+    def _offset(self, reader: str, number: int, registered: bool = True) -> Offset:
+        return Offset(self._options.vhost, self._options.queue, reader, number, (), registered)
+
+    def _attach(self, name: str) -> None:
+        """Register as that reader, once per run: older drivers of it are fenced from here on."""
+        if self._reader_name == name:
+            return
+        reader = self._broker.reader(self._options.queue, name)
+        self._settled = reader.register().settled
+        self._reader, self._reader_name = reader, name
+
+    def _check_standing(self, start: Offset) -> None:
+        """The broker has settled what the checkpoint says, or all but its last batch's claim."""
+        behind = start.number - (start.claims[0].number - 1 if start.claims else start.number)
+        if not start.number - behind <= self._settled <= start.number:
+            raise client_errors.ClaimLost(
+                f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the broker "
+                f"has settled claims up to {self._settled}")
+
+    def _next(self, start: Offset, limit: int | None) -> Offset:
+        most, most_bytes = self._options.max_messages, self._options.max_bytes
+        if limit is None:
+            most, most_bytes = CLAIM_MESSAGES_MAX, CLAIM_BYTES_MAX
+        else:
+            most = max(1, limit)
+        number = start.number + 1
+        was_open = self._open_at_start.get(start.reader) == number
+        if self._budget is not None and not was_open:
+            if self._budget <= 0:
+                return start
+            most = min(most, self._budget)
+        self._wait_for_poll()
+        assert self._reader is not None
+        with _fencing(start):
+            claim = self._reader.open(number, max_messages=most, max_bytes=most_bytes,
+                                      ttl_ms=self._options.claim_ttl_ms)
+        if not claim.messages:
+            self._poll_at_ms = self._clock_ms() + self._options.poll_interval_ms
+            if self._budget is not None:
+                self._budget = 0  # others took what was there: done
+            return start
+        assert claim.number == number, (claim, number)
+        if self._budget is not None and not was_open:
+            self._budget -= claim.messages
+        return start.after(ClaimInfo(number, claim.messages, claim.size_bytes))
+
+    def _wait_for_poll(self) -> None:
+        """Spark asks 95 times a second when idle; the queue is asked every pollInterval."""
+        wait_ms = self._poll_at_ms - self._clock_ms()
+        if wait_ms > 0:
+            self._sleep_s(wait_ms / 1000)
+
+    def _lost(self, start: Offset, lost: Exception) -> Offset:
+        if self._options.on_claim_lost == "fail":
+            raise ClaimLost(
+                f"queue {self._options.queue!r}: {lost}. Its messages went back to the queue (they "
+                "will be read again) or were settled or deleted by somebody else. Start the query "
+                "with onClaimLost=continue to go on from here, or with a new checkpoint") from lost
+        log.warning("queue %r: %s; going on with a new reader (onClaimLost=continue)",
+                    self._options.queue, lost)
+        try:
+            if self._reader is not None:
+                self._reader.release()
+        except client_errors.PeerError as refused:
+            log.info("reader %r was gone already: %s", start.reader, refused)
+        return self._offset(self._mint(), 0)
+
+
+class _fencing:  # noqa: N801 - reads as a verb where it is used
+    """Turns the client's Fenced into ours."""
+
+    def __init__(self, offset: Offset) -> None:
+        self._offset = offset
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, client_errors.Fenced):
+            raise Fenced(
+                f"another driver has taken over reader {self._offset.reader!r} of queue "
+                f"{self._offset.queue!r}: the same checkpoint or readerId is in use twice; stop one "
+                "of the queries, or give each its own checkpointLocation and readerId") from error

@@ -1,0 +1,72 @@
+"""What a Spark user may be told: named conditions with their remedy."""
+
+from __future__ import annotations
+
+
+class WarrenSparkError(Exception):
+    """The parent; `condition` is a stable name that a program may test for."""
+
+    condition = "WARREN"
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {super().__str__()}"
+
+
+class OptionRefused(WarrenSparkError):
+    """An option is unknown, missing, malformed or out of bounds."""
+
+    condition = "WARREN_OPTION"
+
+
+class CheckpointRefused(WarrenSparkError):
+    """The checkpoint belongs to another queue, another source or a newer version."""
+
+    condition = "WARREN_CHECKPOINT"
+
+
+class ClaimLost(WarrenSparkError):
+    """The claim a checkpoint counts on is gone: released, expired, or its queue was made anew."""
+
+    condition = "WARREN_CLAIM_LOST"
+
+
+class Fenced(WarrenSparkError):
+    """A newer driver reads under the same reader id."""
+
+    condition = "WARREN_FENCED"
+
+
+class SchemaRefused(WarrenSparkError):
+    """A column that Warren does not know, or of a type it cannot carry."""
+
+    condition = "WARREN_SCHEMA"
+
+
+class NotRoutable(WarrenSparkError):
+    """Rows that no binding leads to a queue."""
+
+    condition = "WARREN_NO_ROUTE"
+
+
+class PublishRefused(WarrenSparkError):
+    """The broker refused rows for good: a full queue, a limit, a right that is missing."""
+
+    condition = "WARREN_PUBLISH"
+
+
+class BrokerUnavailable(WarrenSparkError):
+    """No node answered in time, or the queue has no leader."""
+
+    condition = "WARREN_UNAVAILABLE"
+
+
+class BrokerRefused(WarrenSparkError):
+    """The broker said no: credentials, vhost, queue, permissions."""
+
+    condition = "WARREN_REFUSED"
+
+
+class Unsupported(WarrenSparkError):
+    """Something this version does not do."""
+
+    condition = "WARREN_UNSUPPORTED"

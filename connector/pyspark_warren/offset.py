@@ -1,0 +1,105 @@
+"""What the checkpoint remembers of a source: whose claims, up to which number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark_warren.errors import CheckpointRefused
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClaimInfo:
+    """A claim as `partitions` needs to know it, without asking the broker.
+
+    number      1, 2, 3 … per reader
+    messages    at least 1
+    size_bytes  bodies and properties together
+    """
+
+    number: int
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A place in a queue's life with one reader.
+
+    number      all claims up to this one lie before the offset; 0: none
+    claims      those of the micro-batch that ends here, ascending; empty at the start
+    registered  False only for the offset of a reader that no checkpoint knows yet
+    Invariant: claims is empty or ends with `number`, without gaps.
+    """
+
+    vhost: str
+    queue: str
+    reader: str
+    number: int = 0
+    claims: tuple[ClaimInfo, ...] = ()
+    registered: bool = True
+
+    def __post_init__(self) -> None:
+        numbers = [claim.number for claim in self.claims]
+        assert not numbers or numbers == list(range(numbers[0], self.number + 1)), (
+            numbers, self.number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Spark stores it. Keys are sorted: Spark compares offsets as text."""
+        return {
+            "claims": [[c.number, c.messages, c.size_bytes] for c in self.claims],
+            "number": self.number,
+            "queue": self.queue,
+            "reader": self.reader,
+            "registered": self.registered,
+            "version": VERSION,
+            "vhost": self.vhost,
+        }
+
+    def to_json(self) -> str:
+        """The canonical text."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
+        """Read back what a checkpoint holds; raises CheckpointRefused."""
+        version = stored.get("version")
+        if "reader" not in stored or not isinstance(version, int):
+            raise CheckpointRefused(
+                f"the checkpoint was not written by this source: offset {_short(stored)}; "
+                "use another checkpointLocation, or delete this one to start anew")
+        if version > VERSION:
+            raise CheckpointRefused(
+                f"the checkpoint's offset has version {version}, this connector knows versions "
+                f"up to {VERSION}; upgrade it, or use another checkpointLocation")
+        try:
+            claims = tuple(ClaimInfo(int(n), int(m), int(b)) for n, m, b in stored["claims"])
+            offset = cls(str(stored["vhost"]), str(stored["queue"]), str(stored["reader"]),
+                         int(stored["number"]), claims, bool(stored["registered"]))
+        except (AssertionError, KeyError, TypeError, ValueError):
+            raise CheckpointRefused(
+                f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
+                "damaged; restore it, or delete the checkpoint to start anew") from None
+        return offset
+
+    def check_is_of(self, vhost: str, queue: str) -> None:
+        """Raise CheckpointRefused when the checkpoint was written for another queue."""
+        if (self.vhost, self.queue) != (vhost, queue):
+            raise CheckpointRefused(
+                f"the checkpoint is of queue {self.queue!r} in vhost {self.vhost!r}, the query "
+                f"reads queue {queue!r} in vhost {vhost!r}; one checkpoint serves one queue: give "
+                "this query its own checkpointLocation")
+
+    def after(self, claim: ClaimInfo) -> Offset:
+        """The offset once that claim, the next one, belongs to a micro-batch."""
+        assert claim.number == self.number + 1, (claim, self.number)
+        return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,))
+
+
+def _short(stored: Mapping[str, Any]) -> str:
+    text = json.dumps(stored, sort_keys=True, default=str)
+    return text if len(text) <= 200 else text[:200] + "…"

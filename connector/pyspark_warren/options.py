@@ -1,0 +1,310 @@
+"""The options of `format("warren")` in one table: name, type, default, bounds, text when wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pyspark_warren.errors import OptionRefused
+
+PORT_DEFAULT: Final = 5672
+_SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TRUE: Final = ("true", "1", "yes", "on")
+_FALSE: Final = ("false", "0", "no", "off")
+_OURS_TO_IGNORE: Final = frozenset({"checkpointlocation", "queryname", "path", "mergeschema"})
+"""Options Spark itself puts into the same bag."""
+
+
+# ------------------------------------------------------------------ parsers: text to value
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `1000`, `64k`, `256m`, `1g`, also with a trailing `b` or `ib`."""
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if found is None:
+        raise ValueError("give a number of bytes, or one with k, m or g, such as 256m")
+    return int(found.group(1)) * _SIZE_UNITS[found.group(2)]
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`; 0 needs no unit."""
+    found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d|)\s*", text.lower())
+    if found is None or (found.group(2) == "" and int(found.group(1)) != 0):
+        raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+    return int(found.group(1)) * _TIME_UNITS_MS.get(found.group(2), 0)
+
+
+def parse_bool(text: str) -> bool:
+    """true or false."""
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError("give true or false")
+    return word in _TRUE
+
+
+def parse_count(text: str) -> int:
+    """A whole number."""
+    if not re.fullmatch(r"\s*\d+\s*", text):
+        raise ValueError("give a whole number")
+    return int(text)
+
+
+def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
+    """Addresses from `a,b:5673,[::1]:5672`; the port is 5672 when left out."""
+    found: list[tuple[str, int]] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        at = re.fullmatch(r"(\[[^\]]+\]|[^:\s/@]+)(?::(\d{1,5}))?", part)
+        port = int(at.group(2) or PORT_DEFAULT) if at else 0
+        if at is None or not 0 < port < 65536:
+            raise ValueError(f"{part!r} is not host or host:port; give such as a:5672,b:5672")
+        found.append((at.group(1).strip("[]"), port))
+    if not found:
+        raise ValueError("give at least one host or host:port")
+    return tuple(found)
+
+
+def _word(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in allowed:
+            raise ValueError("give " + " or ".join(allowed))
+        return word
+
+    return parse
+
+
+# ------------------------------------------------------------------ the table
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One option.
+
+    minimum, maximum  bounds of the parsed number, None: none
+    where             "read", "write" or "both"
+    """
+
+    name: str
+    field: str
+    parse: Callable[[str], Any]
+    default: Any
+    meaning: str
+    where: str = "both"
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+_COUNT_MAX: Final = 2**31 - 1
+_DAY_MS: Final = _TIME_UNITS_MS["d"]
+
+SPECS: Final[tuple[Spec, ...]] = (
+    Spec("uri", "uri", str, None, "amqp://user:password@host:port/vhost; instead of hosts"),
+    Spec("hosts", "hosts", parse_hosts, (("localhost", PORT_DEFAULT),),
+         "nodes to try, host or host:port, with commas between"),
+    Spec("vhost", "vhost", str, "/", "virtual host"),
+    Spec("user", "user", str, "guest", "user name"),
+    Spec("password", "password", str, "guest", "password; never printed"),
+    Spec("requestTimeout", "request_timeout_ms", parse_duration_ms, 60_000,
+         "how long a request is tried, over all nodes, before the query fails",
+         minimum=100, maximum=_DAY_MS),
+    Spec("broker", "broker", _word("warren", "amqp"), "warren",
+         "warren; amqp (any AMQP 0.9.1 broker) is not supported yet"),
+    # -------- source
+    Spec("queue", "queue", str, None, "the queue to read", "read"),
+    Spec("maxMessagesPerTrigger", "max_messages", parse_count, 200_000,
+         "most messages in one micro-batch", "read", 1, _COUNT_MAX),
+    Spec("maxBytesPerTrigger", "max_bytes", parse_size, 256 << 20,
+         "most bytes of bodies and properties in one micro-batch", "read", 1, 1 << 50),
+    Spec("claimTtl", "claim_ttl_ms", parse_duration_ms, 0,
+         "a claim not renewed for that long goes back to the queue; 0: never", "read",
+         0, 365 * _DAY_MS),
+    Spec("partitions", "partitions", parse_count, 0,
+         "slices (Spark tasks) per claim; 0: one per 64 MiB, at most 32", "read", 0, 10_000),
+    Spec("onClaimLost", "on_claim_lost", _word("fail", "continue"), "fail",
+         "what to do when the claim a checkpoint counts on is gone", "read"),
+    Spec("readerId", "reader_id", str, "",
+         "a fixed reader name instead of one minted into the checkpoint", "read"),
+    Spec("pollInterval", "poll_interval_ms", parse_duration_ms, 100,
+         "how often an idle query asks the queue", "read", 10, 60_000),
+    Spec("maxMessages", "browse_max", parse_count, 0,
+         "spark.read: browse at most that many; 0: all that were ready", "read", 0, _COUNT_MAX),
+    # -------- sink
+    Spec("exchange", "exchange", str, "",
+         "where rows are published, unless they have a column exchange", "write"),
+    Spec("routingKey", "routing_key", str, None,
+         "the routing key of rows without a column routing_key", "write"),
+    Spec("atomicBatch", "atomic_batch", parse_bool, True,
+         "true: a micro-batch appears whole and once; false: at once, at least once", "write"),
+    Spec("confirmTimeout", "confirm_timeout_ms", parse_duration_ms, 60_000,
+         "how long to wait for the broker's confirms", "write", 100, _DAY_MS),
+    Spec("stageTtl", "stage_ttl_ms", parse_duration_ms, _DAY_MS,
+         "rows staged by a batch that was never committed are dropped after that", "write",
+         60_000, 365 * _DAY_MS),
+    Spec("mandatory", "mandatory", parse_bool, True,
+         "true: a row that no binding leads to a queue fails the batch; false: it is dropped",
+         "write"),
+    Spec("persistent", "persistent", parse_bool, True,
+         "delivery mode 2 for rows without a column delivery_mode", "write"),
+    Spec("blockBytes", "block_bytes", parse_size, 4 << 20,
+         "bytes of bodies sent to the broker in one block", "write", 4096, 12 << 20),
+    Spec("sinkId", "sink_id", str, "",
+         "name under which the broker remembers published batches; default: the query's id",
+         "write"),
+    Spec("batchId", "batch_id", parse_count, None,
+         "df.write: the number of this batch for sinkId; a repeat is published once", "write",
+         0, 2**62),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Parsed options; printing it shows neither the password nor a uri that may hold one."""
+
+    hosts: tuple[tuple[str, int], ...]
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+    request_timeout_ms: int
+    broker: str
+    uri: None = field(default=None, repr=False)
+    queue: str = ""
+    max_messages: int = 200_000
+    max_bytes: int = 256 << 20
+    claim_ttl_ms: int = 0
+    partitions: int = 0
+    on_claim_lost: str = "fail"
+    reader_id: str = ""
+    poll_interval_ms: int = 100
+    browse_max: int = 0
+    exchange: str = ""
+    routing_key: str | None = None
+    atomic_batch: bool = True
+    confirm_timeout_ms: int = 60_000
+    stage_ttl_ms: int = _DAY_MS
+    mandatory: bool = True
+    persistent: bool = True
+    block_bytes: int = 4 << 20
+    sink_id: str = ""
+    batch_id: int | None = None
+
+    def addresses(self) -> str:
+        """The hosts as text, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+
+def parse_options(given: Mapping[str, str], where: str) -> Options:
+    """The options of a source (`where` "read") or a sink ("write").
+
+    given   names in any case, as Spark hands them
+    raises  OptionRefused: what, which value, which limit, what to do
+    """
+    assert where in ("read", "write"), where
+    known = {spec.name.lower(): spec for spec in SPECS if spec.where in ("both", where)}
+    values: dict[str, Any] = {spec.field: spec.default for spec in known.values()}
+    for name, text in given.items():
+        lower = name.lower()
+        if lower in known:
+            values[known[lower].field] = _parsed(known[lower], text)
+        elif lower not in _OURS_TO_IGNORE:
+            raise OptionRefused(_unknown(name, where, known))
+    _apply_uri(values, {name.lower() for name in given})
+    _check(values, where)
+    names = {each.name for each in fields(Options)}
+    return Options(**{key: value for key, value in values.items() if key in names})
+
+
+def _parsed(spec: Spec, text: str) -> Any:
+    shown = "" if spec.field in ("password", "uri") else f"={text!r}"
+    try:
+        value = spec.parse(text)
+    except ValueError as wrong:
+        raise OptionRefused(f"option {spec.name}{shown}: {wrong} ({spec.meaning})") from None
+    if spec.minimum is not None and value < spec.minimum:
+        raise OptionRefused(f"option {spec.name}{shown} is below {_amount(spec, spec.minimum)}; "
+                            f"give that or more ({spec.meaning})")
+    if spec.maximum is not None and value > spec.maximum:
+        raise OptionRefused(f"option {spec.name}{shown} is above {_amount(spec, spec.maximum)}; "
+                            f"give that or less ({spec.meaning})")
+    return value
+
+
+def _amount(spec: Spec, value: int) -> str:
+    unit = {parse_duration_ms: "ms", parse_size: " bytes"}.get(spec.parse, "")
+    return f"{value}{unit}"
+
+
+def _unknown(name: str, where: str, known: Mapping[str, Spec]) -> str:
+    other = next((s for s in SPECS if s.name.lower() == name.lower()), None)
+    if other is not None:
+        use = {"read": "reading", "write": "writing"}
+        return (f"option {other.name} is for {use[other.where]} and means nothing when "
+                f"{use[where]}; leave it out")
+    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {known[near[0]].name}?" if near else "known ones: " + ", ".join(
+        spec.name for spec in known.values())
+    return f"unknown option {name!r}; {hint}"
+
+
+def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
+    uri = values.pop("uri")
+    if uri is None:
+        return
+    clash = sorted(given & {"hosts", "vhost", "user", "password"})
+    if clash:
+        raise OptionRefused(f"option uri says it all; leave out {', '.join(clash)}")
+    try:
+        parts = urlsplit(uri)
+        hosts = parse_hosts(parts.netloc.rpartition("@")[2])
+        path = unquote(parts.path.removeprefix("/"))
+    except ValueError:
+        hosts, parts, path = (), urlsplit(""), ""
+    # The text is not shown: it may hold a password.
+    if parts.scheme != "amqp" or not hosts or parts.query or parts.fragment:
+        raise OptionRefused("option uri is not amqp://user:password@host:port/vhost "
+                            "(several hosts with commas; percent-encode / in the vhost as %2F)")
+    values["hosts"] = hosts
+    values["vhost"] = path or "/"
+    login, has_login, _ = parts.netloc.rpartition("@")
+    if has_login:
+        user, _, password = login.partition(":")
+        values["user"], values["password"] = unquote(user), unquote(password)
+
+
+def _check(values: dict[str, Any], where: str) -> None:
+    if values["broker"] != "warren":
+        raise OptionRefused("option broker='amqp': reading and writing through plain AMQP 0.9.1 "
+                            "is not supported by this version; connect to a Warren broker")
+    if where == "read" and not values["queue"]:
+        raise OptionRefused("option queue is missing: give the name of the queue to read")
+    ttl = values.get("claim_ttl_ms", 0)
+    if 0 < ttl < 10_000:
+        raise OptionRefused(f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "
+                            "or 0 for claims that never expire")
+    if where == "write" and values["batch_id"] is not None and not values["sink_id"]:
+        raise OptionRefused("option batchId needs sinkId: the name for which it is counted")
+
+
+def options_table(where: str) -> list[tuple[str, str, str]]:
+    """(name, default as text, meaning) of every option of a source or sink, for the manual."""
+    return [(spec.name, _default_text(spec), spec.meaning)
+            for spec in SPECS if spec.where in ("both", where)]
+
+
+def _default_text(spec: Spec) -> str:
+    if spec.default is None:
+        return ""
+    if spec.parse is parse_hosts:
+        return ",".join(f"{host}:{port}" for host, port in spec.default)
+    if spec.parse is parse_duration_ms:
+        for unit in ("d", "h", "m", "s"):
+            if spec.default and spec.default % _TIME_UNITS_MS[unit] == 0:
+                return f"{spec.default // _TIME_UNITS_MS[unit]}{unit}"
+        return f"{spec.default}ms" if spec.default else "0"
+    if spec.parse is parse_size:
+        return f"{spec.default >> 20}m"
+    return str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)

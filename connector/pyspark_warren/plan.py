@@ -1,0 +1,61 @@
+"""Cut the claims between two offsets into slices, by arithmetic alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_warren.errors import CheckpointRefused
+from pyspark_warren.offset import ClaimInfo, Offset
+
+SLICE_BYTES: Final = 64 << 20
+"""Aim of a slice when the number of slices is left to us."""
+SLICES_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one Spark task reads: messages first <= i < last of a claim, in claim order."""
+
+    reader: str
+    number: int
+    first: int
+    last: int
+
+
+def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
+    """The claims of the micro-batch from start to end.
+
+    The end's own list is enough, whoever's reader the start names: when a query dies in its first
+    batch, the start is minted anew and only the end is what the checkpoint says.
+
+    raises  CheckpointRefused when the end does not say how large each claim is
+    """
+    if start == end:
+        return ()
+    if start.reader != end.reader:
+        return end.claims
+    wanted = range(start.number + 1, end.number + 1)
+    claims = tuple(claim for claim in end.claims if claim.number > start.number)
+    if [claim.number for claim in claims] != list(wanted):
+        raise CheckpointRefused(
+            f"a micro-batch from claim {start.number} to {end.number} of queue {end.queue!r}, but "
+            f"the checkpoint knows claims {[c.number for c in end.claims]}; offsets of one "
+            "micro-batch each are needed: turn asynchronous progress tracking off")
+    return claims
+
+
+def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Slice, ...]:
+    """Slices that cover every message once, claim by claim, in order.
+
+    partitions  slices per claim; 0: one per SLICE_BYTES, at most SLICES_MAX
+    """
+    assert partitions >= 0, partitions
+    slices: list[Slice] = []
+    for claim in claims:
+        wanted = partitions or min(SLICES_MAX, -(-claim.size_bytes // SLICE_BYTES))
+        pieces = max(1, min(wanted, claim.messages))
+        edges = [claim.messages * i // pieces for i in range(pieces + 1)]
+        slices += [Slice(reader, claim.number, first, last)
+                   for first, last in zip(edges, edges[1:], strict=False) if first < last]
+    return tuple(slices)

@@ -1,0 +1,81 @@
+"""What the connector asks of a broker: the one seam between Spark's side and the client.
+
+`client.connect` gives the real one; the connector's tests give theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeAlias
+
+from pyspark_warren.options import Options
+from warren.admin import Queue
+from warren.claims import Claim, FetchedBlock, Registration
+from warren.stages import StagedPart
+
+
+class Reader(Protocol):
+    """A registered claim reader; see `warren.claims.ClaimReader`."""
+
+    def register(self) -> Registration:
+        """A new epoch, which fences older drivers."""
+
+    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
+        """Claim `number`, the same content however often; messages 0: nothing ready, not opened."""
+
+    def settle(self, number: int) -> int:
+        """Acknowledge claims up to `number`."""
+
+    def renew(self) -> None:
+        """A sign of life."""
+
+    def release(self, number: int = 0, *, failed: bool = False) -> int:
+        """Give back."""
+
+
+class Writer(Protocol):
+    """A stage, or a plain publisher; see `warren.stages.StageWriter`."""
+
+    def write(self, block: bytes | bytearray | memoryview) -> None:
+        """Send one encoded block; may wait for room in the window."""
+
+    def finish(self) -> StagedPart:
+        """Wait until everything is confirmed."""
+
+    def close(self) -> None:
+        """Give up."""
+
+
+class Broker(Protocol):
+    """One connection to a cluster. Errors are those of `warren.errors`."""
+
+    def queue(self, name: str) -> Queue:
+        """Counts of a queue."""
+
+    def reader(self, queue: str, reader: str) -> Reader:
+        """The driver's side of a claim reader."""
+
+    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
+              ) -> Iterator[FetchedBlock]:
+        """The messages first <= i < last of an open claim; changes nothing."""
+
+    def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+        """Ready messages, untouched."""
+
+    def stage(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+              timeout_s: float) -> Writer:
+        """Somewhere to write blocks that stay invisible until published."""
+
+    def publish_batch(self, sink: str, batch: int, parts: Iterable[StagedPart], timeout_s: float
+                      ) -> int:
+        """Make the batch visible, entirely; a repeat does nothing."""
+
+    def drop_batch(self, sink: str, batch: int, queues: Iterable[str]) -> None:
+        """Forget what was staged."""
+
+    def publisher(self, exchange: str, timeout_s: float) -> Writer:
+        """Somewhere to write blocks that are visible at once."""
+
+
+Connect: TypeAlias = Callable[[Options], Broker]
+"""Gives a connection, perhaps one that this process has already."""

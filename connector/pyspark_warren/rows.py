@@ -1,0 +1,262 @@
+"""Blocks to Arrow: the columns a reader gives, and how each is made of a block's bytes.
+
+Nothing is done for a column that was not asked for. The body is a view of the block. Properties are
+decoded once per distinct property list, which for most publishers is once per block.
+"""
+
+from __future__ import annotations
+
+import difflib
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_warren.errors import BrokerRefused, SchemaRefused, Unsupported
+from pyspark_warren.properties import MalformedProperties, decode_properties
+from warren_broker.block import FORM_AMQP091, Block, BlockError
+
+HEADERS_DDL: Final = (
+    "map<string, struct<type: string, string: string, long: bigint, double: double, "
+    "boolean: boolean, binary: binary, timestamp: timestamp, json: string>>"
+)
+COLUMNS: Final[dict[str, str]] = {
+    "body": "binary",
+    "exchange": "string",
+    "routing_key": "string",
+    "priority": "int",
+    "content_type": "string",
+    "content_encoding": "string",
+    "headers": HEADERS_DDL,
+    "delivery_mode": "int",
+    "correlation_id": "string",
+    "reply_to": "string",
+    "expiration": "string",
+    "message_id": "string",
+    "timestamp": "timestamp",
+    "type": "string",
+    "user_id": "string",
+    "app_id": "string",
+    "delivery_count": "bigint",
+    "acquired_count": "bigint",
+    "redelivered": "boolean",
+    "queue": "string",
+    "position": "struct<index: bigint, ordinal: bigint>",
+}
+"""Every column of a source, with its Spark type, in order."""
+PROPERTY_COLUMNS: Final = frozenset({
+    "content_type", "content_encoding", "headers", "delivery_mode", "correlation_id", "reply_to",
+    "expiration", "message_id", "timestamp", "type", "user_id", "app_id",
+})
+READ_ONLY: Final = frozenset({"delivery_count", "acquired_count", "redelivered", "queue", "position"})
+"""Columns that a sink ignores: they say how a message was received."""
+SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())
+
+_HEADER_VALUE: Final = pa.struct([
+    ("type", pa.string()), ("string", pa.string()), ("long", pa.int64()), ("double", pa.float64()),
+    ("boolean", pa.bool_()), ("binary", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("json", pa.string())])
+ARROW_TYPES: Final[dict[str, pa.DataType]] = {
+    name: {
+        "binary": pa.binary(), "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(),
+        "boolean": pa.bool_(), "timestamp": pa.timestamp("us", tz="UTC"),
+        HEADERS_DDL: pa.map_(pa.string(), _HEADER_VALUE),
+    }.get(ddl) or pa.struct([("index", pa.int64()), ("ordinal", pa.int64())])
+    for name, ddl in COLUMNS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A block with the story of its messages.
+
+    runs  (index, first, last, delivery_count, acquired_count), first and last both included;
+          together as many messages as the block has, in its order
+    """
+
+    block: Block
+    runs: Sequence[tuple[int, int, int, int, int]]
+    queue: str
+
+    @classmethod
+    def decode(cls, data: memoryview, runs: Sequence[tuple[int, int, int, int, int]], queue: str
+               ) -> Piece:
+        """From the bytes a broker sent; raises BrokerRefused when they are damaged."""
+        try:
+            block = Block.decode(data)
+        except BlockError as wrong:
+            raise BrokerRefused(f"queue {queue!r}: a block from the broker cannot be read: {wrong}"
+                                ) from wrong
+        told = sum(last - first + 1 for _, first, last, _, _ in runs)
+        if told != block.count:
+            raise BrokerRefused(f"queue {queue!r}: a block of {block.count} messages came with runs "
+                                f"for {told}")
+        return cls(block, runs, queue)
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raise SchemaRefused for a column that no message has."""
+    for name in names:
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
+            raise SchemaRefused(f"unknown column {name!r}; {hint}")
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise SchemaRefused unless every column is known and of its type (body may be a string)."""
+    check_columns(schema.names)
+    for field in schema:
+        wanted = ARROW_TYPES[field.name]
+        if field.type != wanted and not (field.name == "body" and field.type == pa.string()):
+            raise SchemaRefused(f"column {field.name}: the schema says {field.type}, it is "
+                                f"{COLUMNS[field.name]}; say that, and cast it after reading")
+
+
+def to_arrow(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns that the schema names, one row per message, in the block's order."""
+    if piece.block.form != FORM_AMQP091:
+        raise Unsupported(f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
+                          "those is not supported by this version")
+    properties: Mapping[str, pa.Array] = {}
+    wanted = PROPERTY_COLUMNS.intersection(schema.names)
+    if wanted:
+        properties = _property_columns(piece.block, wanted)
+    arrays = []
+    for field in schema:
+        made = properties.get(field.name)
+        arrays.append(made if made is not None else _MAKERS[field.name](piece, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# ------------------------------------------------------------------ one maker per column
+
+
+def _body(piece: Piece, wanted: pa.DataType) -> pa.Array:
+    block = piece.block
+    made = _binary(block.body_offsets, block.body_data, block.count)
+    if wanted == made.type:
+        return made
+    try:
+        return made.cast(wanted)
+    except pa.ArrowInvalid as wrong:
+        raise SchemaRefused(f"column body as string: a message of queue {piece.queue!r} is not "
+                            f"UTF-8; read it as binary ({wrong})") from None
+
+
+def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray:
+    """A view; offsets are little-endian 32 bit and start at 0, as Arrow wants them."""
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _routed(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
+    def make(piece: Piece, wanted: pa.DataType) -> pa.Array:
+        block = piece.block
+        words = [route[which].decode("utf-8", "replace") for route in block.routes]
+        if block.route_column is None:
+            return pa.repeat(pa.scalar(words[0] if words else "", wanted), block.count)
+        ids = pa.UInt32Array.from_buffers(
+            pa.uint32(), block.count, [None, pa.py_buffer(block.route_column)])
+        return pa.array(words, wanted).take(ids)
+
+    return make
+
+
+def _priority(piece: Piece, wanted: pa.DataType) -> pa.Array:
+    column = piece.block.priority_column
+    if column is None:
+        column = memoryview(b"".join(
+            bytes((priority,)) * (last - first)
+            for first, last, priority in piece.block.priority_runs))
+    small = pa.UInt8Array.from_buffers(pa.uint8(), piece.block.count, [None, pa.py_buffer(column)])
+    return small.cast(wanted)
+
+
+def _counted(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
+    def make(piece: Piece, wanted: pa.DataType) -> pa.Array:
+        values = array("q")
+        for run in piece.runs:
+            values.extend(array("q", (run[which],)) * (run[2] - run[1] + 1))
+        return _int64(values)
+
+    return make
+
+
+def _int64(values: array[int]) -> pa.Array:
+    return pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _redelivered(piece: Piece, wanted: pa.DataType) -> pa.Array:
+    return pc.greater(_counted(4)(piece, pa.int64()), 0)
+
+
+def _queue(piece: Piece, wanted: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(piece.queue, wanted), piece.block.count)
+
+
+def _position(piece: Piece, wanted: pa.DataType) -> pa.Array:
+    ordinals = array("q")
+    for _, first, last, _, _ in piece.runs:
+        ordinals.extend(range(first, last + 1))
+    parts = [_counted(0)(piece, pa.int64()), _int64(ordinals)]
+    return pa.StructArray.from_arrays(parts, fields=list(wanted))
+
+
+_MAKERS: Final[dict[str, Callable[[Piece, pa.DataType], pa.Array]]] = {
+    "body": _body, "exchange": _routed(0), "routing_key": _routed(1), "priority": _priority,
+    "delivery_count": _counted(3), "acquired_count": _counted(4), "redelivered": _redelivered,
+    "queue": _queue, "position": _position,
+}
+
+
+# ------------------------------------------------------------------ properties
+
+
+def _property_columns(block: Block, wanted: frozenset[str]) -> dict[str, pa.Array]:
+    lists = _binary(block.properties_offsets, block.properties_data, block.count)
+    coded = lists.dictionary_encode()
+    decoded = [_decoded(raw, wanted) for raw in coded.dictionary.to_pylist()]
+    columns = {}
+    for name in wanted:
+        values = pa.array([_value(name, each.get(name)) for each in decoded], ARROW_TYPES[name])
+        columns[name] = values.take(coded.indices)
+    return columns
+
+
+def _decoded(raw: bytes, wanted: frozenset[str]) -> dict[str, Any]:
+    """The properties; none when the list is damaged: the body is worth more than that."""
+    try:
+        return decode_properties(raw, wanted)
+    except MalformedProperties:
+        return {}
+
+
+_MICROS: Final = 1_000_000
+_MICROS_MAX: Final = 2**63 - 1
+
+
+def _micros(seconds: int) -> int | None:
+    return seconds * _MICROS if seconds <= _MICROS_MAX // _MICROS else None
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name == "timestamp":
+        return _micros(value)
+    if name == "headers":
+        # A later entry of the same name wins: Spark refuses maps with a key twice.
+        return list({key: _header(typed) for key, typed in value}.items())
+    return value
+
+
+def _header(typed: dict[str, Any]) -> dict[str, Any]:
+    if typed["type"] == "timestamp":
+        return {"type": "timestamp", "timestamp": _micros(typed["timestamp"])}
+    if typed["type"] == "long" and not -(2**63) <= typed["long"] < 2**63:
+        return {"type": "string", "string": str(typed["long"])}
+    return typed
