@@ -295,7 +295,9 @@ def listen(address: tuple[str, int], backlog: int = 1024) -> list[socket.socket]
     for family, kind, protocol, _, where in infos:
         bound: tuple[Any, ...] = (where[0], port, *where[2:])
         try:
-            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+            sock = socket.socket(
+                family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol
+            )
         except OSError as error:  # a machine without IPv6
             problem = error
             continue

@@ -1,0 +1,54 @@
+"""What a disk can do to us: each says where, and what the operator can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from warren_raft.errors import StorageError
+
+
+class DirectoryRefused(StorageError):
+    """A data directory that this node must not touch; nothing in it was changed."""
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        self.path = path
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(path, reason, remedy)
+
+    def __str__(self) -> str:
+        return f"data directory {self.path}: {self.reason}; {self.remedy}"
+
+
+class LogDamaged(StorageError):
+    """Bytes of the log that were on disk once are not what they were; nothing was changed."""
+
+    def __init__(self, path: Path, offset: int, reason: str) -> None:
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+        super().__init__(path, offset, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is damaged at byte {self.offset}: {self.reason}; this node may have "
+            "vouched for what stood there, so it does not start. Check the disk, then restore the "
+            "file from a copy of this node, or replace the node: remove it from the cluster and "
+            "let it join again with an empty directory"
+        )
+
+
+class WriteFailed(StorageError):
+    """A write or a sync failed; what the disk holds is unknown, so the node ends."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        self.path = path
+        self.error = error
+        super().__init__(path, error)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} could not be written and synced ({self.error}); nothing that was not "
+            "synced before was vouched for. This node ends: check the disk (space, health, "
+            "mount), then start it again"
+        )

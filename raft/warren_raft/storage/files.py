@@ -1,0 +1,124 @@
+"""The only place that opens, writes, syncs, renames or removes a file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+IOV_MAX = 1024
+JOIN_BYTES_MAX = 256 << 10
+
+
+class Files:
+    """The file system; tests give another one that fails, tears and forgets."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make it and its parents when they are not there, durably."""
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        os.mkdir(path, 0o700)
+        self.sync_directory(path.parent)
+
+    def exists(self, path: Path) -> bool:
+        """Something has that name."""
+        return path.exists()
+
+    def names(self, directory: Path) -> list[str]:
+        """What the directory holds, sorted."""
+        return sorted(os.listdir(directory))
+
+    def lock(self, path: Path) -> int | None:
+        """Take the lock file for as long as the returned descriptor is open; None: somebody has it."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        return fd
+
+    def read(self, path: Path) -> bytes:
+        """The whole file."""
+        return path.read_bytes()
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """The file has this content, or after a crash its old content (or none), never a part."""
+        os.close(self.create(path, data))
+
+    def create(self, path: Path, data: bytes) -> int:
+        """As `write_whole`; returns a descriptor for reading and writing."""
+        fresh = path.with_name(path.name + ".new")
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self.write_at(fd, 0, [data])
+            os.fsync(fd)
+            os.rename(fresh, path)
+            self.sync_directory(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def open_read(self, path: Path) -> int:
+        """A descriptor for `read_at`."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
+        """All of them, one after the other, from `offset` on."""
+        if sum(map(len, buffers)) <= JOIN_BYTES_MAX:
+            buffers = [b"".join(buffers)]
+        for start in range(0, len(buffers), IOV_MAX):
+            part = list(buffers[start : start + IOV_MAX])
+            while part:
+                written = os.pwritev(fd, part, offset)
+                offset += written
+                while part and written >= len(part[0]):
+                    written -= len(part.pop(0))
+                if written:
+                    part[0] = memoryview(part[0])[written:]
+
+    def sync_data(self, fd: int) -> None:
+        """What was written is on disk when this returns."""
+        os.fdatasync(fd)
+
+    def read_at(self, fd: int, offset: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer at the end of the file."""
+        data = os.pread(fd, length, offset)
+        while 0 < len(data) < length:
+            more = os.pread(fd, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def cut(self, path: Path, length: int) -> None:
+        """The file ends at `length`, durably."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, length)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def remove(self, path: Path) -> None:
+        """The name is gone, durably."""
+        os.unlink(path)
+        self.sync_directory(path.parent)
+
+    def close(self, fd: int) -> None:
+        """Let go of a descriptor, or of a lock."""
+        os.close(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Names made and removed in it are on disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,166 @@
+"""Every byte of a write-ahead log file.
+
+A file, little-endian:
+
+| at | what |
+| --- | --- |
+| 0 | magic `WARRNWAL`, u32 version = 1, u32 salt, u64 number of the file |
+| 24 | u64 number of its first batch, u32 crc32 of bytes 0..31, u32 0 |
+| 40 | records, one after the other, to the end of the file |
+
+A record:
+
+| at | what |
+| --- | --- |
+| 0 | magic `WREC` |
+| 4 | u32 crc32 of everything from byte 8 to the record's end, started from the file's salt |
+| 8 | u32 length of the data, u8 kind, u8 entry kind, u16 0 |
+| 16 | u64 batch, u64 group, u64 index, u64 term, u64 time_ms |
+| 56 | data |
+
+A batch is what one write and one fdatasync made durable; its last record is BATCH_END. Batches are
+numbered without gaps (but where a file was removed); batch n + 1 is written only after the sync of batch n has returned: a valid record of a later batch proves that what
+comes before its batch was on disk. The salt is random: bytes that a user sends, or that an older file
+left on the disk, do not pass for records.
+
+| kind | group | index | term | time_ms | data |
+| --- | --- | --- | --- | --- | --- |
+| 1 ENTRY | yes | of the entry | of the entry | its stamp | the entry's; replaces everything from index on |
+| 2 HARD_STATE | yes | 0 | current term | 0 | vote, UTF-8; empty: none |
+| 3 GROUP_CREATED | yes | 0 | 0 | 0 | for the host (a membership) |
+| 4 GROUP_DELETED | yes | 0 | 0 | 0 | empty; earlier records of the group are void |
+| 5 BATCH_END | 0 | records in the batch | 0 | 0 | empty |
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+from zlib import crc32
+
+from warren_raft.types import Entry, EntryKind
+
+VERSION = 1
+FILE_MAGIC = b"WARRNWAL"
+RECORD_MAGIC = b"WREC"
+FILE_HEADER_BYTES = 40
+RECORD_HEADER_BYTES = 56
+DATA_BYTES_MAX = 1 << 30
+
+_FILE = struct.Struct("<8sIIQQ")
+_FILE_CRC = struct.Struct("<II")
+_START = struct.Struct("<4sI")
+_BODY = struct.Struct("<IBBHQQQQQ")
+_WHOLE = struct.Struct("<4sIIBBHQQQQQ")
+
+Data: TypeAlias = bytes | memoryview
+
+
+class RecordKind(IntEnum):
+    """What a record says; the value is what stands on disk."""
+
+    ENTRY = 1
+    HARD_STATE = 2
+    GROUP_CREATED = 3
+    GROUP_DELETED = 4
+    BATCH_END = 5
+
+
+KINDS = frozenset(RecordKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as read; `offset` is that of its header in the file."""
+
+    offset: int
+    kind: RecordKind
+    entry_kind: int
+    batch: int
+    group: int
+    index: int
+    term: int
+    time_ms: int
+    data: Data
+
+    @property
+    def end(self) -> int:
+        """Where the next record starts."""
+        return self.offset + RECORD_HEADER_BYTES + len(self.data)
+
+
+class Damaged(Exception):
+    """Bytes that are no record; the text says why."""
+
+
+def encode_file_header(number: int, salt: int, batch: int) -> bytes:
+    """The start of file `number`, whose first batch is `batch`; salt: unsigned 32 bit."""
+    start = _FILE.pack(FILE_MAGIC, VERSION, salt, number, batch)
+    return start + _FILE_CRC.pack(crc32(start), 0)
+
+
+def decode_file_header(data: Data) -> tuple[int, int, int]:
+    """(number, salt, first batch) of a file; raises Damaged."""
+    if len(data) < FILE_HEADER_BYTES:
+        raise Damaged(f"the file has {len(data)} bytes, its header alone has {FILE_HEADER_BYTES}")
+    magic, version, salt, number, batch = _FILE.unpack_from(data)
+    if magic != FILE_MAGIC:
+        raise Damaged(f"it starts with {bytes(magic)!r}, not with {FILE_MAGIC!r}")
+    if version != VERSION:
+        raise Damaged(f"it has format version {version}, this program knows {VERSION}")
+    if _FILE_CRC.unpack_from(data, _FILE.size) != (crc32(data[: _FILE.size]), 0):
+        raise Damaged("the checksum of the file's header is wrong")
+    return number, salt, batch
+
+
+def encode_record(
+    salt: int,
+    batch: int,
+    kind: int,
+    group: int,
+    index: int,
+    term: int,
+    data: Data = b"",
+    entry_kind: int = 0,
+    time_ms: int = 0,
+) -> bytes:
+    """The header of a record; `data` is to follow it."""
+    length = len(data)
+    assert length <= DATA_BYTES_MAX, (group, index, length)
+    body = _BODY.pack(length, kind, entry_kind, 0, batch, group, index, term, time_ms)
+    crc = crc32(body, salt)
+    if length:
+        crc = crc32(data, crc)
+    return _START.pack(RECORD_MAGIC, crc) + body
+
+
+def decode_record(salt: int, file: Data, offset: int) -> Record:
+    """The record at `offset`; its data is a part of `file`; raises Damaged."""
+    left = len(file) - offset
+    if left < RECORD_HEADER_BYTES:
+        raise Damaged(f"{left} bytes are left, a record's header has {RECORD_HEADER_BYTES}")
+    magic, crc, length, kind, entry_kind, zero, batch, group, index, term, time_ms = (
+        _WHOLE.unpack_from(file, offset)
+    )
+    if magic != RECORD_MAGIC:
+        raise Damaged(f"no record starts here: {bytes(magic)!r}")
+    end = offset + RECORD_HEADER_BYTES + length
+    if length > DATA_BYTES_MAX or end > len(file):
+        raise Damaged(f"a record of {length} bytes, {left - RECORD_HEADER_BYTES} are left")
+    if crc32(file[offset + 8 : end], salt) != crc:
+        raise Damaged("the record's checksum is wrong")
+    if kind not in KINDS or zero:
+        raise Damaged(f"a record of unknown kind {kind} from a newer version")
+    data = file[offset + RECORD_HEADER_BYTES : end]
+    return Record(offset, RecordKind(kind), entry_kind, batch, group, index, term, time_ms, data)
+
+
+def decode_entry(record: Record) -> Entry:
+    """The entry in an ENTRY record; raises Damaged."""
+    try:
+        kind = EntryKind(record.entry_kind)
+    except ValueError:
+        raise Damaged(f"an entry of unknown kind {record.entry_kind}") from None
+    return Entry(record.index, record.term, kind, record.time_ms, bytes(record.data))

@@ -1,0 +1,236 @@
+"""The write-ahead log: every group's records, one write with one sync at a time."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from warren_raft.storage.errors import WriteFailed
+from warren_raft.storage.files import Files
+from warren_raft.storage.format import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    RecordKind,
+    encode_file_header,
+    encode_record,
+)
+from warren_raft.types import Entry, GroupId, HardState
+
+ENTRY, HARD_STATE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE)
+
+
+class Place(NamedTuple):
+    """Where a record is: the number of its file, the offset of its header, the length of its data."""
+
+    file: int
+    offset: int
+    length: int
+
+
+def file_name(number: int) -> str:
+    """The name of WAL file `number`."""
+    return f"{number:012d}.wal"
+
+
+def file_number(name: str) -> int | None:
+    """The inverse of `file_name`; None for other names."""
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot and suffix == "wal" and stem.isdigit() else None
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records on their way to one file.
+
+    Invariant: size is the sum of the buffers' lengths
+    """
+
+    number: int
+    file: int
+    salt: int
+    offset: int
+    size: int = 0
+    records: int = 0
+    buffers: list[bytes | memoryview] = field(default_factory=list)
+    done: list[Callable[[], None]] = field(default_factory=list)
+    groups: set[GroupId] = field(default_factory=set)
+    deleted: list[GroupId] = field(default_factory=list)
+
+
+class Wal:
+    """Appends to the newest file; one batch is being written while the next one collects.
+
+    A batch lies in one file. Files are numbered; a new one is begun at every start, and when the
+    newest has reached `file_bytes`. The sync runs on a thread of its own, which touches nothing
+    of this object: jobs go in by a queue, completions come back by `post`.
+    Invariants: at most one batch is with the thread;  batch numbers rise by one
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        post: Callable[[Callable[[], None]], None],
+        *,
+        next_file: int,
+        next_batch: int,
+        file_bytes: int,
+        salts: dict[int, int],
+    ) -> None:
+        """post: calls back on the owner's thread; a failure is posted as a call that raises.
+
+        salts  of the files there are; those of new ones are added
+        """
+        self._files = files
+        self._directory = directory
+        self._post = post
+        self._file_bytes = file_bytes
+        self._jobs: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._in_flight: _Batch | None = None
+        self.salts = salts
+        self._collecting = _Batch(
+            next_batch, next_file, self._new_salt(next_file), FILE_HEADER_BYTES
+        )
+        self._failed = False
+        self.batches = 0
+        self.bytes_written = 0
+        self.on_batch: Callable[[int, set[GroupId], list[GroupId]], None] | None = None
+        self._thread = threading.Thread(target=self._work, name="wal", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------ collecting
+
+    def entry(self, group: GroupId, entry: Entry) -> Place:
+        """Add an entry to the batch; it replaces the group's entries from its index on."""
+        data = entry.data
+        return self._add(
+            ENTRY, group, entry.index, entry.term, data, int(entry.kind), entry.time_ms
+        )
+
+    def hard_state(self, group: GroupId, state: HardState) -> None:
+        """Add a term and vote."""
+        vote = b"" if state.vote is None else state.vote.encode()
+        self._add(HARD_STATE, group, 0, state.term, vote)
+
+    def created(self, group: GroupId, data: bytes) -> None:
+        """Add a group's beginning; data comes back at recovery."""
+        self._add(int(RecordKind.GROUP_CREATED), group, 0, 0, data)
+
+    def deleted(self, group: GroupId) -> None:
+        """Add a group's end: its records before this one are void."""
+        self._add(int(RecordKind.GROUP_DELETED), group, 0, 0, b"")
+        self._collecting.groups.discard(group)
+        self._collecting.deleted.append(group)
+
+    def _add(
+        self,
+        kind: int,
+        group: GroupId,
+        index: int,
+        term: int,
+        data: bytes,
+        entry_kind: int = 0,
+        time_ms: int = 0,
+    ) -> Place:
+        batch = self._collecting
+        header = encode_record(
+            batch.salt, batch.number, kind, group, index, term, data, entry_kind, time_ms
+        )
+        place = Place(batch.file, batch.offset + batch.size, len(data))
+        batch.buffers.append(header)
+        if data:
+            batch.buffers.append(data)
+        batch.size += RECORD_HEADER_BYTES + len(data)
+        batch.records += 1
+        batch.groups.add(group)
+        return place
+
+    def submit(self, done: Callable[[], None]) -> None:
+        """Call `done` when everything added so far is on disk; in the order of the submits."""
+        self._collecting.done.append(done)
+        if self._in_flight is None:
+            self._start()
+
+    def _new_salt(self, file: int) -> int:
+        salt = self.salts[file] = int.from_bytes(os.urandom(4), "little")
+        return salt
+
+    @property
+    def current_file(self) -> int:
+        """The file that the next record goes to."""
+        return self._collecting.file
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being written and nothing waits."""
+        return self._in_flight is None and not self._collecting.done
+
+    # ------------------------------------------------------------ writing
+
+    def _start(self) -> None:
+        batch = self._collecting
+        end = batch.offset + batch.size + (RECORD_HEADER_BYTES if batch.records else 0)
+        if batch.records:
+            batch.buffers.append(
+                encode_record(batch.salt, batch.number, RecordKind.BATCH_END, 0, batch.records, 0)
+            )
+            batch.size += RECORD_HEADER_BYTES
+        file, number = batch.file, batch.number + (1 if batch.records else 0)
+        if end >= self._file_bytes:
+            file, end = file + 1, FILE_HEADER_BYTES
+            self._new_salt(file)
+        self._in_flight = batch
+        self._collecting = _Batch(number, file, self.salts[file], end)
+        self._jobs.put(batch)
+
+    def _finished(self, batch: _Batch) -> None:
+        assert batch is self._in_flight, (batch.number, self._in_flight)
+        self._in_flight = None
+        self.batches += 1
+        self.bytes_written += batch.size
+        if self.on_batch is not None:
+            self.on_batch(batch.file, batch.groups, batch.deleted)
+        for done in batch.done:
+            done()
+        if self._in_flight is None and self._collecting.done:
+            self._start()
+
+    def _fail(self, path: Path, error: OSError) -> None:
+        self._failed = True
+        raise WriteFailed(path, error) from error
+
+    def _work(self) -> None:
+        """The thread: takes a batch, writes it, syncs it, says so; ends at the first failure."""
+        files = self._files
+        file, fd = -1, -1
+        path = self._directory
+        try:
+            while (batch := self._jobs.get()) is not None:
+                if batch.buffers and batch.file != file:
+                    if fd >= 0:
+                        files.close(fd)
+                        fd = -1
+                    file, path = batch.file, self._directory / file_name(batch.file)
+                    fd = files.create(path, encode_file_header(file, batch.salt, batch.number))
+                if batch.buffers:
+                    files.write_at(fd, batch.offset, batch.buffers)
+                    files.sync_data(fd)
+                self._post(lambda batch=batch: self._finished(batch))  # type: ignore[misc]
+        except OSError as error:
+            failure = error
+            self._post(lambda: self._fail(path, failure))
+        finally:
+            if fd >= 0:
+                files.close(fd)
+
+    def close(self) -> None:
+        """Finish what was submitted, then end the thread; no completion is called any more."""
+        if not self._failed and self._in_flight is None and self._collecting.records:
+            self._start()
+        self._jobs.put(None)
+        self._thread.join()
