@@ -1,0 +1,90 @@
+"""Real broker processes for the tests below, or any AMQP broker named by WARREN_TEST_URI.
+
+The same tests run against RabbitMQ itself: that is how they were checked to ask for the right thing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pika
+import pytest
+
+DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where the tests connect; cluster is None for a broker that is not ours."""
+
+    uris: tuple[str, ...]
+    cluster: Any = None
+
+    @property
+    def uri(self) -> str:
+        """The first node."""
+        return self.uris[0]
+
+    def parameters(self, node: int = 0) -> pika.URLParameters:
+        """pika's, for that node."""
+        parameters = pika.URLParameters(self.uris[node % len(self.uris)])
+        parameters.blocked_connection_timeout = DEADLINE_S
+        parameters.socket_timeout = DEADLINE_S
+        return parameters
+
+    def connect(self, node: int = 0) -> pika.BlockingConnection:
+        """A blocking connection to that node."""
+        return pika.BlockingConnection(self.parameters(node))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A cluster of three that lives as long as the test session."""
+    named = os.environ.get("WARREN_TEST_URI")
+    if named:
+        yield Broker(tuple(named.split(",")))
+        return
+    from warren.local import LocalCluster
+
+    with LocalCluster(nodes=3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+        uris = tuple(f"amqp://guest:guest@{host}/%2F" for host in cluster.addresses)
+        yield Broker(uris, cluster)
+
+
+@pytest.fixture
+def connection(broker: Broker) -> Iterator[pika.BlockingConnection]:
+    """A connection of the test's own."""
+    made = broker.connect()
+    yield made
+    if made.is_open:
+        made.close()
+
+
+@pytest.fixture
+def channel(connection: pika.BlockingConnection) -> Any:
+    """A channel of the test's own."""
+    return connection.channel()
+
+
+@pytest.fixture
+def queue_name(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
+    """A name no other test uses; the queue is deleted afterwards."""
+    name = f"test.{request.node.name}.{time.monotonic_ns()}"
+    yield name
+    with broker.connect() as connection:
+        connection.channel().queue_delete(name)
+
+
+def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """Wait for a condition; its first true value."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = holds()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        time.sleep(0.02)
