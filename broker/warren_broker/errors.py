@@ -1,9 +1,9 @@
 """Refusals with both protocols' codes.
 
-Every refusal is an exception that can also be returned as a value. Its class says the AMQP 0.9.1 reply
-code, its word, the AMQP 1.0 condition, the HTTP status of `/management`, whether a 0.9.1 channel or
-the whole connection ends with it, and who must act. Its text says what, which value, which limit; the
-helpers at the end give the texts that RabbitMQ's clients know.
+Every refusal is an exception that can also be returned as a value. Its class says the AMQP 0.9.1
+reply code, its word, the AMQP 1.0 condition, the HTTP status of `/management`, whether a 0.9.1
+channel or the whole connection ends with it, and who must act. Its text says what, which value,
+which limit; the helpers at the end give the texts that RabbitMQ's clients know.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Fenced(PreconditionFailed):
 
 
 class InvalidArgument(PreconditionFailed):
-    """An argument's type or value can never be right; 0.9.1 does not tell it from an inequivalent one."""
+    """An argument's type or value can never be right; in 0.9.1 the same as an inequivalent one."""
 
     http_status = 400
     condition = "amqp:invalid-field"
@@ -232,7 +232,7 @@ def no_exchange(name: str, vhost: str) -> NotFound:
 
 def inequivalent(argument: str, kind: str, name: str, vhost: str, received: str,
                  current: str) -> PreconditionFailed:
-    """A declaration that differs from what exists; values as `render_field` or `render_argument` writes them."""
+    """A declaration that differs; values as `render_field` or `render_argument` writes them."""
     return PreconditionFailed(
         f"inequivalent arg '{argument}' for {named(kind, name, vhost)}: "
         f"received {received} but current is {current}")
@@ -275,7 +275,7 @@ def locked_queue(name: str, vhost: str) -> ResourceLocked:
 
 
 def exclusive_use(name: str, vhost: str) -> AccessRefused:
-    """The queue has an exclusive consumer, or an exclusive one is asked for and others are there."""
+    """It has an exclusive consumer, or an exclusive one is asked for and others are there."""
     return AccessRefused(f"{named('queue', name, vhost)} in exclusive use")
 
 
@@ -299,8 +299,9 @@ def default_exchange() -> AccessRefused:
     return AccessRefused("operation not permitted on the default exchange")
 
 
-def permission_refused(permission: str, kind: str, name: str, vhost: str, user: str) -> AccessRefused:
-    """permission is `configure`, `write` or `read`; the default exchange is shown as amq.default."""
+def permission_refused(permission: str, kind: str, name: str, vhost: str,
+                       user: str) -> AccessRefused:
+    """permission: `configure`, `write`, `read`; the default exchange is shown as amq.default."""
     shown = "amq.default" if kind == "exchange" and name == "" else name
     return AccessRefused(
         f"{permission} access to {named(kind, shown, vhost)} refused for user '{user}'")

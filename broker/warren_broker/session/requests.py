@@ -1,9 +1,9 @@
 """What a client's connection asks of the broker, as values.
 
-`Connection.take_requests()` hands these out in the order in which they must be carried out. One with a
-`token` is answered with `Connection.answer(token, result)`, where result is a value of "results" below
-or a `Refusal` (then the connection closes the channel or itself). Names are those of the connection's
-vhost; its user's permissions have been checked before a request is made, except where said.
+`Connection.take_requests()` hands these out in the order in which they must be carried out. One
+with a `token` is answered with `Connection.answer(token, result)`, where result is a value of "results"
+below or a `Refusal` (then the connection closes the channel or itself). Names are those of the
+connection's vhost; its user's permissions have been checked before a request is made.
 
 Order that the carrier must keep: requests of one session to one queue in the order given, and a
 consumer's answer to `Checkout` before its first delivery.
@@ -194,12 +194,11 @@ class Publish(Request, frozen=True, kw_only=True):
     """Messages first <= i < last of the table, in order; exchanges, permissions, sizes, expirations
     and user ids have been checked.
 
-    Then the carrier tells, per part, in this order:
-    `Connection.routed(token, parts)` once, as soon as it knows the queues, parts being
-    (first, last, queues) that cover the range: `queues` answers will come, 0: unroutable;
-    `Connection.confirmed(token, first, last, ok)` once for every queue that a part goes to, when it
-    has it (or has refused it: ok=False). With confirm=False nothing needs to be told but the
-    unroutable parts, and of those only the ones with mandatory messages are of interest.
+    Then the carrier tells `Connection.routed(token, parts)`, as soon as it knows the queues: one
+    part per queue (a kernel Selection: table positions), so that a message which is in none is
+    unroutable. With confirm, every part is answered once, `Connection.confirmed(token, number of
+    the part, ok)`, when the queue has all of it, or has refused it (or some: `refused`). Without
+    confirm and without mandatory nothing needs to be told.
 
     mandatory  whether any message of the run is mandatory
     """
@@ -247,7 +246,7 @@ class CancelConsumer(Request, frozen=True, kw_only=True):
 
 
 class SetCredit(Request, frozen=True, kw_only=True):
-    """As `queue.commands.Credit`."""
+    """As `queue.commands.Credit` (explicit, or what left for a no_ack consumer). No answer."""
 
     consumer: ConsumerId
     queue: str
@@ -291,8 +290,8 @@ class Discard(Request, frozen=True, kw_only=True):
 
 
 class OpenReplies(Request, frozen=True, kw_only=True):
-    """basic.consume of amq.rabbitmq.reply-to: what is published to the default exchange with this
-    routing key, on any node, is to be given to `Connection.deliver_reply(session, …)`. No answer."""
+    """basic.consume of amq.rabbitmq.reply-to: what is published to the default exchange with that
+    name as routing key, on any node, goes to `Connection.deliver_reply(session, …)`. No answer."""
 
     session: SessionId
     name: str

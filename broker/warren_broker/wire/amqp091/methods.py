@@ -1,7 +1,7 @@
 """The methods of AMQP 0.9.1 with RabbitMQ's extensions, as values.
 
-Each class is one method: its code is class id << 16 | method id, its fields stand in wire order with
-their wire type as annotation. `codec` derives the bytes from that.
+Each class is one method: its code is class id << 16 | method id, its fields stand in wire order
+with their wire type as annotation. `codec` derives the bytes from that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A message's properties from and as the bytes of its content header.
 
-`u16 flags` (bit 15 content_type … bit 2 cluster_id; bit 0 would continue, which no client does), then
-the present ones in order.
+`u16 flags` (bit 15 content_type … bit 2 cluster_id; bit 0 would continue, which no client does),
+then the present ones in order.
 """
 
 from __future__ import annotations

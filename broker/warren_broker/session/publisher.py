@@ -1,0 +1,249 @@
+"""Publish sequence numbers to confirms, as ranges.
+
+The unit is the batch: the messages of one Publish request, all published one after another. Routing
+says which parts of it go to which queue; every queue answers for its part. While all parts are the
+whole batch, which is the rule, nothing is done per message; else a counter per message says how
+many answers are still to come.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+Ranges: TypeAlias = list[tuple[int, int]]
+"""Closed ranges (first, last), ascending, disjoint, neighbours joined."""
+
+
+class Part(Protocol):
+    """Some of the messages first <= i < last of a table; a kernel Selection is one."""
+
+    first: int
+    last: int
+    indices: array[int] | None
+
+    def __len__(self) -> int:
+        """How many."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages first … last (closed sequence numbers) that are not all confirmed.
+
+    parts      positions relative to the batch of what each answer is for; None: all of it
+    waits      answers to come; with `left`: of parts not answered
+    left       answers to come per message; None: every part is the whole batch
+    """
+
+    first: int
+    last: int
+    routed: bool = False
+    parts: list[Sequence[int] | None] = field(default_factory=list)
+    waits: int = 0
+    left: array[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirms:
+    """What to tell the publisher, in this order.
+
+    up_to       basic.ack with multiple, 0: none
+    singles     then one basic.ack for each
+    nack_up_to  basic.nack with multiple, 0: none
+    nacks       then one basic.nack for each
+    """
+
+    up_to: int
+    singles: tuple[tuple[int, int], ...]
+    nack_up_to: int
+    nacks: tuple[tuple[int, int], ...]
+
+
+class PublishLedger:
+    """The unconfirmed publishes of one channel.
+
+    next_seq  the next publish's sequence number, from 1
+    batches   by the first sequence number, ascending, disjoint
+    refused   whether any was since `forget_refusals` (a transaction asks)
+
+    Invariants: a batch stays until every message of it is acknowledged or refused, so the first
+    batch's unanswered message is the lowest unconfirmed one.
+    """
+
+    __slots__ = ("_acked", "_nacked", "batches", "next_seq", "refused")
+
+    def __init__(self) -> None:
+        self.next_seq = 1
+        self.batches: dict[int, Batch] = {}
+        self.refused = False
+        self._acked: Ranges = []
+        self._nacked: Ranges = []
+
+    @property
+    def idle(self) -> bool:
+        """Everything published has been answered."""
+        return not self.batches
+
+    def published(self, count: int) -> int:
+        """Number `count` messages; the first one's sequence number names their batch."""
+        assert count > 0, count
+        first = self.next_seq
+        self.next_seq = first + count
+        self.batches[first] = Batch(first, self.next_seq - 1)
+        return first
+
+    def routed(self, first: int, parts: Sequence[Part], table_first: int) -> list[int]:
+        """The batch goes to these parts, one per queue; positions of those that go nowhere.
+
+        table_first  the position in the table of the batch's first message
+        """
+        batch = self.batches[first]
+        assert not batch.routed, first
+        batch.routed = True
+        count = batch.last - batch.first + 1
+        batch.waits = len(parts)
+        if all(len(part) == count for part in parts):
+            batch.parts = [None] * len(parts)
+            if parts:
+                return []
+            self._ack(batch.first, batch.last)
+            del self.batches[first]
+            return list(range(count))
+        batch.left = array("I", bytes(4 * count))
+        batch.parts = [_positions(part, table_first) for part in parts]
+        for positions in batch.parts:
+            assert positions is not None
+            for at in positions:
+                batch.left[at] += 1
+        nowhere = [at for at, left in enumerate(batch.left) if not left]
+        for at in nowhere:
+            self._ack(first + at, first + at)
+        return nowhere
+
+    def answered(self, first: int, part: int, ok: bool,
+                 refused: Iterable[int] | None = None) -> None:
+        """One queue has its part, or has refused it.
+
+        refused  with ok=False: only these positions of the batch; None: all of the part
+        """
+        batch = self.batches.get(first)
+        if batch is None:
+            return  # refused by another queue before
+        batch.waits -= 1
+        assert batch.waits >= 0, (first, part)
+        positions = batch.parts[part]
+        if batch.left is None:
+            if ok or refused is None:
+                self._answered_whole(batch, ok)
+                return
+            count = batch.last - batch.first + 1
+            batch.left = array("I", [batch.waits + 1]) * count
+            batch.parts = [range(count)] * len(batch.parts)
+            positions = range(count)
+        assert positions is not None
+        self._answered_each(batch, positions, set(positions if refused is None else refused)
+                            if not ok else set())
+        if not batch.waits:
+            del self.batches[first]
+
+    def _answered_whole(self, batch: Batch, ok: bool) -> None:
+        if not ok:
+            self._nack(batch.first, batch.last)
+        elif not batch.waits:
+            self._ack(batch.first, batch.last)
+        else:
+            return
+        del self.batches[batch.first]
+
+    def _answered_each(self, batch: Batch, positions: Sequence[int], refused: set[int]) -> None:
+        left = batch.left
+        assert left is not None
+        first = batch.first
+        for at in positions:
+            if at in refused:
+                if left[at]:
+                    self._nack(first + at, first + at)
+                left[at] = 0
+            elif left[at]:
+                left[at] -= 1
+                if not left[at]:
+                    self._ack(first + at, first + at)
+
+    def _ack(self, first: int, last: int) -> None:
+        _join(self._acked, first, last)
+
+    def _nack(self, first: int, last: int) -> None:
+        self.refused = True
+        _join(self._nacked, first, last)
+
+    def _lowest_unconfirmed(self) -> int:
+        for batch in self.batches.values():
+            if batch.left is None or not batch.routed:
+                return batch.first
+            for at, left in enumerate(batch.left):
+                if left:
+                    return batch.first + at
+        return self.next_seq
+
+    def take(self) -> Confirms | None:
+        """What has been answered since the last call; None: nothing.
+
+        `multiple` covers everything at or below its number that the publisher still waits for:
+        so an ack with it must stay below the lowest unconfirmed and the lowest refused message; a
+        nack with it comes after all acks and must stay below the lowest unconfirmed one.
+        """
+        if not self._acked and not self._nacked:
+            return None
+        acked, nacked = _normal(self._acked), _normal(self._nacked)
+        self._acked, self._nacked = [], []
+        low = self._lowest_unconfirmed()
+        cut = min(low, nacked[0][0]) if nacked else low
+        up_to, singles = _split(acked, cut)
+        nack_up_to, nacks = _split(nacked, low)
+        return Confirms(up_to, singles, nack_up_to, nacks)
+
+    def forget(self) -> tuple[bool, bool]:
+        """Take and drop what is to be told (a transaction's publisher is told by tx.commit-ok).
+
+        returns  whether anything was refused since the last call, whether all is answered
+        """
+        self._acked, self._nacked = [], []
+        refused, self.refused = self.refused, False
+        return refused, self.idle
+
+
+def _positions(part: Part, table_first: int) -> Sequence[int]:
+    if part.indices is None:
+        return range(part.first - table_first, part.last - table_first)
+    return array("I", [at - table_first for at in part.indices])
+
+
+def _join(ranges: Ranges, first: int, last: int) -> None:
+    if ranges and ranges[-1][1] + 1 == first:
+        ranges[-1] = (ranges[-1][0], last)
+    else:
+        ranges.append((first, last))
+
+
+def _normal(ranges: Ranges) -> Ranges:
+    if len(ranges) < 2:
+        return ranges
+    joined: Ranges = []
+    for first, last in sorted(ranges):
+        _join(joined, first, last)
+    return joined
+
+
+def _split(ranges: Ranges, cut: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """The highest number below `cut`, and the ranges from `cut` on."""
+    up_to = 0
+    rest: Ranges = []
+    for first, last in ranges:
+        if first < cut:
+            up_to = min(last, cut - 1)
+            first = cut
+        if first <= last:
+            rest.append((first, last))
+    return up_to, tuple(rest)
