@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RaftConfig:
-    """How a group waits and how much it keeps under way; equal on every member is usual, not needed.
+    """How a group waits and how much it keeps under way; members may differ.
 
     election_delay_ms      (min, max): from "my leader's node is suspected" to campaigning
     election_timeout_ms    (min, max): from one attempt to the next; also how long a member that

@@ -11,9 +11,9 @@ from typing import TypeAlias
 import msgspec
 
 from warren_raft.errors import MalformedMessage
-from warren_raft.types import GroupId, Index, NodeId, Term
+from warren_raft.types import EntryKind, GroupId, Index, NodeId, Term
 
-WireEntry: TypeAlias = tuple[Term, int, int, bytes]
+WireEntry: TypeAlias = tuple[Term, EntryKind, int, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its index follows from its place."""
 
 

@@ -23,11 +23,11 @@ class LogStore(Protocol):
         ...
 
     def last_index(self) -> Index:
-        """The highest index held; 0 when nothing was ever written. Read once, when a node is made."""
+        """The highest index held; 0: nothing was ever written. Read once, when a node is made."""
         ...
 
     def term(self, index: Index) -> Term:
-        """The term of an entry; 0 for index 0. Only asked for 0 and first_index() … last_index()."""
+        """The term of the entry at first_index() … last_index(), which alone are asked for."""
         ...
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:

@@ -12,17 +12,55 @@ compared with deadlines and stamped into entries.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from warren_raft.config import RaftConfig
-from warren_raft.core.ready import Ready, Role
-from warren_raft.messages import AnyRaftMessage
+from warren_raft.core import candidate, follower, leader
+from warren_raft.core.candidate import Candidacy
+from warren_raft.core.leader import Leadership
+from warren_raft.core.log import LogView
+from warren_raft.core.quorum import majority
+from warren_raft.core.ready import ReadState, Ready, Role, SoftState
+from warren_raft.errors import NotLeader, TooManyReads, UsageError
+from warren_raft.messages import (
+    AnyRaftMessage,
+    Append,
+    AppendReply,
+    Confirm,
+    ConfirmReply,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
 from warren_raft.ports import LogStore
-from warren_raft.types import GroupId, HardState, Index, Membership, NodeId, Term
+from warren_raft.types import EntryKind, GroupId, HardState, Index, Membership, NodeId, Term
 
 
 class Node:
-    """A member of a group; see the module."""
+    """A member of a group; see the module.
+
+    leader          whom this member believes to lead; None: nobody, or its node is suspected
+    suspected       nodes not heard of
+    election_at_ms  when to stand for election; None while a leader is known, on learners, and
+                    when nobody would hear
+    attempts        elections stood for in vain since the last leader was known
+
+    Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
+    itself; only a voter stands or leads; a member with a leader has no election ahead; votes in
+    a term are given once (`vote` changes only with `term`, or from None).
+    """
+
+    __slots__ = (
+        "after_sync", "attempts", "candidacy", "config", "election_at_ms", "group",
+        "hard_changed", "id", "is_voter", "leader", "leadership", "log", "membership", "messages",
+        "now_ms", "reads", "rng", "role", "soft_given", "suspected", "term", "vote",
+    )
 
     def __init__(
         self,
@@ -45,12 +83,59 @@ class Node:
 
         Nobody is suspected at first: a host tells `peer_suspected` for those that are.
         """
-        raise NotImplementedError
+        self.group = group
+        self.id = node_id
+        self.membership = membership
+        self.is_voter = node_id in membership.voters
+        self.config = config
+        self.rng = rng
+        self.now_ms = now_ms
+        self.log = LogView(log)
+        assert self.log.last_term <= hard_state.term, (self.log.last_term, hard_state.term)
+        self.term: Term = hard_state.term
+        self.vote: NodeId | None = hard_state.vote
+        self.role = Role.FOLLOWER
+        self.leader: NodeId | None = None
+        self.suspected: set[NodeId] = set()
+        self.attempts = 0
+        self.candidacy: Candidacy | None = None
+        self.leadership: Leadership | None = None
+        self.hard_changed = False
+        self.messages: list[AnyRaftMessage] = []
+        self.after_sync: list[AnyRaftMessage] = []
+        self.reads: list[ReadState] = []
+        self.soft_given = (Role.FOLLOWER, None, self.term)
+        self.election_at_ms: int | None = None
+        if self.is_voter:
+            self.election_at_ms = now_ms + self._first_delay(preferred)
+
+    def _first_delay(self, preferred: NodeId | None) -> int:
+        """How long a member that has just started waits for a leader to speak up."""
+        if len(self.membership.voters) == 1:
+            return 0
+        delay = self.rng.randrange(*self.config.election_timeout_ms)
+        if self.term == 0 and self.log.last == 0 and preferred is not None:
+            return 0 if preferred == self.id else self.config.new_group_delay_ms + delay
+        return delay
 
     # ------------------------------------------------------------- something happened
 
     def step(self, message: AnyRaftMessage, now_ms: int) -> None:
         """Take a message of this group from a peer."""
+        assert message.group == self.group, (message.group, self.group)
+        assert message.sender != self.id, message.sender
+        self.now_ms = now_ms
+        kind = type(message)
+        if message.term > self.term:
+            # A pre-vote speaks of a term that nobody is in yet; so does consent to it.
+            if kind is not PreVote and not (kind is PreVoteReply and message.granted):
+                self.become_follower(message.term)
+        elif message.term < self.term:
+            follower.refuse_stale(self, message)
+            return
+        handler = HANDLERS[self.role].get(kind)
+        if handler is not None:
+            handler(self, message)
 
     def propose(self, data: bytes, now_ms: int) -> Index:
         """Append a COMMAND; returns where it will stand if it is committed in `term`.
@@ -58,27 +143,70 @@ class Node:
         Raises NotLeader (with a hint) on anybody but the leader, and while leadership is being
         handed over. The entry is lost if another leader's entry is committed at that index.
         """
-        raise NotImplementedError
+        lead = self.leadership
+        if lead is None or lead.transfer_to is not None:
+            raise NotLeader(self.group, self.id, None if lead else self.leader)
+        self.now_ms = now_ms
+        return self.log.append_new(self.term, EntryKind.COMMAND, data, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due; harmless when nothing is."""
+        self.now_ms = now_ms
+        if self.leadership is not None:
+            leader.tick(self, self.leadership)
+        elif self.election_at_ms is not None and now_ms >= self.election_at_ms:
+            self.become_pre_candidate()
 
     @property
     def deadline_ms(self) -> int | None:
         """When `tick` must be called at the latest; None: never, unless something happens."""
-        raise NotImplementedError
+        if self.leadership is not None:
+            return leader.deadline(self, self.leadership)
+        return self.election_at_ms
 
     def campaign(self, now_ms: int) -> None:
         """Try to become the leader (pre-vote first); nothing on a learner or a leader."""
+        self.now_ms = now_ms
+        if self.is_voter and self.role is not Role.LEADER:
+            self.leader = None
+            self.become_pre_candidate()
 
     def transfer_leader(self, to: NodeId, now_ms: int) -> None:
         """Hand leadership to a voter once it has everything; given up after transfer_timeout_ms.
 
         Raises NotLeader, or UsageError when `to` is no voter. Watch soft_state for the outcome.
         """
+        lead = self.leadership
+        if lead is None:
+            raise NotLeader(self.group, self.id, self.leader)
+        if to not in self.membership.voters:
+            raise UsageError(
+                f"group {self.group}: {to} cannot lead, it is no voter; "
+                f"choose one of {', '.join(self.membership.voters)}"
+            )
+        self.now_ms = now_ms
+        if to == self.id or to in self.suspected:
+            return
+        lead.transfer_to = to
+        lead.transfer_by_ms = now_ms + self.config.transfer_timeout_ms
+        leader.hand_over(self, lead)
 
     def peer_suspected(self, node: NodeId, now_ms: int) -> None:
         """Nothing has been heard from that node for suspect_after_ms."""
+        self.now_ms = now_ms
+        self.suspected.add(node)
+        lead = self.leadership
+        if lead is None:
+            if self.leader == node:
+                self.lose_leader(self.config.election_delay_ms)
+            return
+        if node in lead.progress:
+            lead.progress[node].pause()
+        if lead.transfer_to == node:
+            lead.transfer_to = None
+        if not self.majority_heard():
+            # Check-quorum: it could commit nothing. Clients find another leader, if there is one.
+            self.become_follower(self.term)
 
     def peer_connected(self, node: NodeId, now_ms: int) -> None:
         """A connection was (re-)established, or a suspected node was heard of again.
@@ -86,9 +214,24 @@ class Node:
         Must follow every `peer_suspected` when the suspicion ends: until then a leader sends
         that follower nothing.
         """
+        self.now_ms = now_ms
+        self.suspected.discard(node)
+        lead = self.leadership
+        if lead is not None:
+            if node in lead.progress:
+                lead.progress[node].resume()
+        elif self.leader is None and self.is_voter:
+            # Whoever leads will say so to a member that comes back; give it that long.
+            self.attempts = 0
+            soon = now_ms + self.rng.randrange(*self.config.election_timeout_ms)
+            if self.election_at_ms is None or soon < self.election_at_ms:
+                self.election_at_ms = soon
 
     def peer_restarted(self, node: NodeId, now_ms: int) -> None:
         """That node's process is a new one: it leads nothing. Implies peer_connected."""
+        self.peer_connected(node, now_ms)
+        if self.leader == node:
+            self.lose_leader(self.config.election_delay_ms)
 
     def read_index(self, context: int, now_ms: int) -> None:
         """Ask for an index at which a read is current; the answer is a ReadState in a Ready.
@@ -96,12 +239,54 @@ class Node:
         On a follower the leader is asked; a lost message means no answer: ask again. Raises
         NotLeader when no leader is known, TooManyReads over reads_pending_max.
         """
+        self.now_ms = now_ms
+        if self.leadership is not None:
+            reads = self.leadership.reads
+            if reads.pending >= self.config.reads_pending_max:
+                raise TooManyReads(self.group, self.config.reads_pending_max)
+            reads.asked.append((self.id, context))
+        elif self.leader is not None:
+            self.messages.append(
+                ReadIndex(self.group, self.id, self.leader, self.term, context)
+            )
+        else:
+            raise NotLeader(self.group, self.id, None)
 
     # ------------------------------------------------------------- what is to be done
 
     def ready(self) -> Ready | None:
         """Everything to be done since the last call; None: nothing. Call until None."""
-        raise NotImplementedError
+        if self.leadership is not None:
+            leader.fan_out(self, self.leadership)
+        log = self.log
+        hard_state = None
+        if self.hard_changed:
+            self.hard_changed = False
+            hard_state = HardState(self.term, self.vote)
+        entries = log.take_writes(hard_state is not None)
+        committed = log.take_committed(self.config.apply_bytes_max)
+        soft_state = None
+        if self.soft_given != (self.role, self.leader, self.term):
+            self.soft_given = (self.role, self.leader, self.term)
+            soft_state = SoftState(self.role, self.leader, self.term)
+        if self.candidacy is not None and self.candidacy.sequence is None:
+            self.candidacy.sequence = log.sequence
+        if not (
+            entries or committed or self.messages or self.after_sync or self.reads
+            or hard_state is not None or soft_state is not None
+        ):
+            return None
+        ready = Ready(
+            log.sequence, hard_state, tuple(entries), tuple(self.messages),
+            tuple(self.after_sync), tuple(committed), tuple(self.reads), soft_state,
+        )
+        if self.messages:
+            self.messages = []
+        if self.after_sync:
+            self.after_sync = []
+        if self.reads:
+            self.reads = []
+        return ready
 
     # ------------------------------------------------------------- what was done
 
@@ -111,36 +296,197 @@ class Node:
         Call `ready()` afterwards: a leader's own copy counts for the commit. What was truncated
         in the meantime is not vouched for, however late this comes.
         """
+        self.log.on_durable(sequence)
+        if self.leadership is not None:
+            leader.advance_commit(self, self.leadership)
+        elif self.role is Role.CANDIDATE:
+            standing = self.candidacy
+            assert standing is not None
+            if standing.sequence is not None and sequence >= standing.sequence:
+                candidate.count(self, self.id, True)
 
     def applied_to(self, index: Index) -> None:
         """Everything up to `index` is applied."""
+        self.log.on_applied(index)
 
     # ------------------------------------------------------------- how it stands
 
     @property
     def synced(self) -> int:
         """The highest sequence that `durable` was told; 0 at first."""
-        raise NotImplementedError
-
-    role: Role
-    term: Term
-    leader: NodeId | None
-    membership: Membership
+        return self.log.synced
 
     @property
     def commit(self) -> Index:
         """Everything up to here is committed, as far as this member knows."""
-        raise NotImplementedError
+        return self.log.committed
 
     @property
     def applied(self) -> Index:
         """Everything up to here is applied."""
-        raise NotImplementedError
+        return self.log.applied
 
     @property
     def last_index(self) -> Index:
         """The last entry's index, durable or not."""
-        raise NotImplementedError
+        return self.log.last
 
     def check(self) -> None:
         """Assert every invariant."""
+        self.log.check()
+        assert self.log.last_term <= self.term, (self.log.last_term, self.term)
+        standing = self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
+        assert (self.candidacy is not None) == standing, self.role
+        assert (self.leadership is not None) == (self.role is Role.LEADER), self.role
+        assert self.is_voter or self.role is Role.FOLLOWER, self.role
+        assert self.role is not Role.CANDIDATE or self.vote == self.id, self.vote
+        if self.leadership is not None:
+            assert self.leader == self.id, (self.leader, self.id)
+            self.leadership.check(self)
+        else:
+            assert self.leader != self.id, self.leader
+        if self.leader is not None:
+            assert self.election_at_ms is None, self.election_at_ms
+            assert self.leader not in self.suspected, self.leader
+
+    # ------------------------------------------------------------- for the roles
+
+    def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
+        """Members but this one, in their order."""
+        return [member for member in members if member != self.id]
+
+    def majority_heard(self) -> bool:
+        """Whether a majority of the voters is not suspected."""
+        voters = self.membership.voters
+        heard = sum(1 for voter in voters if voter not in self.suspected)
+        return heard >= majority(len(voters))
+
+    def follow(self, sender: NodeId) -> None:
+        """`sender` has shown that it leads this term."""
+        if self.leader == sender:
+            return
+        assert self.role is not Role.LEADER, (self.term, self.id, sender)
+        assert self.leader is None, (self.term, self.leader, sender)
+        self.candidacy = None
+        self.role = Role.FOLLOWER
+        self.attempts = 0
+        if sender in self.suspected:
+            # It can be heard again, or it is an old message: the host will say which.
+            return
+        self.leader = sender
+        self.election_at_ms = None
+
+    def lose_leader(self, delay_ms: tuple[int, int] | None = None) -> None:
+        """Believe in no leader, and stand for election after a delay out of that range."""
+        assert self.leadership is None
+        self.leader = None
+        self.set_election(self.rng.randrange(*(delay_ms or self.config.election_timeout_ms)))
+
+    def grant(self, candidate_id: NodeId) -> None:
+        """Vote in this term, and leave the candidate time to win."""
+        assert self.vote in (None, candidate_id), (self.vote, candidate_id)
+        if self.vote is None:
+            self.vote = candidate_id
+            self.hard_changed = True
+        self.set_election(self.rng.randrange(*self.config.election_timeout_ms))
+
+    def set_election(self, delay_ms: int) -> None:
+        """Stand for election that much later; never on a learner.
+
+        Without a majority in hearing it gives up after a few attempts, until somebody is heard:
+        the first ones tell members that still believe in this one that it leads no longer.
+        """
+        hopeless = self.attempts > self.config.election_backoff_max and not self.majority_heard()
+        self.election_at_ms = None
+        if self.is_voter and not hopeless:
+            self.election_at_ms = self.now_ms + delay_ms
+
+    def next_attempt(self) -> None:
+        """When to try again if this attempt comes to nothing."""
+        delay_ms = self.rng.randrange(*self.config.election_timeout_ms)
+        self.set_election(delay_ms << min(self.attempts, self.config.election_backoff_max))
+        self.attempts += 1
+
+    def become_follower(self, term: Term) -> None:
+        """Follow in `term`, without a leader yet; ends whatever this member was."""
+        assert term >= self.term, (term, self.term)
+        if self.leadership is not None:
+            for asker, context in self.leadership.reads.drain():
+                if asker == self.id:
+                    self.reads.append(ReadState(context, None))
+            self.leadership = None
+        if term > self.term:
+            self.term = term
+            self.vote = None
+            self.hard_changed = True
+        self.candidacy = None
+        self.role = Role.FOLLOWER
+        self.lose_leader()
+
+    def become_pre_candidate(self) -> None:
+        """Ask whether an election could be won; changes nothing that is written."""
+        assert self.is_voter and self.role is not Role.LEADER, self.role
+        self.leader = None
+        if len(self.membership.voters) == 1:
+            self.become_candidate()
+            return
+        self.role = Role.PRE_CANDIDATE
+        self.candidacy = Candidacy()
+        self.candidacy.answers[self.id] = True
+        self.next_attempt()
+        candidate.ask_whether(self)
+
+    def become_candidate(self) -> None:
+        """Stand for election in a new term (Raft paper, 5.2)."""
+        assert self.is_voter and self.role is not Role.LEADER, self.role
+        self.leader = None
+        self.term += 1
+        self.vote = self.id
+        self.hard_changed = True
+        self.role = Role.CANDIDATE
+        self.candidacy = Candidacy()
+        self.next_attempt()
+        candidate.ask(self)
+
+    def become_leader(self) -> None:
+        """Lead this term; its first entry commits what earlier terms left behind."""
+        assert self.role is Role.CANDIDATE, self.role
+        self.role = Role.LEADER
+        self.leader = self.id
+        self.candidacy = None
+        self.election_at_ms = None
+        self.attempts = 0
+        self.leadership = Leadership(self)
+        self.log.append_new(self.term, EntryKind.NOOP, b"", self.now_ms)
+
+
+Handler = Callable[[Node, Any], None]
+
+ANYBODY: dict[type, Handler] = {
+    Append: follower.on_append,
+    Confirm: follower.on_confirm,
+    Vote: follower.on_vote,
+    PreVote: follower.on_pre_vote,
+    TimeoutNow: follower.on_timeout_now,
+    ReadIndexReply: lambda node, message: node.reads.append(
+        ReadState(message.context, message.index)
+    ),
+}
+
+HANDLERS: tuple[dict[type, Handler], ...] = (
+    ANYBODY,
+    ANYBODY | {PreVoteReply: candidate.on_pre_vote_reply},
+    ANYBODY | {VoteReply: candidate.on_vote_reply},
+    {
+        # Append and Confirm of its own term cannot come: one leader per term. They are here so
+        # that `follow` finds out.
+        Append: follower.on_append,
+        Confirm: follower.on_confirm,
+        Vote: follower.on_vote,
+        PreVote: leader.on_pre_vote,
+        AppendReply: leader.on_append_reply,
+        ConfirmReply: leader.on_confirm_reply,
+        ReadIndex: leader.on_read_index,
+    },
+)
+"""What a member of each role does with a message of its own term; what is missing is ignored."""

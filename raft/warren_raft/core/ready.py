@@ -44,9 +44,10 @@ class Ready(msgspec.Struct, frozen=True):
     write of this one is done. Writes of one group are carried out in the order in which their
     Readys were taken.
 
-    sequence             numbers the writes of this group: `durable(sequence)` says that this Ready's
-                         hard_state and entries, with those of all before it, are on disk. A Ready
-                         with nothing to write bears the number of the last one that had (0: none)
+    sequence             numbers the writes of this group: `durable(sequence)` says that this
+                         Ready's hard_state and entries, with those of all before it, are on disk.
+                         A Ready with nothing to write bears the number of the last one that had
+                         (0: none)
     hard_state           write and sync before messages_after_sync leave; None: unchanged
     entries              append to the log, replacing everything from entries[0].index on
     messages             may leave at once: the leader's appends, its write is under way meanwhile

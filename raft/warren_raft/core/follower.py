@@ -1,0 +1,148 @@
+"""What a member does with the messages of candidates and leaders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren_raft.core.ready import Role
+from warren_raft.messages import (
+    Append,
+    AppendReply,
+    Confirm,
+    ConfirmReply,
+    PreVote,
+    PreVoteReply,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+    WireEntry,
+)
+from warren_raft.types import Entry, Index
+
+if TYPE_CHECKING:
+    from warren_raft.core.node import Node
+
+
+def on_append(node: Node, message: Append) -> None:
+    """AppendEntries of this term (Raft paper, figure 2, receiver implementation)."""
+    node.follow(message.sender)
+    log = node.log
+    prev = message.prev_index
+    entries = message.entries
+    if prev < log.committed:
+        # What is committed here is in every leader's log, so that part matches unseen. Looking at
+        # it again could not hurt, but the store may no longer hold it.
+        entries = entries[log.committed - prev :]
+        prev = min(log.committed, prev + len(message.entries))
+    elif not log.has(prev, message.prev_term):
+        hint_index, hint_term = log.hint(prev, message.prev_term)
+        node.after_sync.append(
+            AppendReply(
+                node.group, node.id, message.sender, node.term,
+                False, message.prev_index, log.committed, hint_index, hint_term,
+            )
+        )
+        return
+    if entries:
+        take(node, prev + 1, entries)
+        prev += len(entries)
+    log.commit_to(min(message.commit, prev))
+    # Not log.last: what follows `prev` here may be another leader's and is not vouched for.
+    node.after_sync.append(
+        AppendReply(node.group, node.id, message.sender, node.term, True, prev, log.committed)
+    )
+
+
+def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
+    """Entries whose predecessor matches: keep those that are here, replace what differs."""
+    log = node.log
+    skip = 0
+    if first <= log.last:
+        for skip, (term, _, _, _) in enumerate(wire):
+            index = first + skip
+            if index > log.last:
+                break
+            if log.term(index) != term:
+                log.truncate_from(index)
+                break
+        else:
+            return  # all here already: a repeat, or overtaken by a later message
+    log.append(
+        [
+            Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
+            for at in range(skip, len(wire))
+        ]
+    )
+
+
+def on_confirm(node: Node, message: Confirm) -> None:
+    """The leader asks whether it still is."""
+    node.follow(message.sender)
+    node.after_sync.append(
+        ConfirmReply(node.group, node.id, message.sender, node.term, message.round)
+    )
+
+
+def on_vote(node: Node, message: Vote) -> None:
+    """RequestVote of this term (Raft paper, 5.2 and 5.4.1)."""
+    granted = (
+        node.vote in (None, message.sender)
+        and node.leader is None
+        and not node.log.newer_than(message.last_index, message.last_term)
+    )
+    if granted:
+        # Even a vote given before is looked at again: the sender may have crashed since and come
+        # back with a shorter log than the one that was voted for.
+        node.grant(message.sender)
+    node.after_sync.append(
+        VoteReply(node.group, node.id, message.sender, node.term, granted)
+    )
+
+
+def on_pre_vote(node: Node, message: PreVote) -> None:
+    """Would this member vote for the sender? (Thesis, 9.6.)
+
+    Refused while a leader is believed in: a member that merely lost its link to the leader must not
+    depose it. But the leader itself asking shows that it is one no longer.
+    """
+    newer_term = message.term > node.term
+    if newer_term and node.leader == message.sender:
+        node.lose_leader()
+    granted = (
+        newer_term
+        and node.leader is None
+        and not node.log.newer_than(message.last_index, message.last_term)
+    )
+    node.messages.append(
+        PreVoteReply(
+            node.group, node.id, message.sender,
+            message.term if granted else node.term, granted,
+        )
+    )
+
+
+def on_timeout_now(node: Node, message: TimeoutNow) -> None:
+    """The leader hands over."""
+    assert node.role is not Role.LEADER
+    if node.is_voter:
+        node.become_candidate()
+
+
+def refuse_stale(node: Node, message: object) -> None:
+    """A message of an earlier term: tell whoever lives in the past what the term is.
+
+    Answers and TimeoutNow of earlier terms need none. The term must be on disk before it is told.
+    """
+    group, term = node.group, node.term
+    match message:
+        case Append(sender=sender, prev_index=index):
+            reply = AppendReply(group, node.id, sender, term, False, index, node.log.committed)
+        case Confirm(sender=sender):
+            reply = AppendReply(group, node.id, sender, term, False, 0, node.log.committed)
+        case Vote(sender=sender):
+            reply = VoteReply(group, node.id, sender, term, False)
+        case PreVote(sender=sender):
+            reply = PreVoteReply(group, node.id, sender, term, False)
+        case _:
+            return
+    node.after_sync.append(reply)

@@ -1,0 +1,276 @@
+"""Leading: replicating, committing, handing over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren_raft.core.progress import Progress
+from warren_raft.core.quorum import held_by_majority
+from warren_raft.core.reads import Reads
+from warren_raft.core.ready import ReadState
+from warren_raft.messages import (
+    Append,
+    AppendReply,
+    Confirm,
+    ConfirmReply,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    TimeoutNow,
+    WireEntry,
+)
+from warren_raft.types import Index, NodeId
+
+if TYPE_CHECKING:
+    from warren_raft.core.node import Node
+
+
+class Leadership:
+    """What a leader knows for as long as it leads.
+
+    first           index of its NOOP: from here on every entry is of its own term, and only
+                    these are committed by counting (Raft paper, 5.4.2)
+    progress        of every other member, voters and learners
+    transfer_to     whom leadership is being handed to; nothing is proposed meanwhile
+    transfer_by_ms  when that is given up
+    confirm_due_ms  when a round of reads is asked for again; None: no round is open
+    wire            the last batch built, so that followers in step share it:
+                    (first, last of the log, bytes_max) and (entries, size)
+    """
+
+    __slots__ = (
+        "confirm_due_ms", "first", "progress", "reads", "transfer_by_ms", "transfer_to",
+        "wire", "wire_key",
+    )
+
+    def __init__(self, node: Node) -> None:
+        last = node.log.last
+        self.first: Index = last + 1
+        self.progress = {
+            member: Progress(last + 1, member in node.suspected, node.now_ms)
+            for member in node.others(node.membership.voters + node.membership.learners)
+        }
+        self.reads = Reads()
+        self.transfer_to: NodeId | None = None
+        self.transfer_by_ms = 0
+        self.confirm_due_ms: int | None = None
+        self.wire_key: tuple[Index, Index, int] = (0, 0, 0)
+        self.wire: tuple[tuple[WireEntry, ...], int] = ((), 0)
+
+    def check(self, node: Node) -> None:
+        """Assert that every follower's progress lies in the log."""
+        for member, progress in self.progress.items():
+            progress.check()
+            assert progress.next <= node.log.last + 1, (member, progress.next, node.log.last)
+        self.reads.check()
+
+
+# ---------------------------------------------------------------------- sending
+
+
+def fan_out(node: Node, lead: Leadership) -> None:
+    """Put into the outbox what each follower may be sent now."""
+    if lead.reads.asked and node.log.committed >= lead.first:
+        begin_round(node, lead)
+    for member, progress in lead.progress.items():
+        if not progress.paused:
+            feed(node, lead, member, progress)
+
+
+def feed(node: Node, lead: Leadership, to: NodeId, progress: Progress) -> None:
+    """Send a follower what its window allows, and the news of a commit."""
+    config = node.config
+    log = node.log
+    if progress.probing:
+        if not progress.unanswered:
+            certain = progress.match == progress.next - 1
+            size = config.append_bytes_max if certain else config.probe_bytes_max
+            send(node, lead, to, progress, size)
+        return
+    while (
+        progress.next <= log.last
+        and len(progress.inflight) < config.inflight_messages_max
+        and progress.inflight_bytes < config.inflight_bytes_max
+    ):
+        send(node, lead, to, progress, config.append_bytes_max)
+    if progress.commit_sent < min(log.committed, progress.next - 1):
+        send(node, lead, to, progress, 0)
+
+
+def send(
+    node: Node, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int
+) -> None:
+    """One Append from progress.next on; bytes_max 0: without entries."""
+    log = node.log
+    prev = progress.next - 1
+    entries: tuple[WireEntry, ...] = ()
+    size = 0
+    if bytes_max and prev < log.last:
+        key = (progress.next, log.last, bytes_max)
+        if key != lead.wire_key:
+            batch = log.slice(progress.next, log.last, bytes_max)
+            assert batch[0].index == progress.next, (batch[0].index, progress.next)
+            wire = tuple([(e.term, e.kind, e.time_ms, e.data) for e in batch])
+            lead.wire = wire, sum([len(e[3]) for e in wire])
+            lead.wire_key = key
+        entries, size = lead.wire
+    last = prev + len(entries)
+    commit = log.committed
+    prev_term = node.term if prev >= lead.first else log.term(prev)
+    node.messages.append(
+        Append(node.group, node.id, to, node.term, prev, prev_term, commit, entries)
+    )
+    progress.sent(last, size, min(commit, last), node.now_ms)
+
+
+# ---------------------------------------------------------------------- hearing
+
+
+def on_append_reply(node: Node, message: AppendReply) -> None:
+    """A follower holds more than was known, or less than was hoped."""
+    lead = node.leadership
+    assert lead is not None
+    progress = lead.progress.get(message.sender)
+    if progress is None:
+        return
+    if not message.ok:
+        if progress.rejected(message.index, node.now_ms):
+            match_at, _ = node.log.hint(message.hint_index, message.hint_term)
+            progress.back_up_to(min(message.index, match_at + 1))
+        return
+    assert message.index <= node.log.last, (message.index, node.log.last)
+    if progress.accepted(message.index, message.commit, node.now_ms):
+        advance_commit(node, lead)
+        hand_over(node, lead)
+
+
+def on_pre_vote(node: Node, message: PreVote) -> None:
+    """Somebody has not heard of this leader: refuse, and tell it who leads.
+
+    The append says nothing that is not known to match, so it can be sent even to a member that is
+    suspected, outside its window.
+    """
+    lead = node.leadership
+    assert lead is not None
+    node.messages.append(
+        PreVoteReply(node.group, node.id, message.sender, node.term, False)
+    )
+    progress = lead.progress.get(message.sender)
+    if progress is not None:
+        match = progress.match
+        node.messages.append(
+            Append(
+                node.group, node.id, message.sender, node.term,
+                match, node.log.term(match), min(node.log.committed, match),
+            )
+        )
+
+
+def advance_commit(node: Node, lead: Leadership) -> None:
+    """Commit what a majority holds, if it is of this term.
+
+    1. S1 leads term 2 and replicates entry 2 to one other.  2. S5 leads term 3 elsewhere.
+    3. S1 leads term 4 and completes entry 2 on a majority.  Were it committed now, by counting,
+    S5 could still win with its term 3 entry and overwrite it (Raft paper, figure 8). An entry of
+    term 4 on a majority makes that impossible and commits entry 2 with it.
+    """
+    log = node.log
+    progress = lead.progress
+    index = held_by_majority(
+        [log.durable if v == node.id else progress[v].match for v in node.membership.voters]
+    )
+    if index > log.committed and index >= lead.first:
+        log.commit_to(index)
+
+
+# ---------------------------------------------------------------------- transfer
+
+
+def hand_over(node: Node, lead: Leadership) -> None:
+    """Send TimeoutNow once the successor has the whole log."""
+    to = lead.transfer_to
+    if to is not None and lead.progress[to].match == node.log.last:
+        node.messages.append(TimeoutNow(node.group, node.id, to, node.term))
+
+
+# ---------------------------------------------------------------------- reads
+
+
+def begin_round(node: Node, lead: Leadership) -> None:
+    """Ask the voters whether this is still the leader."""
+    lead.reads.begin(node.log.committed)
+    ask_confirm(node, lead)
+    answer_reads(node, lead, node.id, 0)  # a group of one has its majority already
+
+
+def ask_confirm(node: Node, lead: Leadership) -> None:
+    """Send (again) the newest round; it stands for the older ones."""
+    lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms
+    for voter in node.others(node.membership.voters):
+        node.messages.append(
+            Confirm(node.group, node.id, voter, node.term, lead.reads.round)
+        )
+
+
+def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
+    """A voter confirmed a round."""
+    lead = node.leadership
+    assert lead is not None
+    answer_reads(node, lead, message.sender, message.round)
+
+
+def answer_reads(node: Node, lead: Leadership, voter: NodeId, round_: int) -> None:
+    """Answer the reads whose round a majority has confirmed."""
+    for index, requests in lead.reads.confirmed(
+        voter, round_, node.membership.voters, node.id
+    ):
+        for asker, context in requests:
+            if asker == node.id:
+                node.reads.append(ReadState(context, index))
+            else:
+                node.messages.append(
+                    ReadIndexReply(node.group, node.id, asker, node.term, context, index)
+                )
+    if not lead.reads.rounds:
+        lead.confirm_due_ms = None
+
+
+def on_read_index(node: Node, message: ReadIndex) -> None:
+    """A follower asks; over the bound it gets no answer, and asks again."""
+    lead = node.leadership
+    assert lead is not None
+    if lead.reads.pending < node.config.reads_pending_max:
+        lead.reads.asked.append((message.sender, message.context))
+
+
+# ---------------------------------------------------------------------- time
+
+
+def deadline(node: Node, lead: Leadership) -> int | None:
+    """When something unanswered must be repeated or given up; None: nothing is under way."""
+    due: int | None = lead.confirm_due_ms
+    for progress in lead.progress.values():
+        if not progress.paused and progress.waiting:
+            at = progress.waiting_since + node.config.retransmit_ms
+            if due is None or at < due:
+                due = at
+    if lead.transfer_to is not None and (due is None or lead.transfer_by_ms < due):
+        due = lead.transfer_by_ms
+    return due
+
+
+def tick(node: Node, lead: Leadership) -> None:
+    """Repeat what was not answered; give up a transfer that takes too long."""
+    now_ms = node.now_ms
+    for progress in lead.progress.values():
+        if (
+            not progress.paused
+            and progress.waiting
+            and now_ms >= progress.waiting_since + node.config.retransmit_ms
+        ):
+            progress.become_probe()
+    if lead.confirm_due_ms is not None and now_ms >= lead.confirm_due_ms:
+        ask_confirm(node, lead)
+    if lead.transfer_to is not None and now_ms >= lead.transfer_by_ms:
+        lead.transfer_to = None

@@ -1,0 +1,216 @@
+"""The log as the core sees it: a part in the store, a tail that is still under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from warren_raft.ports import LogStore
+from warren_raft.types import Entry, EntryKind, Index, Term
+
+
+class LogView:
+    """Every cursor into a group's log.
+
+    committed   on a majority's disks, as far as is known here
+    applying    handed out to be applied
+    applied     applied
+    writing     handed out to be written
+    durable     on this member's disk
+    last        the end
+
+    Invariants: applied <= applying <= committed <= last;  durable <= writing <= last;
+    the tail holds everything above min(durable, applying), so the store is asked only for what
+    it has on disk; `writes` ascends in sequence, and no index in it is above `writing`.
+    """
+
+    __slots__ = (
+        "applied", "applying", "committed", "durable", "last", "last_term", "last_time_ms",
+        "sequence", "store", "synced", "tail", "tail_first", "writes", "writing",
+    )
+
+    def __init__(self, store: LogStore, applied: Index = 0) -> None:
+        """All of `store` is durable; everything up to `applied` is committed and applied."""
+        last = store.last_index()
+        assert applied <= last, (applied, last)
+        self.store = store
+        self.tail: list[Entry] = []
+        self.tail_first = last + 1
+        self.last = self.writing = self.durable = last
+        self.committed = self.applying = self.applied = applied
+        self.last_term = store.term(last) if last else 0
+        self.last_time_ms = store.entries(last, last, 0)[0].time_ms if last else 0
+        self.sequence = 0
+        self.synced = 0
+        self.writes: deque[list[int]] = deque()
+        """Writes under way: [sequence, the highest index that it will make durable]."""
+
+    # ------------------------------------------------------------------ reading
+
+    def term(self, index: Index) -> Term:
+        """The term of an entry that is here; 0 for index 0."""
+        if index >= self.tail_first:
+            return self.tail[index - self.tail_first].term
+        if index == self.last:
+            return self.last_term
+        return self.store.term(index) if index else 0
+
+    def has(self, index: Index, term: Term) -> bool:
+        """Whether the entry at `index` is the one of `term`; index 0 with term 0 always is."""
+        return index <= self.last and self.term(index) == term
+
+    def newer_than(self, last_index: Index, last_term: Term) -> bool:
+        """Whether this log is more up to date than one that ends so (Raft paper, 5.4.1)."""
+        return (self.last_term, self.last) > (last_term, last_index)
+
+    def slice(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
+        """Entries from `first` on, at least one, at most to `last`, cut after bytes_max of data.
+
+        May stop early where the store ends and the tail begins.
+        """
+        assert 0 < first <= last <= self.last, (first, last, self.last)
+        if first < self.tail_first:
+            return self.store.entries(first, min(last, self.tail_first - 1), bytes_max)
+        start = first - self.tail_first
+        stop = last + 1 - self.tail_first
+        size = 0
+        for at in range(start, stop):
+            size += len(self.tail[at].data)
+            if size > bytes_max:
+                stop = max(at, start + 1)
+                break
+        return self.tail[start:stop]
+
+    def hint(self, index: Index, term: Term) -> tuple[Index, Term]:
+        """The highest place at or below `index` whose term is at most `term`, with its term.
+
+        Above it two logs that differ at (index, term) cannot agree: one step skips a whole term.
+        """
+        index = min(index, self.last)
+        lowest = self.store.first_index()
+        while index >= lowest:
+            found = self.term(index)
+            if found <= term:
+                return index, found
+            index -= 1
+        return index, 0
+
+    # ------------------------------------------------------------------ growing
+
+    def append_new(self, term: Term, kind: EntryKind, data: bytes, now_ms: int) -> Index:
+        """A leader's new entry; its time never falls below that of the one before it."""
+        index = self.last + 1
+        time_ms = self.last_time_ms
+        if now_ms > time_ms:
+            self.last_time_ms = time_ms = now_ms
+        self.tail.append(Entry(index, term, kind, time_ms, data))
+        self.last = index
+        self.last_term = term
+        return index
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """A follower's new entries, right after the last one."""
+        assert entries[0].index == self.last + 1, (entries[0].index, self.last)
+        self.tail.extend(entries)
+        end = entries[-1]
+        self.last = end.index
+        self.last_term = end.term
+        self.last_time_ms = end.time_ms
+
+    def truncate_from(self, index: Index) -> None:
+        """Drop everything from `index` on; entries that replace it follow at once.
+
+        1. We hold 5, 6, 7; the write of 7 is in flight.  2. A new leader replaces 6.
+        3. The old write completes.  If it made `durable` 7 we would vouch for entries we dropped,
+        and the leader could commit them. Were 6 and 7 put back by yet another leader before 3,
+        the disk may hold 7 and yet, after the second write, not: so the write itself is told that
+        it vouches for nothing above the cut. Every cursor above it comes down.
+        Replayed by tests/raft/transcripts/late_sync_after_truncation.txt
+        """
+        assert self.committed < index <= self.last, (index, self.committed, self.last)
+        if index >= self.tail_first:
+            del self.tail[index - self.tail_first :]
+        else:
+            self.tail.clear()
+            self.tail_first = index
+        self.last_term = self.term_before(index)
+        self.last = index - 1
+        self.writing = min(self.writing, index - 1)
+        self.durable = min(self.durable, index - 1)
+        for write in self.writes:
+            write[1] = min(write[1], index - 1)
+
+    def term_before(self, index: Index) -> Term:
+        """The term of the entry before `index`, while the cursors are being moved."""
+        before = index - 1
+        if before >= self.tail_first:
+            return self.tail[before - self.tail_first].term
+        return self.store.term(before) if before else 0
+
+    def commit_to(self, index: Index) -> None:
+        """Everything up to `index` is committed; never goes back."""
+        assert index <= self.last, (index, self.last)
+        if index > self.committed:
+            self.committed = index
+
+    # ------------------------------------------------------------------ handing out
+
+    def take_writes(self, with_hard_state: bool) -> Sequence[Entry]:
+        """What is to be written, numbered by `sequence` when there is anything."""
+        entries: Sequence[Entry] = ()
+        if self.writing < self.last:
+            start = self.writing + 1 - self.tail_first
+            entries = self.tail[start:] if start else self.tail[:]
+            self.writing = self.last
+        elif not with_hard_state:
+            return entries
+        self.sequence += 1
+        self.writes.append([self.sequence, self.writing])
+        return entries
+
+    def take_committed(self, bytes_max: int) -> Sequence[Entry]:
+        """What is to be applied next, at most about bytes_max of it."""
+        if self.applying == self.committed:
+            return ()
+        entries = self.slice(self.applying + 1, self.committed, bytes_max)
+        self.applying = entries[-1].index
+        self.trim()
+        return entries
+
+    # ------------------------------------------------------------------ hearing back
+
+    def on_durable(self, sequence: int) -> None:
+        """Writes up to `sequence` are done."""
+        assert self.synced <= sequence <= self.sequence, (self.synced, sequence, self.sequence)
+        self.synced = sequence
+        while self.writes and self.writes[0][0] <= sequence:
+            index = self.writes.popleft()[1]
+            if index > self.durable:
+                self.durable = index
+        self.trim()
+
+    def on_applied(self, index: Index) -> None:
+        """Everything up to `index` is applied."""
+        assert self.applied <= index <= self.applying, (self.applied, index, self.applying)
+        self.applied = index
+
+    def trim(self) -> None:
+        """Let go of the part of the tail that is durable and handed out."""
+        keep = min(self.durable, self.applying) + 1
+        if keep > self.tail_first:
+            del self.tail[: keep - self.tail_first]
+            self.tail_first = keep
+
+    def check(self) -> None:
+        """Assert the class's invariants."""
+        assert self.applied <= self.applying, (self.applied, self.applying)
+        assert self.applying <= self.committed, (self.applying, self.committed)
+        assert self.committed <= self.last, (self.committed, self.last)
+        assert self.durable <= self.writing, (self.durable, self.writing)
+        assert self.writing <= self.last, (self.writing, self.last)
+        assert self.tail_first + len(self.tail) == self.last + 1, (self.tail_first, self.last)
+        assert self.tail_first <= self.durable + 1, (self.tail_first, self.durable)
+        assert not self.tail or self.tail[0].index == self.tail_first, self.tail_first
+        assert not self.tail or self.tail[-1].term == self.last_term, self.last_term
+        assert self.synced <= self.sequence, (self.synced, self.sequence)
+        assert all(write[1] <= self.writing for write in self.writes), self.writing

@@ -1,0 +1,133 @@
+"""What a leader believes about one follower."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from warren_raft.types import Index
+
+
+class Progress:
+    """Where a follower's log stands and what is under way to it.
+
+    match         the follower holds everything up to here on disk
+    next          the next entry to send
+    probing       the place in its log is a guess, or it went silent: one message at a time
+    paused        its node is suspected: nothing is sent
+    unanswered    a probe is under way
+    inflight      (last index, bytes) of every Append with entries that was not answered
+    commit_sent   the highest commit index told; commit_known: that it is known to have heard
+    waiting_since when it last answered, or when the oldest unanswered message left; milliseconds
+
+    Invariants: match < next;  commit_known <= commit_sent;  inflight ascends and lies in
+    (match, next);  inflight_bytes is the sum of its bytes.
+    """
+
+    __slots__ = (
+        "commit_known", "commit_sent", "inflight", "inflight_bytes", "match", "next", "paused",
+        "probing", "unanswered", "waiting_since",
+    )
+
+    def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
+        self.match: Index = 0
+        self.next: Index = next_index
+        self.probing = True
+        self.paused = paused
+        self.unanswered = False
+        self.inflight: deque[tuple[Index, int]] = deque()
+        self.inflight_bytes = 0
+        self.commit_sent: Index = 0
+        self.commit_known: Index = 0
+        self.waiting_since = now_ms
+
+    def become_probe(self) -> None:
+        """Forget what is under way and ask where the follower stands.
+
+        A guess that was not answered yet stays: after `match` 0 the whole log would be sent.
+        """
+        if not self.probing:
+            self.probing = True
+            self.next = self.match + 1
+        self.unanswered = False
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.commit_sent = self.commit_known
+
+    def pause(self) -> None:
+        """Its node is suspected; `resume` ends that."""
+        self.become_probe()
+        self.paused = True
+
+    def resume(self) -> None:
+        """Its node is heard of (again); a new process of it has forgotten what is committed."""
+        self.become_probe()
+        self.paused = False
+        self.commit_known = self.commit_sent = 0
+
+    def sent(self, last: Index, size: int, commit: Index, now_ms: int) -> None:
+        """An Append left: entries next … last (last < next: none), `size` bytes.
+
+        A probe does not move `next`: it may have to be repeated from the same place.
+        """
+        assert not self.paused
+        if not self.waiting:
+            self.waiting_since = now_ms
+        if self.probing:
+            self.unanswered = True
+        elif last >= self.next:
+            self.inflight.append((last, size))
+            self.inflight_bytes += size
+            self.next = last + 1
+        if commit > self.commit_sent:
+            self.commit_sent = commit
+
+    def accepted(self, index: Index, commit: Index, now_ms: int) -> bool:
+        """The follower holds everything up to `index`; returns whether that is news."""
+        self.waiting_since = now_ms
+        self.unanswered = False
+        if commit > self.commit_known:
+            self.commit_known = commit
+            self.commit_sent = max(self.commit_sent, commit)
+        while self.inflight and self.inflight[0][0] <= index:
+            self.inflight_bytes -= self.inflight.popleft()[1]
+        news = index > self.match
+        if news:
+            self.match = index
+            self.next = max(self.next, index + 1)
+        if self.probing:
+            self.probing = False
+            self.next = self.match + 1
+        return news
+
+    def rejected(self, index: Index, now_ms: int) -> bool:
+        """The follower has no such entry at `index`; returns whether that is news.
+
+        Not news: it was accepted meanwhile, or it answers a message that was given up.
+        """
+        if index <= self.match or index >= self.next:
+            return False
+        if self.probing and index != self.next - 1:
+            return False
+        self.waiting_since = now_ms
+        return True
+
+    def back_up_to(self, next_index: Index) -> None:
+        """Probe from `next_index`, or from the first entry that it is not known to hold."""
+        self.become_probe()
+        self.next = max(self.match + 1, next_index)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is expected."""
+        return self.unanswered or bool(self.inflight) or self.commit_known < self.commit_sent
+
+    def check(self) -> None:
+        """Assert the class's invariants."""
+        assert self.match < self.next, (self.match, self.next)
+        assert self.commit_known <= self.commit_sent, (self.commit_known, self.commit_sent)
+        assert self.inflight_bytes == sum(size for _, size in self.inflight), self.inflight_bytes
+        places = [last for last, _ in self.inflight]
+        assert places == sorted(set(places)), places
+        assert not places or self.match < places[0], (self.match, places)
+        assert not places or places[-1] < self.next, (self.next, places)
+        assert not self.paused or not self.waiting, "paused and waiting"

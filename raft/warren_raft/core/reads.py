@@ -1,0 +1,77 @@
+"""Reads that are current without an entry of their own (Raft thesis, 6.4)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from warren_raft.core.quorum import held_by_majority
+from warren_raft.types import Index, NodeId
+
+Request = tuple[NodeId, int]
+"""Who asked, and its context."""
+
+
+class Reads:
+    """What a leader keeps of reads that wait.
+
+    asked    not part of a round yet; wait while nothing of this term is committed, because only
+             then does the leader know everything that is committed
+    rounds   (round, commit index when it began, its requests), oldest first
+    heard    the newest round that each voter confirmed
+
+    Invariants: rounds ascend and none is above `round`; nobody confirmed a round above `round`.
+    """
+
+    __slots__ = ("asked", "heard", "round", "rounds")
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.round = 0
+        self.rounds: deque[tuple[int, Index, list[Request]]] = deque()
+        self.heard: dict[NodeId, int] = {}
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait."""
+        return len(self.asked) + sum(len(requests) for _, _, requests in self.rounds)
+
+    def begin(self, commit: Index) -> int:
+        """Put what was asked into a new round; its number."""
+        assert self.asked
+        self.round += 1
+        self.rounds.append((self.round, commit, self.asked))
+        self.asked = []
+        return self.round
+
+    def confirmed(
+        self, voter: NodeId, round_: int, voters: tuple[NodeId, ...], leader: NodeId
+    ) -> list[tuple[Index, list[Request]]]:
+        """A voter confirmed a round; the rounds that a majority has confirmed, taken out.
+
+        leader  counts as having confirmed every round when it is a voter
+        """
+        assert round_ <= self.round, (round_, self.round)
+        self.heard[voter] = max(self.heard.get(voter, 0), round_)
+        held = held_by_majority(
+            self.round if voter == leader else self.heard.get(voter, 0) for voter in voters
+        )
+        done = []
+        while self.rounds and self.rounds[0][0] <= held:
+            _, commit, requests = self.rounds.popleft()
+            done.append((commit, requests))
+        return done
+
+    def drain(self) -> list[Request]:
+        """Leadership is lost: everything that waited."""
+        waiting = [request for _, _, requests in self.rounds for request in requests]
+        waiting.extend(self.asked)
+        self.rounds.clear()
+        self.asked = []
+        return waiting
+
+    def check(self) -> None:
+        """Assert the class's invariants."""
+        numbers = [round_ for round_, _, _ in self.rounds]
+        assert numbers == sorted(set(numbers)), numbers
+        assert not numbers or numbers[-1] <= self.round, (numbers, self.round)
+        assert all(round_ <= self.round for round_ in self.heard.values()), self.round
