@@ -1,0 +1,85 @@
+"""A Celery worker's ordinary work: tasks, results, retries, priorities, times to come."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from live.conftest import eventually
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+RESULT_S = 30
+
+
+@pytest.fixture(scope="module")
+def celery(broker, tmp_path_factory):
+    """The application, with a worker of its own process."""
+    suffix = f".{os.getpid()}.{time.monotonic_ns()}"
+    os.environ["CELERY_TEST_BROKER"] = broker.uri.replace("%2F", "/") if broker.uri.endswith("/%2F") \
+        else broker.uri
+    os.environ["CELERY_TEST_SUFFIX"] = suffix
+    from live import celery_app
+
+    log = tmp_path_factory.mktemp("celery") / "worker.log"
+    with log.open("wb") as output:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "live.celery_app", "worker", "-P", "solo",
+             "-l", "info", "-n", f"worker{suffix}@localhost"],
+            cwd=Path(__file__).resolve().parent.parent, stdout=output, stderr=subprocess.STDOUT,
+        )
+    try:
+        eventually(
+            lambda: worker.poll() is not None or b" ready." in log.read_bytes(), "the worker is ready"
+        )
+        assert worker.poll() is None, log.read_text()
+        yield celery_app
+    finally:
+        worker.terminate()
+        worker.wait(20)
+        celery_app.app.close()
+        print(log.read_text()[-4000:])
+
+
+def test_tasks_and_results(celery):
+    results = [celery.add.delay(i, i) for i in range(20)]
+    assert [result.get(timeout=RESULT_S) for result in results] == [2 * i for i in range(20)]
+
+
+def test_retries(celery):
+    assert celery.flaky.delay(2).get(timeout=RESULT_S) == 2
+
+
+def test_eta(celery):
+    asked = time.time()
+    results = [celery.clock.apply_async(countdown=1.5) for _ in range(5)]
+    ran = [result.get(timeout=RESULT_S) for result in results]
+    assert all(when - asked >= 1.4 for when in ran), [when - asked for when in ran]
+
+
+def test_priorities(celery):
+    busy = celery.pause.delay(1.0)
+    for i in range(4):
+        celery.note.apply_async((f"low{i}",), priority=1)
+    for i in range(4):
+        celery.note.apply_async((f"high{i}",), priority=9)
+    busy.get(timeout=RESULT_S)
+    seen = eventually(
+        lambda: (n := celery.notes.apply_async(priority=0).get(timeout=RESULT_S)) and len(n) >= 8 and n,
+        "all notes",
+    )
+    # The worker has prefetched one message when the others arrive.
+    first_low = [name for name in seen if name.startswith("low")]
+    highs = [seen.index(f"high{i}") for i in range(4)]
+    assert highs == sorted(highs)
+    assert max(highs) < seen.index(first_low[-1]), seen
+    assert sum(seen.index(name) < max(highs) for name in first_low) <= 1, seen
+
+
+def test_remote_control(celery):
+    answers = celery.app.control.ping(timeout=5)
+    assert answers and "pong" in str(answers), answers
