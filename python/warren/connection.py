@@ -39,7 +39,7 @@ class Connection:
     def __init__(self, where: str | Address, *, name: str = "warren") -> None:
         self.address = as_address(where)
         self.name = name
-        self._lock = RLock()
+        self.lock = RLock()
         self._wire: Wire | None = None
         self._pid = os.getpid()
         self._turn = random.randrange(len(self.address.hosts))
@@ -63,7 +63,7 @@ class Connection:
 
     def close(self) -> None:
         """Let go; harmless when done twice."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             wire, self._wire = self._wire, None
             if wire is not None:
@@ -95,7 +95,7 @@ class Connection:
         deadline = time.monotonic() + timeout
         pause = Pause(deadline, timeout)
         while True:
-            with self._lock:
+            with self.lock:
                 try:
                     return operation(self.wire(deadline), deadline)
                 except Unavailable as error:
@@ -114,7 +114,7 @@ class Connection:
         while True:
             try:
                 receiver: _Receiver | None = None
-                with self._lock:
+                with self.lock:
                     wire = self.wire(pause.deadline)
                     receiver = _Receiver.attach(wire, source())
                 try:
@@ -124,7 +124,7 @@ class Connection:
                         pause = Pause(time.monotonic() + timeout, timeout)
                     return
                 finally:
-                    with self._lock:
+                    with self.lock:
                         wire.detach(receiver)
             except Unavailable as error:
                 if progress and not resumable:
@@ -160,14 +160,14 @@ class Connection:
 
     def skip_node(self, wire: Wire) -> None:
         """Do not use this node for now: the next use connects to another one."""
-        with self._lock:
+        with self.lock:
             if self._wire is wire:
                 wire.abandon()
                 self._wire = None
                 self._turn += 1
 
     def _next(self, wire: Wire, receiver: _Receiver, deadline: float) -> memoryview | None:
-        with self._lock:
+        with self.lock:
             wire.run(lambda: bool(receiver.messages) or receiver.ended, deadline)
             return receiver.take()
 

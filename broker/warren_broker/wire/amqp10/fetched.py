@@ -23,6 +23,8 @@ _SECTION = struct.Struct(">4sI")
 _DATA = b"\x00\x53\x75\xb0"  # described type, smallulong 0x75 (data), vbin32
 SECTION_BYTES = 8
 RUNS_MAX = 1 << 20
+STAGED_STATE = 0x57424C4B
+"""The delivery state that says a block is durable in its stages: a list with the queues' names."""
 
 
 class MalformedPiece(ValueError):

@@ -1,0 +1,120 @@
+"""What every kind of 1.0 link has: a host to ask, a way to be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from proton import Condition, Delivery, Link, Terminus
+
+from warren_broker.errors import Refusal
+from warren_broker.session.link import AnyAnswer, AnyRequest
+
+OnAnswer: TypeAlias = Callable[[AnyAnswer], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits10:
+    """Bounds of one connection, in bytes.
+
+    block_bytes_max      one block on a link; advertised as its max-message-size
+    request_bytes_max    one management request
+    in_flight_bytes_max  blocks handed on and not answered; above it nothing more is read
+    send_ahead_bytes_max what is fetched or written ahead of the client's reading
+    """
+
+    block_bytes_max: int = 32 << 20
+    request_bytes_max: int = 4 << 20
+    in_flight_bytes_max: int = 32 << 20
+    send_ahead_bytes_max: int = 8 << 20
+
+
+class LinkHost(Protocol):
+    """What a link may use of its connection.
+
+    in_flight_bytes  of blocks that were handed on and not answered, over all links
+    """
+
+    limits: Limits10
+    in_flight_bytes: int
+
+    def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
+        """Hand a request on; `on_answer` hears the result, once, unless the connection ends first."""
+        ...
+
+    def may_read(self) -> bool:
+        """Whether in_flight_bytes leaves room."""
+        ...
+
+
+class LinkPart:
+    """One attached link.
+
+    Invariant: nothing is written to `link` once `ended`
+    """
+
+    def __init__(self, link: Link, host: LinkHost) -> None:
+        self.link = link
+        self.host = host
+        self.ended = False
+
+    def delivery(self, delivery: Delivery) -> None:
+        """Something came of a delivery."""
+
+    def flow(self) -> None:
+        """The client's credit or window changed."""
+
+    def wake(self) -> bool:
+        """Go on with what waited for room; returns whether something was written or read."""
+        return False
+
+    def refuse(self, refusal: Refusal) -> None:
+        """End the link with an error."""
+        if not self.ended:
+            self.ended = True
+            self.link.condition = condition_of(refusal)
+            self.link.close()
+
+    def finish(self) -> None:
+        """End the link; all is done."""
+        if not self.ended:
+            self.ended = True
+            self.link.close()
+
+
+def accept_attach(link: Link, max_message_size: int = 0) -> None:
+    """Answer an attach with what the client proposed."""
+    link.source.copy(link.remote_source)
+    link.target.copy(link.remote_target)
+    link.snd_settle_mode = link.remote_snd_settle_mode
+    link.rcv_settle_mode = link.remote_rcv_settle_mode
+    if max_message_size:
+        link.max_message_size = max_message_size
+    if link.remote_properties:
+        link.properties = link.remote_properties
+    link.open()
+
+
+def refuse_attach(link: Link, refusal: Refusal) -> None:
+    """Answer an attach with no terminus, then the error (specification 2.6.3)."""
+    if link.is_receiver:
+        link.target.type = Terminus.UNSPECIFIED
+    else:
+        link.source.type = Terminus.UNSPECIFIED
+    link.open()
+    link.condition = condition_of(refusal)
+    link.close()
+
+
+def condition_of(refusal: Refusal) -> Condition:
+    """An AMQP error; the info carries the status that `/management` would give."""
+    return Condition(refusal.condition, refusal.detail, {"status": refusal.http_status})
+
+
+def drop(delivery: Delivery) -> None:
+    """Forget an incoming delivery, whatever of it has come."""
+    link: Any = delivery.link
+    delivery.settle()
+    if link.current is not None and link.current == delivery:
+        link.advance()

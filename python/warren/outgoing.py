@@ -1,0 +1,252 @@
+"""Sending blocks over a link with a window, again over the next connection when one is lost."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from proton import Delivery, Event, Link, Session
+from warren_broker.wire.amqp10.fetched import STAGED_STATE, encode_section_head
+
+from warren.connection import Connection, Pause
+from warren.errors import PeerError, TooLarge, Unavailable, Unroutable, WarrenError
+from warren.wire import LinkHandler, Wire, refusal_of
+
+BLOCKS_MAX = 1024
+"""Blocks under way on one link, beside the window's bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """A block on its way.
+
+    number   1, 2, 3 … within its sender
+    error    why it was refused; meaningful when answered
+    queues   those a stage's block is in
+    """
+
+    number: int
+    block: bytes | bytearray | memoryview
+    answered: bool = False
+    error: WarrenError | None = None
+    queues: tuple[str, ...] = ()
+    on_answer: Callable[[Outgoing], None] | None = field(default=None, repr=False)
+
+
+class BlockSender:
+    """Blocks to one target, in order, with an answer for each.
+
+    target    the link's address, given the number of the first block that goes over it
+    numbered  the broker drops what it has seen of the numbers: after a lost connection everything
+              from the first unanswered block on is sent again, for the link numbers without gaps.
+              Otherwise only what is unanswered is sent again, and may arrive twice
+    raising   a refused block ends the sender: `send` and `flush` raise why
+
+    Invariant: `_blocks` are in order; its first is not answered; `_bytes` is the sum of their sizes;
+    `_unsent` is those of them that the present link has not sent, in order
+    """
+
+    def __init__(
+        self, connection: Connection, target: Callable[[int], str], *, window_bytes: int,
+        timeout_s: float | None = None, numbered: bool = True, raising: bool = True,
+    ) -> None:
+        self.queues: set[str] = set()
+        self._connection = connection
+        self._target = target
+        self._window_bytes = window_bytes
+        self._timeout_s = connection.address.request_timeout_s if timeout_s is None else timeout_s
+        self._numbered = numbered
+        self._raising = raising
+        self._blocks: deque[Outgoing] = deque()
+        self._unsent: deque[Outgoing] = deque()
+        self._bytes = 0
+        self._next = 1
+        self._wire: Wire | None = None
+        self._link: _SenderLink | None = None
+        self._failure: WarrenError | None = None
+        self._progress = 0
+
+    @property
+    def unanswered(self) -> int:
+        """Blocks that were not answered yet."""
+        return sum(not block.answered for block in self._blocks)
+
+    def send(self, block: bytes | bytearray | memoryview,
+             on_answer: Callable[[Outgoing], None] | None = None) -> None:
+        """Take a block on; waits while the window is full. It must not change until it is answered."""
+        self._raise_failure()
+        outgoing = Outgoing(self._next, block, on_answer=on_answer)
+        self._blocks.append(outgoing)
+        self._unsent.append(outgoing)
+        self._next += 1
+        self._bytes += len(block)
+        self._drive(lambda: self._bytes <= self._window_bytes and len(self._blocks) < BLOCKS_MAX)
+        self._raise_failure()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every block is answered."""
+        self._drive(lambda: not self._blocks, timeout_s)
+        self._raise_failure()
+
+    def poll(self) -> None:
+        """Send and hear what can be without waiting."""
+        if self._blocks:
+            self._drive(lambda: True)
+
+    def close(self) -> None:
+        """Detach; what is not answered stays undecided."""
+        if self._wire is not None and self._link is not None:
+            self._wire.detach(self._link)
+        self._wire = self._link = None
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None and self._raising:
+            raise self._failure
+
+    # -------------------------------------------------------------- driving
+
+    def _drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Send and wait until `done` or the sender has failed; each answer gives the wait new time."""
+        timeout = self._timeout_s if timeout_s is None else timeout_s
+        pause = Pause(time.monotonic() + timeout, timeout)
+        progress = self._progress
+        while True:
+            try:
+                with self._connection.lock:
+                    self._drive_link(done, pause.deadline)
+                return
+            except Unavailable as error:
+                self._forget_link()
+                failure = error
+            if self._progress != progress:
+                progress = self._progress
+                pause = Pause(time.monotonic() + timeout, timeout)
+            pause.after(failure)
+
+    def _drive_link(self, done: Callable[[], bool], deadline: float) -> None:
+        link, wire = self._attached(deadline)
+        seen = self._progress
+        while True:
+            self._transmit(link)
+            wire.poll()
+            self._check(wire, link)
+            if done() or (self._failure is not None and self._raising):
+                return
+            wire.run(lambda: self._progress != seen or link.ended or self._sendable(link), deadline)
+            if self._progress != seen:
+                seen = self._progress
+                deadline = max(deadline, time.monotonic() + self._timeout_s)
+
+    def _check(self, wire: Wire, link: _SenderLink) -> None:
+        if wire.lost is not None:
+            raise wire.lost
+        if link.ended:
+            failure = link.failure or Unavailable("the broker detached the link")
+            if not isinstance(failure, PeerError):
+                raise failure
+            self._fail_all(failure)
+
+    def _fail_all(self, failure: WarrenError) -> None:
+        """The link was refused: so is every block on it."""
+        self._failure = self._failure or failure
+        for block in list(self._blocks):
+            self._answer(block, failure)
+
+    def _sendable(self, link: _SenderLink) -> bool:
+        return bool(self._unsent) and link.link.credit > 0
+
+    def _attached(self, deadline: float) -> tuple[_SenderLink, Wire]:
+        wire = self._connection.wire(deadline)
+        if self._link is not None and self._wire is wire and not self._link.ended:
+            return self._link, wire
+        first = self._blocks[0].number if self._blocks else self._next
+        self._wire, self._link = wire, _SenderLink.attach(wire, self._target(first), self)
+        self._unsent = deque(b for b in self._blocks if self._numbered or not b.answered)
+        return self._link, wire
+
+    def _forget_link(self) -> None:
+        """What was sent over it and not answered is to be sent again."""
+        if self._wire is not None and self._wire.lost is None and self._link is not None:
+            self._wire.detach(self._link)
+            self._link.sender = None
+        self._wire = self._link = None
+
+    def _transmit(self, link: _SenderLink) -> None:
+        while self._unsent and link.link.credit > 0 and not link.ended:
+            block = self._unsent.popleft()
+            limit = link.link.remote_max_message_size or 0
+            if limit and len(block.block) > limit:
+                self._answer(block, TooLarge(f"a block of {len(block.block)} bytes; the broker's limit is {limit}"))
+            else:
+                link.send(block)
+
+    def _answer(self, block: Outgoing, error: WarrenError | None, queues: tuple[str, ...] = ()) -> None:
+        """A block's outcome; one sent twice keeps its first."""
+        if block.answered:
+            return
+        self._progress += 1
+        block.answered, block.error, block.queues = True, error, queues
+        self.queues.update(queues)
+        if error is not None:
+            self._failure = self._failure or error
+        if block.on_answer is not None:
+            block.on_answer(block)
+        while self._blocks and self._blocks[0].answered:
+            self._bytes -= len(self._blocks.popleft().block)
+
+
+class _SenderLink(LinkHandler):
+    """The link's side: deliveries out, dispositions in."""
+
+    def __init__(self, link: Link, sender: BlockSender) -> None:
+        super().__init__(link)
+        self.sender: BlockSender | None = sender
+        self._under_way: dict[str, Outgoing] = {}
+
+    @classmethod
+    def attach(cls, wire: Wire, target: str, sender: BlockSender) -> _SenderLink:
+        """Attach a sender; a refusal shows when the wire is driven."""
+
+        def make(session: Session, name: str) -> _SenderLink:
+            link = session.sender(name)
+            link.target.address = target
+            return cls(link, sender)
+
+        made = wire.attach(make)
+        assert isinstance(made, _SenderLink)
+        return made
+
+    def send(self, block: Outgoing) -> None:
+        """One delivery of one data section; the engine copies the bytes."""
+        tag = str(block.number)
+        self._under_way[tag] = block
+        self.link.delivery(tag)
+        self.link.stream(encode_section_head(len(block.block)))
+        self.link.stream(block.block)
+        self.link.advance()
+
+    def delivered(self, event: Event) -> None:
+        """An outcome."""
+        delivery: Delivery = event.delivery
+        if not delivery.updated and not delivery.settled:
+            return
+        block = self._under_way.pop(delivery.tag, None)
+        state, remote = delivery.remote_state, delivery.remote
+        queues: tuple[str, ...] = ()
+        error: WarrenError | None = None
+        if state == STAGED_STATE:
+            queues = tuple(str(name) for name in (remote.data or [[]])[0])
+        elif state == Delivery.RELEASED:
+            error = Unroutable("a message of the block has no queue to go to; none was published",
+                               status=404, condition="warren:no-route")
+        elif state == Delivery.REJECTED:
+            error = PeerError("the broker refused the block without a reason")
+            if remote.condition is not None:
+                error = refusal_of(remote.condition)
+        elif state != Delivery.ACCEPTED:
+            error = PeerError(f"the broker answered with delivery state {state}, which means nothing here")
+        delivery.settle()
+        if block is not None and self.sender is not None:
+            self.sender._answer(block, error, queues)
