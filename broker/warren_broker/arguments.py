@@ -1,0 +1,386 @@
+"""The arguments of declarations, consumers and bindings: one table.
+
+Names, types, bounds and the refusals' texts are RabbitMQ's. An argument that is not in the table
+is kept, shown, and otherwise ignored, as there. More is allowed than there in one way: what only
+one kind of queue has in RabbitMQ (x-max-priority, x-delivery-limit, x-consumer-timeout …) both have
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from warren_broker.errors import (
+    InvalidArgument,
+    PreconditionFailed,
+    inequivalent,
+    named,
+    render_argument,
+)
+from warren_broker.queue.config import QueueConfig
+from warren_broker.wire.amqp091.fields import Field, Timestamp
+
+NAME_BYTES_MAX: Final = 255
+DURATION_MS_MAX: Final = 315_360_000_000
+"""Ten years: the bound of every time-to-live."""
+PRIORITY_MAX: Final = 31
+GROUP_SIZE_MAX: Final = 9
+DEPTH_MAX: Final = 64
+
+Check: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
+"""(value, all arguments) to what is wrong with it, None: nothing."""
+Kind: TypeAlias = Literal["quorum", "classic"]
+
+
+# ------------------------------------------------------------------ values
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A field's value as what MessagePack can hold: type octets go, decimals become text."""
+    if depth > DEPTH_MAX:
+        raise PreconditionFailed(f"arguments are nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, Field):
+        return plain(value.value, depth + 1)
+    if isinstance(value, Timestamp):
+        return int(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, Decimal):
+        return str(value)
+    raise PreconditionFailed(f"an argument of type {type(value).__name__} cannot be kept")
+
+
+def type_word(value: Any) -> str:
+    """The word for a plain value's type in RabbitMQ's texts."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
+    words: dict[type, str] = {str: "longstr", float: "double", bytes: "binary", dict: "table",
+                              list: "array", type(None): "void"}
+    return words[type(value)]
+
+
+# ------------------------------------------------------------------ checks
+
+
+def integer(minimum: int | None = 0, maximum: int | None = None) -> Check:
+    """A whole number within bounds."""
+
+    def check(value: Any, _: Mapping[str, Any]) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f'"expected integer, got {type_word(value)}"'
+        if minimum is not None and value < minimum:
+            if value == 0:
+                return f"{{value_zero,{value}}}"
+            return f"{{value_negative,{value}}}"
+        if maximum is not None and value > maximum:
+            too_long = maximum == DURATION_MS_MAX
+            return f"{{{'value_too_large' if too_long else 'max_value_exceeded'},{value}}}"
+        return None
+
+    return check
+
+
+def boolean(value: Any, _: Mapping[str, Any]) -> str | None:
+    """True or false."""
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_word(value)}}}"
+
+
+def string(value: Any, _: Mapping[str, Any]) -> str | None:
+    """A text."""
+    return None if isinstance(value, str) else f"{{unacceptable_type,{type_word(value)}}}"
+
+
+def one_of(choices: tuple[str, ...], otherwise: str) -> Check:
+    """One of some words."""
+
+    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+        problem = string(value, arguments)
+        if problem is None and value not in choices:
+            problem = otherwise
+        return problem
+
+    return check
+
+
+def _queue_type(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    problem = string(value, arguments)
+    if problem is None and value not in ("quorum", "classic", "", "undefined"):
+        problem = f"\"unsupported queue type '{value}'\""
+    return problem
+
+
+def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    problem = string(value, arguments)
+    if problem is None and "x-dead-letter-exchange" not in arguments:
+        problem = "routing_key_but_no_dlx_defined"
+    return problem
+
+
+def _dead_letter_strategy(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    problem = one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")(value, arguments)
+    # With drop-head RabbitMQ falls back to at-most-once, and so do we; a promise that is not kept
+    # is refused.
+    if problem is None and value == "at-least-once":
+        if arguments.get("x-overflow") == "reject-publish":
+            return "at-least-once is not available yet; leave it out for at-most-once"
+    return problem
+
+
+def _overflow(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if value == "reject-publish-dlx":
+        return "reject-publish-dlx is not available; give drop-head or reject-publish"
+    return one_of(("drop-head", "reject-publish"), "invalid_overflow")(value, arguments)
+
+
+def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    problem = integer()(value, arguments)
+    if problem is None and value not in (1, 2):
+        problem = f"\"unsupported queue version '{value}'\""
+    return problem
+
+
+def _delayed_retry(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if value == "disabled":
+        return None
+    return "delayed retry is not available yet; leave it out, or give 'disabled'"
+
+
+# ------------------------------------------------------------------ the table
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument.
+
+    at        where it is given
+    policy    the policy key that means the same; None: arguments only
+    compared  a declaration that differs in it is not equivalent
+    foreign   what RabbitMQ refuses for a queue that asks for x-queue-type=quorum
+    """
+
+    name: str
+    check: Check
+    at: Literal["declare", "consume"] = "declare"
+    policy: str | None = None
+    compared: bool = True
+    foreign: bool = False
+
+
+_DURATION: Final = integer(0, DURATION_MS_MAX)
+_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
+
+TABLE: Final[tuple[Argument, ...]] = (
+    Argument("x-queue-type", _queue_type),
+    Argument("x-expires", integer(1, DURATION_MS_MAX), policy="expires"),
+    Argument("x-message-ttl", _DURATION, policy="message-ttl"),
+    Argument("x-dead-letter-exchange", string, policy="dead-letter-exchange"),
+    Argument("x-dead-letter-routing-key", _dead_letter_routing_key,
+             policy="dead-letter-routing-key"),
+    Argument("x-dead-letter-strategy", _dead_letter_strategy, policy="dead-letter-strategy"),
+    Argument("x-max-length", integer(), policy="max-length"),
+    Argument("x-max-length-bytes", integer(), policy="max-length-bytes"),
+    Argument("x-max-in-memory-length", integer(), compared=False),
+    Argument("x-max-in-memory-bytes", integer(), compared=False),
+    Argument("x-max-priority", integer(0, 255)),
+    Argument("x-overflow", _overflow, policy="overflow"),
+    Argument("x-single-active-consumer", boolean),
+    Argument("x-delivery-limit", integer(None), policy="delivery-limit"),
+    Argument("x-consumer-timeout", _DURATION, policy="consumer-timeout"),
+    Argument("x-consumer-disconnected-timeout", _DURATION,
+             policy="consumer-disconnected-timeout"),
+    Argument("x-quorum-initial-group-size", integer(1, GROUP_SIZE_MAX)),
+    Argument("x-quorum-target-group-size", integer(1, GROUP_SIZE_MAX),
+             policy="target-group-size", compared=False),
+    Argument("x-queue-leader-locator", one_of(_LOCATORS, "invalid_queue_locator_arg"),
+             policy="queue-leader-locator"),
+    Argument("x-queue-master-locator", string, compared=False, foreign=True),
+    Argument("x-queue-mode", one_of(("default", "lazy"), "invalid_queue_mode"),
+             compared=False, foreign=True),
+    Argument("x-queue-version", _queue_version, compared=False, foreign=True),
+    Argument("x-delayed-retry-type", _delayed_retry, policy="delayed-retry-type"),
+    Argument("x-delayed-retry-min", _DURATION, policy="delayed-retry-min"),
+    Argument("x-delayed-retry-max", _DURATION, policy="delayed-retry-max"),
+    Argument("x-priority", integer(None), at="consume"),
+    Argument("x-consumer-timeout", _DURATION, at="consume"),
+)
+STREAM_ONLY: Final = (
+    "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
+    "x-initial-cluster-size",
+)
+"""What only a stream has; refused by name, as RabbitMQ does for its other queue types."""
+
+
+def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, what: str) -> None:
+    for row in TABLE:
+        if row.at != at or row.name not in arguments:
+            continue
+        if row.foreign and explicit and kind == "quorum":
+            raise InvalidArgument(
+                f"invalid arg '{row.name}' for {what} of queue type rabbit_quorum_queue")
+        problem = row.check(arguments[row.name], arguments)
+        if problem is not None:
+            raise InvalidArgument(f"invalid arg '{row.name}' for {what}: {problem}")
+    foreign = STREAM_ONLY if at == "declare" else ("x-stream-offset",)
+    for name in foreign:
+        if name in arguments:
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue")
+
+
+# ------------------------------------------------------------------ declarations
+
+
+class QueueDefaults(msgspec.Struct, frozen=True):
+    """What the node's settings give a queue that does not say; times in milliseconds."""
+
+    kind: Kind = "quorum"
+    group_size: int = 3
+    leader_locator: str = "client-local"
+    consumer_timeout_ms: int | None = None
+    consumer_disconnected_timeout_ms: int = 60_000
+
+
+class QueueDeclaration(msgspec.Struct, frozen=True):
+    """A checked declaration.
+
+    arguments       as given, made plain
+    group_size      how many nodes should carry it
+    leader_locator  client-local or balanced
+    """
+
+    config: QueueConfig
+    arguments: dict[str, Any]
+    group_size: int
+    leader_locator: str
+
+
+def queue_declaration(
+    vhost: str,
+    name: str,
+    *,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: Mapping[str, Any],
+    defaults: QueueDefaults,
+) -> QueueDeclaration:
+    """Check a declaration's flags and arguments.
+
+    Raises InvalidArgument, PreconditionFailed. An exclusive queue is never durable, as in RabbitMQ.
+    """
+    check_name("queue", name)
+    given: dict[str, Any] = plain(arguments)
+    what = named("queue", name, vhost)
+    durable = durable and not exclusive
+    asked = given.get("x-queue-type")
+    explicit = asked in ("quorum", "classic")
+    replicable = durable and not exclusive and not auto_delete
+    kind: Kind = defaults.kind if replicable else "classic"
+    if explicit:
+        kind = "quorum" if asked == "quorum" else "classic"
+    _check(given, "declare", kind, explicit, what)
+    if kind == "quorum" and not replicable:
+        flaw = "auto-delete" if auto_delete else "exclusive-owner" if exclusive else "non-durable"
+        raise PreconditionFailed(f"invalid property '{flaw}' for {what}")
+    size = given.get("x-quorum-initial-group-size", defaults.group_size)
+    locator = given.get("x-queue-leader-locator", defaults.leader_locator)
+    return QueueDeclaration(
+        config=_config(vhost, name, kind, durable, exclusive, auto_delete, given, defaults),
+        arguments=given,
+        group_size=size if kind == "quorum" else 1,
+        leader_locator="client-local" if locator == "client-local" else "balanced",
+    )
+
+
+def _config(vhost: str, name: str, kind: Kind, durable: bool, exclusive: bool, auto_delete: bool,
+            given: dict[str, Any], defaults: QueueDefaults) -> QueueConfig:
+    priority_max, priority_default = _priorities(kind, given.get("x-max-priority"))
+    return QueueConfig(
+        vhost=vhost,
+        name=name,
+        kind=kind,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        single_active_consumer=given.get("x-single-active-consumer", False),
+        delivery_limit=max(-1, given.get("x-delivery-limit", 20 if kind == "quorum" else -1)),
+        consumer_timeout_ms=given.get("x-consumer-timeout", defaults.consumer_timeout_ms),
+        consumer_disconnected_timeout_ms=given.get(
+            "x-consumer-disconnected-timeout", defaults.consumer_disconnected_timeout_ms),
+        max_length=given.get("x-max-length"),
+        max_length_bytes=given.get("x-max-length-bytes"),
+        overflow=given.get("x-overflow", "drop-head"),
+        message_ttl_ms=given.get("x-message-ttl"),
+        expires_ms=given.get("x-expires"),
+        dead_letter_exchange=given.get("x-dead-letter-exchange"),
+        dead_letter_routing_key=given.get("x-dead-letter-routing-key"),
+        priority_max=priority_max,
+        priority_default=priority_default,
+    )
+
+
+def _priorities(kind: Kind, asked: int | None) -> tuple[int, int]:
+    """Highest priority, that of messages without one: RabbitMQ's per kind."""
+    if asked is not None:
+        return min(asked, PRIORITY_MAX), 0
+    return (PRIORITY_MAX, 4) if kind == "quorum" else (0, 0)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise PreconditionFailed when a queue's or exchange's name is longer than 255 bytes."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size > NAME_BYTES_MAX:
+        raise PreconditionFailed(
+            f"{what} name of {size} bytes '{name[:40]}…': at most {NAME_BYTES_MAX} are allowed; "
+            "give a shorter one")
+
+
+class ConsumeArguments(msgspec.Struct, frozen=True):
+    """What a consumer asked for; timeout_ms None: the queue's."""
+
+    priority: int = 0
+    timeout_ms: int | None = None
+
+
+def consume_arguments(
+    vhost: str, queue: str, kind: Kind, arguments: Mapping[str, Any]
+) -> ConsumeArguments:
+    """Check basic.consume's arguments; raises InvalidArgument."""
+    given: dict[str, Any] = plain(arguments)
+    _check(given, "consume", kind, False, named("queue", queue, vhost))
+    return ConsumeArguments(given.get("x-priority", 0), given.get("x-consumer-timeout"))
+
+
+# ------------------------------------------------------------------ equivalence
+
+_COMPARED: Final = tuple(row.name for row in TABLE if row.compared and row.at == "declare")
+
+
+def check_equivalent_arguments(
+    vhost: str, name: str, kind: Kind, current: Mapping[str, Any], received: Mapping[str, Any]
+) -> None:
+    """Raise PreconditionFailed when a repeated declaration asks for something else.
+
+    A repeat that does not say x-queue-type agrees with either kind.
+    """
+    for argument in _COMPARED:
+        there, asked = current.get(argument), received.get(argument)
+        if argument == "x-queue-type":
+            there = kind
+            asked = kind if asked in (None, "", "undefined") else asked
+        if there != asked or type(there) is not type(asked):
+            raise inequivalent(argument, "queue", name, vhost,
+                               render_argument(asked), render_argument(there))

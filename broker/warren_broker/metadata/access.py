@@ -1,0 +1,126 @@
+"""Vhosts with their users: who may enter which namespace."""
+
+from __future__ import annotations
+
+import re
+
+from warren_broker import errors
+from warren_broker.metadata.changes import UserChanged, VhostDeleted
+from warren_broker.metadata.commands import (
+    AddVhost,
+    AnyReply,
+    Bootstrap,
+    Deleted,
+    DeleteGrant,
+    DeleteUser,
+    DeleteVhost,
+    Done,
+    PutGrant,
+    PutUser,
+)
+from warren_broker.metadata.queues import remove_queues
+from warren_broker.metadata.records import Grant, Vhost
+from warren_broker.metadata.state import new_scope
+from warren_broker.metadata.turn import Turn
+
+
+def check_patterns(grant: Grant) -> None:
+    """Raise InvalidArgument unless all three patterns are regular expressions; for submitters."""
+    for field in ("configure", "write", "read"):
+        pattern = getattr(grant, field)
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise errors.InvalidArgument(
+                f"permission pattern {field}={pattern!r} is not a regular expression: {error}; "
+                "'.*' allows everything, '^$' nothing") from error
+
+
+def bootstrap(turn: Turn, command: Bootstrap) -> AnyReply:
+    """The first vhost and user; only once."""
+    state = turn.state
+    if state.bootstrapped:
+        return Done()
+    state.bootstrapped = True
+    vhost, user = command.vhost, command.user
+    _add_vhost(turn, vhost)
+    if user.name not in state.users:
+        state.users[user.name] = user
+    grant = Grant(vhost.name, user.name, ".*", ".*", ".*")
+    state.grants.setdefault((vhost.name, user.name, None), grant)
+    turn.changes.append(UserChanged(user.name))
+    return Done()
+
+
+def _add_vhost(turn: Turn, vhost: Vhost) -> None:
+    if vhost.name not in turn.state.scopes:
+        turn.state.scopes[vhost.name] = new_scope(vhost)
+        turn.topology_changed(vhost.name)
+
+
+def add_vhost(turn: Turn, command: AddVhost) -> AnyReply:
+    """A namespace with its default exchanges."""
+    if not command.vhost.name:
+        raise errors.InvalidArgument("a vhost needs a name of at least one character")
+    _add_vhost(turn, command.vhost)
+    return Done()
+
+
+def delete_vhost(turn: Turn, command: DeleteVhost) -> AnyReply:
+    """The namespace, its queues, exchanges, bindings and grants."""
+    state = turn.state
+    scope = state.scopes.get(command.name)
+    if scope is None:
+        return Deleted(())
+    gone = remove_queues(turn, list(scope.queues.values()))
+    for key in [key for key in state.grants if key[0] == command.name]:
+        del state.grants[key]
+    del state.scopes[command.name]
+    turn.topology_changed(command.name)
+    turn.changes.append(VhostDeleted(command.name))
+    return gone
+
+
+def put_user(turn: Turn, command: PutUser) -> AnyReply:
+    """Add or replace."""
+    if not command.user.name:
+        raise errors.InvalidArgument("a user needs a name of at least one character")
+    turn.state.users[command.user.name] = command.user
+    turn.changes.append(UserChanged(command.user.name))
+    return Done()
+
+
+def delete_user(turn: Turn, command: DeleteUser) -> AnyReply:
+    """The user with all grants; none of that name is fine."""
+    state = turn.state
+    if state.users.pop(command.name, None) is not None:
+        for key in [key for key in state.grants if key[1] == command.name]:
+            del state.grants[key]
+        turn.changes.append(UserChanged(command.name, deleted=True))
+    return Done()
+
+
+def put_grant(turn: Turn, command: PutGrant) -> AnyReply:
+    """Set permissions, or topic permissions."""
+    grant = command.grant
+    turn.scope(grant.vhost)
+    if grant.user not in turn.state.users:
+        raise errors.NotFound(f"no user '{grant.user}'")
+    turn.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
+    turn.changes.append(UserChanged(grant.user))
+    return Done()
+
+
+def delete_grant(turn: Turn, command: DeleteGrant) -> AnyReply:
+    """Clear permissions, or topic permissions."""
+    grants = turn.state.grants
+    gone = [
+        key for key in grants
+        if key[:2] == (command.vhost, command.user)
+        and (key[2] == command.exchange or (command.exchange == "" and key[2] is not None))
+    ]
+    for key in gone:
+        del grants[key]
+    if gone:
+        turn.changes.append(UserChanged(command.user))
+    return Done()

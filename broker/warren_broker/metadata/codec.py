@@ -1,0 +1,46 @@
+"""Metadata submissions as bytes: MessagePack, nothing else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from warren_broker.metadata.commands import AnyCommand, Submission, SubmissionReply
+from warren_broker.queue.commands import UplinkId
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_SUBMISSIONS: Final = msgspec.msgpack.Decoder(Submission)
+_REPLIES: Final = msgspec.msgpack.Decoder(SubmissionReply)
+
+
+class MalformedMetadata(ValueError):
+    """Bytes that are no submission or reply; the machine ignores such an entry on every member."""
+
+
+def encode_submission(
+    uplink: UplinkId, node: str, seq: int, commands: tuple[AnyCommand, ...]
+) -> bytes:
+    """An entry of the metadata group's log."""
+    return _ENCODER.encode(Submission(uplink, node, seq, commands))
+
+
+def decode_submission(data: bytes | memoryview) -> Submission:
+    """The inverse; raises MalformedMetadata."""
+    try:
+        return _SUBMISSIONS.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MalformedMetadata(f"entry of {len(data)} bytes: {error}") from error
+
+
+def encode_reply(reply: SubmissionReply) -> bytes:
+    """A reply on its way to the submitting node."""
+    return _ENCODER.encode(reply)
+
+
+def decode_reply(data: bytes | memoryview) -> SubmissionReply:
+    """The inverse; raises MalformedMetadata."""
+    try:
+        return _REPLIES.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MalformedMetadata(f"reply of {len(data)} bytes: {error}") from error

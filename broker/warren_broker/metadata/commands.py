@@ -1,0 +1,249 @@
+"""What may happen to a cluster's definitions: the commands of group 0's log, with their replies.
+
+Nothing in a command needs judging by a setting or a clock: arguments have been checked and
+placement decided by whoever submits it; what depends on the state (does it exist, is it equivalent,
+whose is it) is decided when it is applied.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from warren_broker import errors
+from warren_broker.metadata.records import (
+    Arguments,
+    ConnectionId,
+    Grant,
+    Queue,
+    User,
+    Vhost,
+)
+from warren_broker.queue.commands import UplinkId
+from warren_broker.queue.config import QueueConfig
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The parent of all commands."""
+
+
+class Bootstrap(Command, frozen=True, array_like=True, tag="bootstrap"):
+    """The first vhost with the first user, who may do everything; a repeat changes nothing."""
+
+    vhost: Vhost
+    user: User
+
+
+class NodeStarted(Command, frozen=True, array_like=True, tag="node_started"):
+    """A node's new life: exclusive and transient queues of its older ones go.
+
+    Reply: Deleted. Applied by itself when the first submission of an unknown uplink arrives.
+    """
+
+    node: str
+    uplink: UplinkId
+
+
+class Barrier(Command, frozen=True, array_like=True, tag="barrier"):
+    """Nothing; who has applied it has applied all that was answered before it was asked for."""
+
+
+class AddVhost(Command, frozen=True, array_like=True, tag="add_vhost"):
+    """With its default exchanges; a repeat changes nothing."""
+
+    vhost: Vhost
+
+
+class DeleteVhost(Command, frozen=True, array_like=True, tag="delete_vhost"):
+    """With everything in it. Reply: Deleted."""
+
+    name: str
+
+
+class PutUser(Command, frozen=True, array_like=True, tag="put_user"):
+    """Add or replace."""
+
+    user: User
+
+
+class DeleteUser(Command, frozen=True, array_like=True, tag="delete_user"):
+    """With all grants."""
+
+    name: str
+
+
+class PutGrant(Command, frozen=True, array_like=True, tag="put_grant"):
+    """Set a user's permissions (or topic permissions); see `check_patterns`."""
+
+    grant: Grant
+
+
+class DeleteGrant(Command, frozen=True, array_like=True, tag="delete_grant"):
+    """exchange None: the permissions; "": all topic permissions; else those of that exchange."""
+
+    vhost: str
+    user: str
+    exchange: str | None = None
+
+
+class DeclareExchange(Command, frozen=True, array_like=True, tag="declare_exchange"):
+    """There already and equivalent is fine."""
+
+    vhost: str
+    name: str
+    kind: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = {}
+
+
+class DeleteExchange(Command, frozen=True, array_like=True, tag="delete_exchange"):
+    """With its bindings; when there is none, that is fine."""
+
+    vhost: str
+    name: str
+    if_unused: bool = False
+
+
+class Bind(Command, frozen=True, array_like=True, tag="bind"):
+    """connection  who asks, for exclusive queues; 0: the broker itself."""
+
+    vhost: str
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str = ""
+    arguments: Arguments = {}
+    connection: ConnectionId = 0
+
+
+class Unbind(Command, frozen=True, array_like=True, tag="unbind"):
+    """When there is no such binding, that is fine."""
+
+    vhost: str
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str = ""
+    arguments: Arguments = {}
+    connection: ConnectionId = 0
+
+
+class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):
+    """Reply: QueueIs.
+
+    config, arguments  from `arguments.queue_declaration`
+    nodes, leader      where it is to live when it is new
+    connection         who asks: the owner when it is exclusive
+    server_named       its `amq.` prefix is no offence
+    """
+
+    config: QueueConfig
+    arguments: Arguments
+    nodes: tuple[str, ...]
+    leader: str
+    connection: ConnectionId = 0
+    server_named: bool = False
+
+
+class DeleteQueue(Command, frozen=True, array_like=True, tag="delete_queue"):
+    """With its bindings. Reply: Deleted, empty when there is none.
+
+    group  only if it is still this one; 0: whichever has the name
+    """
+
+    vhost: str
+    name: str
+    group: int = 0
+    connection: ConnectionId = 0
+
+
+class OwnerGone(Command, frozen=True, array_like=True, tag="owner_gone"):
+    """A connection has ended: its exclusive queues go. Reply: Deleted."""
+
+    uplink: UplinkId
+    connection: ConnectionId
+
+
+AnyCommand: TypeAlias = (
+    Bootstrap | NodeStarted | Barrier | AddVhost | DeleteVhost | PutUser | DeleteUser | PutGrant
+    | DeleteGrant | DeclareExchange | DeleteExchange | Bind | Unbind | DeclareQueue | DeleteQueue
+    | OwnerGone
+)
+
+
+class Submission(msgspec.Struct, frozen=True, array_like=True):
+    """What one node hands to the metadata group in one turn; applied whole, once, in order.
+
+    uplink  whose life; 0: not counted, not de-duplicated (the leader's own, an operator's tool)
+    seq     1, 2, 3 … per uplink; a repeat is answered as the first time, a gap is refused
+    """
+
+    uplink: UplinkId
+    node: str
+    seq: int
+    commands: tuple[AnyCommand, ...]
+
+
+# ------------------------------------------------------------------ replies
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The parent of all replies."""
+
+
+class Done(Reply, frozen=True, array_like=True, tag="done"):
+    """Carried out, or already so."""
+
+
+class QueueIs(Reply, frozen=True, array_like=True, tag="queue"):
+    """The queue that a declaration made (`created`) or found."""
+
+    queue: Queue
+    created: bool
+
+
+class Deleted(Reply, frozen=True, array_like=True, tag="deleted"):
+    """The queues that went; their groups are to be stopped."""
+
+    queues: tuple[Queue, ...]
+
+
+class Refused(Reply, frozen=True, array_like=True, tag="refused"):
+    """A command that could not be carried out: the name of a class of `errors`, its text."""
+
+    error: str
+    detail: str
+
+
+AnyReply: TypeAlias = Done | QueueIs | Deleted | Refused
+
+
+class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a submission: one reply per command.
+
+    replies       empty for a repeat so old that its answer is forgotten
+    expected_seq  set when there was a gap: nothing was applied, send again from there
+    retired       the uplink's node has begun a newer life: nothing was applied, nor will be
+    """
+
+    uplink: UplinkId
+    seq: int
+    replies: tuple[AnyReply, ...]
+    expected_seq: int = 0
+    retired: bool = False
+
+
+def to_refused(refusal: errors.Refusal) -> Refused:
+    """An exception as a reply."""
+    return Refused(type(refusal).__name__, refusal.detail)
+
+
+def to_refusal(reply: Refused) -> errors.Refusal:
+    """The exception that a reply speaks of; one of a newer version is an InternalError."""
+    kind = getattr(errors, reply.error, None)
+    if isinstance(kind, type) and issubclass(kind, errors.Refusal):
+        return kind(reply.detail)
+    return errors.InternalError(f"{reply.error}: {reply.detail}")

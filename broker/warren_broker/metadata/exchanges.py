@@ -1,0 +1,175 @@
+"""Exchanges with their bindings: declare, delete, bind, unbind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warren_broker import errors
+from warren_broker.arguments import check_name
+from warren_broker.errors import PreconditionFailed, named
+from warren_broker.metadata.commands import (
+    AnyReply,
+    Bind,
+    DeclareExchange,
+    DeleteExchange,
+    Done,
+    Unbind,
+)
+from warren_broker.metadata.records import Binding, Exchange
+from warren_broker.metadata.state import Scope
+from warren_broker.metadata.turn import Turn
+
+KINDS: Final = ("direct", "fanout", "topic", "headers")
+RESERVED: Final = "amq."
+HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
+
+
+def declare_exchange(turn: Turn, command: DeclareExchange) -> AnyReply:
+    """Make it, or check that what exists is the same."""
+    scope = turn.scope(command.vhost)
+    if command.name == "":
+        raise errors.default_exchange()
+    if command.kind not in KINDS:
+        raise PreconditionFailed(f"unknown exchange type '{command.kind}'")
+    wanted = Exchange(command.vhost, command.name, command.kind, command.durable,
+                      command.auto_delete, command.internal, command.arguments)
+    there = scope.exchanges.get(command.name)
+    if there is not None:
+        check_equivalent(there, wanted)
+        return Done()
+    if command.name.startswith(RESERVED):
+        raise errors.reserved_name("exchange", command.name)
+    check_name("exchange", command.name)
+    alternate = command.arguments.get("alternate-exchange")
+    if alternate is not None and not isinstance(alternate, str):
+        raise PreconditionFailed(f"invalid type for arg 'alternate-exchange' in "
+                                 f"{named('exchange', command.name, command.vhost)}: give a name")
+    scope.exchanges[command.name] = wanted
+    scope.touch(command.name)
+    turn.topology_changed(command.vhost)
+    return Done()
+
+
+def check_equivalent(there: Exchange, wanted: Exchange) -> None:
+    """Raise PreconditionFailed when a repeated declaration asks for something else."""
+    for field, argument in (("kind", "type"), ("durable", "durable"),
+                            ("auto_delete", "auto_delete"), ("internal", "internal")):
+        current, received = getattr(there, field), getattr(wanted, field)
+        if current != received:
+            raise errors.inequivalent(
+                argument, "exchange", there.name, there.vhost,
+                errors.render_field(received), errors.render_field(current))
+    current = there.arguments.get("alternate-exchange")
+    received = wanted.arguments.get("alternate-exchange")
+    if current != received:
+        raise errors.inequivalent(
+            "alternate-exchange", "exchange", there.name, there.vhost,
+            errors.render_argument(received), errors.render_argument(current))
+
+
+def delete_exchange(turn: Turn, command: DeleteExchange) -> AnyReply:
+    """Remove it with its bindings."""
+    scope = turn.scope(command.vhost)
+    if command.name == "":
+        raise errors.default_exchange()
+    if command.name.startswith(RESERVED):
+        what = named("exchange", command.name, command.vhost)
+        raise errors.AccessRefused(f"deletion of system {what} not allowed")
+    if command.name not in scope.exchanges:
+        return Done()
+    if command.if_unused and scope.bindings.get(command.name):
+        raise errors.in_use("exchange", command.name, command.vhost)
+    remove_exchanges(scope, [command.name])
+    turn.topology_changed(command.vhost)
+    return Done()
+
+
+def remove_exchanges(scope: Scope, names: list[str]) -> None:
+    """Remove these with all their bindings, and the auto-delete exchanges which that leaves
+    empty."""
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop(0)
+        if name not in scope.exchanges:
+            continue
+        for binding in list(scope.bindings.get(name, {}).values()):
+            scope.remove_binding(binding)
+        waiting += remove_arriving(scope, name, to_queue=False)
+        del scope.exchanges[name]
+        scope.source_versions.pop(name, None)
+        scope.touch()
+
+
+def remove_arriving(scope: Scope, destination: str, to_queue: bool) -> list[str]:
+    """Remove all bindings to a destination; the auto-delete exchanges that lost their last one."""
+    emptied = []
+    for binding in list(scope.arriving(to_queue).get(destination, {}).values()):
+        scope.remove_binding(binding)
+        if is_emptied(scope, binding.source):
+            emptied.append(binding.source)
+    return emptied
+
+
+def is_emptied(scope: Scope, source: str) -> bool:
+    """Whether an auto-delete exchange has just lost its last binding."""
+    exchange = scope.exchanges.get(source)
+    return exchange is not None and exchange.auto_delete and not scope.bindings.get(source)
+
+
+def bind(turn: Turn, command: Bind) -> AnyReply:
+    """Add a binding."""
+    scope = check_ends(turn, command)
+    source = turn.exchange(command.vhost, command.source)
+    if command.to_queue:
+        queue = scope.queues.get(command.destination)
+        if queue is None:
+            raise errors.no_queue(command.destination, command.vhost)
+        if command.connection and not queue.owned_by(turn.uplink, command.connection):
+            raise errors.locked_queue(command.destination, command.vhost)
+    else:
+        turn.exchange(command.vhost, command.destination)
+    if source.kind == "headers":
+        check_headers_match(command.arguments.get("x-match", "all"))
+    binding = to_binding(command)
+    if binding.key not in scope.bindings.get(command.source, {}):
+        scope.add_binding(binding)
+        turn.topology_changed(command.vhost)
+    return Done()
+
+
+def unbind(turn: Turn, command: Unbind) -> AnyReply:
+    """Remove a binding; an auto-delete exchange goes with its last one."""
+    scope = check_ends(turn, command)
+    queue = scope.queues.get(command.destination) if command.to_queue else None
+    if queue is not None and command.connection:
+        if not queue.owned_by(turn.uplink, command.connection):
+            raise errors.locked_queue(command.destination, command.vhost)
+    if scope.remove_binding(to_binding(command)):
+        if is_emptied(scope, command.source):
+            remove_exchanges(scope, [command.source])
+        turn.topology_changed(command.vhost)
+    return Done()
+
+
+def check_ends(turn: Turn, command: Bind | Unbind) -> Scope:
+    """The default exchange binds itself to every queue; nobody else does."""
+    if command.source == "" or (not command.to_queue and command.destination == ""):
+        raise errors.default_exchange()
+    return turn.scope(command.vhost)
+
+
+def check_headers_match(value: object) -> None:
+    """Raise PreconditionFailed unless x-match is one of the four words."""
+    if not isinstance(value, str):
+        raise PreconditionFailed(
+            f"Invalid x-match field type (value {value!r}); expected longstr")
+    if value not in HEADERS_MATCHES:
+        raise PreconditionFailed(
+            f"Invalid x-match field value <<\"{value}\">>; "
+            "expected all, any, all-with-x, or any-with-x")
+
+
+def to_binding(command: Bind | Unbind) -> Binding:
+    """The binding that a command speaks of."""
+    return Binding(command.vhost, command.source, command.destination, command.to_queue,
+                   command.routing_key, command.arguments)

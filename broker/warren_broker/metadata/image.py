@@ -1,0 +1,97 @@
+"""The metadata state as bytes: equal states give equal bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from warren_broker.metadata.commands import AnyReply
+from warren_broker.metadata.records import Binding, Exchange, Grant, Queue, User, Vhost
+from warren_broker.metadata.state import MetadataState, Scope, UplinkState
+from warren_broker.queue.commands import UplinkId
+
+FORMAT: Final = 1
+
+
+class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
+    """An `UplinkState`."""
+
+    uplink: UplinkId
+    node: str
+    last_seq: int
+    answers: tuple[tuple[int, tuple[AnyReply, ...]], ...]
+
+
+class Image(msgspec.Struct, frozen=True, array_like=True):
+    """A `MetadataState`, every part sorted; queues in the order of their groups."""
+
+    format: int
+    bootstrapped: bool
+    last_group: int
+    vhosts: tuple[Vhost, ...]
+    exchanges: tuple[Exchange, ...]
+    queues: tuple[Queue, ...]
+    bindings: tuple[Binding, ...]
+    users: tuple[User, ...]
+    grants: tuple[Grant, ...]
+    lives: tuple[tuple[str, UplinkId], ...]
+    retired: tuple[tuple[str, tuple[UplinkId, ...]], ...]
+    uplinks: tuple[UplinkImage, ...]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER: Final = msgspec.msgpack.Decoder(Image)
+
+
+def to_bytes(state: MetadataState) -> bytes:
+    """The whole state."""
+    scopes = [state.scopes[name] for name in sorted(state.scopes)]
+    return _ENCODER.encode(Image(
+        format=FORMAT,
+        bootstrapped=state.bootstrapped,
+        last_group=state.last_group,
+        vhosts=tuple(scope.vhost for scope in scopes),
+        exchanges=tuple(
+            scope.exchanges[name] for scope in scopes for name in sorted(scope.exchanges)),
+        queues=tuple(state.groups[group] for group in sorted(state.groups)),
+        bindings=tuple(
+            scope.bindings[source][key] for scope in scopes
+            for source in sorted(scope.bindings) for key in sorted(scope.bindings[source])),
+        users=tuple(state.users[name] for name in sorted(state.users)),
+        grants=tuple(
+            state.grants[key]
+            for key in sorted(state.grants, key=lambda key: (*key[:2], key[2] or "", bool(key[2])))
+        ),
+        lives=tuple(sorted(state.lives.items())),
+        retired=tuple(sorted(state.retired.items())),
+        uplinks=tuple(
+            UplinkImage(uplink, one.node, one.last_seq, tuple(one.answers))
+            for uplink, one in sorted(state.uplinks.items())),
+    ))
+
+
+def from_bytes(data: bytes) -> MetadataState:
+    """The inverse; raises ValueError for another format, msgspec.MsgspecError for other bytes."""
+    image = _DECODER.decode(data)
+    if image.format != FORMAT:
+        raise ValueError(f"metadata snapshot of format {image.format}; this version reads {FORMAT}")
+    state = MetadataState(image.bootstrapped, image.last_group)
+    for vhost in image.vhosts:
+        state.scopes[vhost.name] = Scope(vhost)
+    for exchange in image.exchanges:
+        state.scopes[exchange.vhost].exchanges[exchange.name] = exchange
+    for queue in image.queues:
+        state.add_queue(queue)
+    for binding in image.bindings:
+        state.scopes[binding.vhost].add_binding(binding)
+    state.users = {user.name: user for user in image.users}
+    state.grants = {(one.vhost, one.user, one.exchange): one for one in image.grants}
+    state.lives = dict(image.lives)
+    state.retired = dict(image.retired)
+    for one in image.uplinks:
+        kept = sum(max(1, len(replies)) for _, replies in one.answers)
+        state.uplinks[one.uplink] = UplinkState(one.node, one.last_seq, deque(one.answers), kept)
+    state.check()
+    return state

@@ -1,0 +1,117 @@
+"""What is declared in a cluster, as values."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from warren_broker.queue.commands import UplinkId
+from warren_broker.queue.config import QueueConfig
+
+Arguments: TypeAlias = dict[str, Any]
+"""Plain values (`warren_broker.arguments.plain`)."""
+ConnectionId: TypeAlias = int
+"""A client's connection, numbered by its node from 1, never used twice in one life; 0: none."""
+
+_CANONICAL = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class Vhost(msgspec.Struct, frozen=True, array_like=True):
+    """A namespace of queues and exchanges."""
+
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class User(msgspec.Struct, frozen=True, array_like=True):
+    """Somebody who may log in.
+
+    password_hash  base64 of salt and hash (`metadata.passwords`); "": no password will do
+    """
+
+    name: str
+    password_hash: str
+    tags: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"User(name={self.name!r}, tags={self.tags!r})"
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True):
+    """A user's patterns in a vhost; with `exchange`, for the routing keys of that topic
+    exchange."""
+
+    vhost: str
+    user: str
+    configure: str
+    write: str
+    read: str
+    exchange: str | None = None
+
+
+class Exchange(msgspec.Struct, frozen=True, array_like=True):
+    """Where messages are published."""
+
+    vhost: str
+    name: str
+    kind: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = {}
+
+    @property
+    def alternate(self) -> str | None:
+        """The exchange that gets what this one cannot route."""
+        value = self.arguments.get("alternate-exchange")
+        return value if isinstance(value, str) else None
+
+
+class Binding(msgspec.Struct, frozen=True, array_like=True):
+    """From an exchange to a queue (to_queue) or to another exchange."""
+
+    vhost: str
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str = ""
+    arguments: Arguments = {}
+
+    @property
+    def key(self) -> BindingKey:
+        """What makes it itself among the bindings of its source; equal arguments in any order."""
+        canonical = _CANONICAL.encode(self.arguments) if self.arguments else b""
+        return (self.to_queue, self.destination, self.routing_key, canonical)
+
+
+BindingKey: TypeAlias = tuple[bool, str, str, bytes]
+
+
+class Queue(msgspec.Struct, frozen=True, array_like=True):
+    """A queue and where it lives.
+
+    group             its Raft group: given out once, never again
+    nodes             its members; one for a classic queue
+    leader            who should lead it first
+    owner_uplink      the life of the node whose connection owns it; 0: not exclusive
+    owner_connection  that connection
+    life              the life of its node it is bound to; 0: it outlives that (durable)
+    """
+
+    vhost: str
+    name: str
+    group: int
+    config: QueueConfig
+    arguments: Arguments
+    nodes: tuple[str, ...]
+    leader: str
+    owner_uplink: UplinkId = 0
+    owner_connection: ConnectionId = 0
+    life: UplinkId = 0
+
+    def owned_by(self, uplink: UplinkId, connection: ConnectionId) -> bool:
+        """Whether that connection may use it; everybody may when it is not exclusive."""
+        return not self.owner_uplink or (uplink, connection) == (
+            self.owner_uplink, self.owner_connection)

@@ -1,0 +1,215 @@
+"""The cluster's definitions with the indexes that make looking them up cheap."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warren_broker.metadata.commands import AnyReply
+from warren_broker.metadata.records import (
+    Binding,
+    BindingKey,
+    Exchange,
+    Grant,
+    Queue,
+    User,
+    Vhost,
+)
+from warren_broker.queue.commands import UplinkId
+
+REPLIES_KEPT_MAX = 1024
+"""Replies remembered per uplink, to answer repeats."""
+RETIRED_KEPT_MAX = 16
+"""Older lives remembered per node, to refuse what they left in flight."""
+
+DEFAULT_EXCHANGES = (
+    ("", "direct", False), ("amq.direct", "direct", False), ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False), ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True), ("amq.topic", "topic", False),
+)
+"""(name, kind, internal) of what every vhost has."""
+
+
+@dataclass(slots=True)
+class UplinkState:
+    """One life of one node, as a submitter.
+
+    Invariant: `answers` holds the latest submissions, ascending, the last one being last_seq.
+    """
+
+    node: str
+    last_seq: int = 0
+    answers: deque[tuple[int, tuple[AnyReply, ...]]] = field(default_factory=deque)
+    kept: int = 0
+
+    def remember(self, seq: int, replies: tuple[AnyReply, ...]) -> None:
+        """Keep an answer; forget the oldest beyond REPLIES_KEPT_MAX replies."""
+        assert seq == self.last_seq + 1, (seq, self.last_seq)
+        self.last_seq = seq
+        self.answers.append((seq, replies))
+        self.kept += max(1, len(replies))
+        while self.kept > REPLIES_KEPT_MAX and len(self.answers) > 1:
+            self.kept -= max(1, len(self.answers.popleft()[1]))
+
+    def answer(self, seq: int) -> tuple[AnyReply, ...]:
+        """What was answered then; empty when that is forgotten."""
+        first = self.answers[0][0] if self.answers else seq + 1
+        return self.answers[seq - first][1] if seq >= first else ()
+
+
+@dataclass(slots=True)
+class Scope:
+    """One vhost's exchanges, queues and bindings.
+
+    Invariants: every binding stands under its source and under its destination, both of which
+    exist; `version` rises with every change, `source_versions[x]` with every change to x's
+    bindings.
+    """
+
+    vhost: Vhost
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    bindings: dict[str, dict[BindingKey, Binding]] = field(default_factory=dict)
+    to_queues: dict[str, dict[tuple[str, BindingKey], Binding]] = field(default_factory=dict)
+    to_exchanges: dict[str, dict[tuple[str, BindingKey], Binding]] = field(default_factory=dict)
+    version: int = 1
+    source_versions: dict[str, int] = field(default_factory=dict)
+
+    def arriving(self, to_queue: bool) -> dict[str, dict[tuple[str, BindingKey], Binding]]:
+        """Bindings by destination."""
+        return self.to_queues if to_queue else self.to_exchanges
+
+    def add_binding(self, binding: Binding) -> None:
+        """Add it; once is enough."""
+        key = binding.key
+        self.bindings.setdefault(binding.source, {})[key] = binding
+        into = self.arriving(binding.to_queue).setdefault(binding.destination, {})
+        into[(binding.source, key)] = binding
+        self.touch(binding.source)
+
+    def remove_binding(self, binding: Binding) -> bool:
+        """Remove it; whether it was there."""
+        key = binding.key
+        leaving = self.bindings.get(binding.source, {})
+        if leaving.pop(key, None) is None:
+            return False
+        if not leaving:
+            del self.bindings[binding.source]
+        index = self.arriving(binding.to_queue)
+        arriving = index[binding.destination]
+        del arriving[(binding.source, key)]
+        if not arriving:
+            del index[binding.destination]
+        self.touch(binding.source)
+        return True
+
+    def touch(self, source: str | None = None) -> None:
+        """Something changed; with `source`, that exchange or its bindings did."""
+        self.version += 1
+        if source is not None:
+            self.source_versions[source] = self.version
+
+    def check(self) -> None:
+        """The class's invariants."""
+        count = 0
+        for source, leaving in self.bindings.items():
+            assert source in self.exchanges and leaving, source
+            for key, binding in leaving.items():
+                assert binding.key == key and binding.source == source, (source, key)
+                there = self.queues if binding.to_queue else self.exchanges
+                assert binding.destination in there, binding
+                index = self.arriving(binding.to_queue)
+                assert index[binding.destination][(source, key)] == binding, binding
+                count += 1
+        both = (self.to_queues, self.to_exchanges)
+        arriving = sum(len(some) for index in both for some in index.values())
+        assert count == arriving, (count, arriving)
+        assert all(version <= self.version for version in self.source_versions.values())
+
+
+@dataclass(slots=True)
+class MetadataState:
+    """Everything that is declared.
+
+    Invariants: `groups` names each queue of each vhost once; no group is above `last_group`; every
+    grant's user and vhost exist; `lives[n]` is an uplink whose node is n, and no other life is
+    kept.
+    """
+
+    bootstrapped: bool = False
+    last_group: int = 0
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
+    grants: dict[tuple[str, str, str | None], Grant] = field(default_factory=dict)
+    groups: dict[int, Queue] = field(default_factory=dict)
+    owned: dict[tuple[UplinkId, int], dict[int, None]] = field(default_factory=dict)
+    lives: dict[str, UplinkId] = field(default_factory=dict)
+    retired: dict[str, tuple[UplinkId, ...]] = field(default_factory=dict)
+    uplinks: dict[UplinkId, UplinkState] = field(default_factory=dict)
+
+    def queue(self, vhost: str, name: str) -> Queue | None:
+        """The queue of that name."""
+        scope = self.scopes.get(vhost)
+        return scope.queues.get(name) if scope else None
+
+    def exchange(self, vhost: str, name: str) -> Exchange | None:
+        """The exchange of that name; "" is the default one."""
+        scope = self.scopes.get(vhost)
+        return scope.exchanges.get(name) if scope else None
+
+    def queues(self) -> Iterator[Queue]:
+        """Every queue, in the order in which they were declared."""
+        return iter(self.groups.values())
+
+    def add_queue(self, queue: Queue) -> None:
+        """Add a new one to the indexes."""
+        assert queue.group not in self.groups, queue.group
+        scope = self.scopes[queue.vhost]
+        scope.queues[queue.name] = queue
+        self.groups[queue.group] = queue
+        if queue.owner_uplink:
+            owner = (queue.owner_uplink, queue.owner_connection)
+            self.owned.setdefault(owner, {})[queue.group] = None
+        scope.touch()
+
+    def drop_queue(self, queue: Queue) -> None:
+        """Take it out of the indexes; its bindings are gone already."""
+        scope = self.scopes[queue.vhost]
+        assert queue.name not in scope.to_queues, queue.name
+        del scope.queues[queue.name]
+        del self.groups[queue.group]
+        owner = (queue.owner_uplink, queue.owner_connection)
+        if queue.owner_uplink:
+            del self.owned[owner][queue.group]
+            if not self.owned[owner]:
+                del self.owned[owner]
+        scope.touch()
+
+    def check(self) -> None:
+        """The class's invariants, and those of its parts."""
+        seen = 0
+        for name, scope in self.scopes.items():
+            assert scope.vhost.name == name, name
+            scope.check()
+            for queue in scope.queues.values():
+                assert self.groups[queue.group] is queue, queue.group
+                assert 0 < queue.group <= self.last_group, (queue.group, self.last_group)
+                seen += 1
+        assert seen == len(self.groups), (seen, len(self.groups))
+        owned = sum(1 for queue in self.groups.values() if queue.owner_uplink)
+        assert owned == sum(len(groups) for groups in self.owned.values()), owned
+        for vhost, user, _ in self.grants:
+            assert vhost in self.scopes and user in self.users, (vhost, user)
+        assert sorted(self.lives.values()) == sorted(self.uplinks), self.lives
+        for node, uplink in self.lives.items():
+            assert self.uplinks[uplink].node == node, (node, uplink)
+            assert uplink not in self.retired.get(node, ()), (node, uplink)
+
+
+def new_scope(vhost: Vhost) -> Scope:
+    """A vhost with the exchanges that every one has."""
+    scope = Scope(vhost)
+    for name, kind, internal in DEFAULT_EXCHANGES:
+        scope.exchanges[name] = Exchange(vhost.name, name, kind, internal=internal)
+    return scope

@@ -1,0 +1,49 @@
+"""One submission being applied: whose it is, what it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warren_broker import errors
+from warren_broker.metadata.changes import Change, TopologyChanged
+from warren_broker.metadata.records import Exchange
+from warren_broker.metadata.state import MetadataState, Scope
+from warren_broker.queue.commands import UplinkId
+from warren_raft.machine import Meta
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the handlers of commands get.
+
+    changed  vhosts whose topology changed, in order
+    """
+
+    meta: Meta
+    state: MetadataState
+    uplink: UplinkId
+    node: str
+    changes: list[Change] = field(default_factory=list)
+    changed: dict[str, None] = field(default_factory=dict)
+
+    def scope(self, vhost: str) -> Scope:
+        """The vhost's scope; raises NotFound."""
+        scope = self.state.scopes.get(vhost)
+        if scope is None:
+            raise errors.NotFound(f"no vhost '{vhost}'")
+        return scope
+
+    def exchange(self, vhost: str, name: str) -> Exchange:
+        """The exchange; raises NotFound."""
+        exchange = self.scope(vhost).exchanges.get(name)
+        if exchange is None:
+            raise errors.no_exchange(name, vhost)
+        return exchange
+
+    def topology_changed(self, vhost: str) -> None:
+        """Say so once, when the submission has been applied."""
+        self.changed[vhost] = None
+
+    def all_changes(self) -> tuple[Change, ...]:
+        """Everything that came of the submission."""
+        return (*self.changes, *(TopologyChanged(vhost) for vhost in self.changed))

@@ -1,0 +1,99 @@
+"""What the node reads from the definitions that it has applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warren_broker import errors
+from warren_broker.metadata import passwords
+from warren_broker.metadata.records import Binding, Exchange, Grant, Queue, User
+from warren_broker.metadata.state import MetadataState
+from warren_broker.queue.commands import UplinkId
+
+
+class MetadataView:
+    """Lookups in a state; the state may be replaced by a restored one (`state` is assigned to)."""
+
+    def __init__(self, state: MetadataState) -> None:
+        self.state = state
+
+    # ------------------------------------------------------------ who
+
+    def authenticate(self, user: str, password: str) -> User | None:
+        """The user when the password is right."""
+        found = self.state.users.get(user)
+        if found is None or not passwords.matches(password, found.password_hash):
+            return None
+        return found
+
+    def has_vhost(self, vhost: str) -> bool:
+        """Whether it exists."""
+        return vhost in self.state.scopes
+
+    def grant(self, vhost: str, user: str) -> Grant | None:
+        """The user's permissions there; None: may not even enter."""
+        return self.state.grants.get((vhost, user, None))
+
+    def topic_grant(self, vhost: str, user: str, exchange: str) -> Grant | None:
+        """The user's topic permissions; None: everything is allowed."""
+        return self.state.grants.get((vhost, user, exchange))
+
+    # ------------------------------------------------------------ what
+
+    def exchange(self, vhost: str, name: str) -> Exchange:
+        """Passive declaration; raises NotFound."""
+        found = self.state.exchange(vhost, name)
+        if found is None:
+            raise errors.no_exchange(name, vhost)
+        return found
+
+    def queue(self, vhost: str, name: str, uplink: UplinkId = 0, connection: int = 0) -> Queue:
+        """Passive declaration, and every use of a queue; raises NotFound, ResourceLocked.
+
+        uplink, connection  who asks; 0: the broker itself, which may use exclusive ones
+        """
+        found = self.state.queue(vhost, name)
+        if found is None:
+            raise errors.no_queue(name, vhost)
+        if connection and not found.owned_by(uplink, connection):
+            raise errors.locked_queue(name, vhost)
+        return found
+
+    def exchanges(self, vhost: str) -> list[Exchange]:
+        """All of a vhost, by name."""
+        scope = self.state.scopes.get(vhost)
+        return [scope.exchanges[name] for name in sorted(scope.exchanges)] if scope else []
+
+    def queues(self, vhost: str) -> list[Queue]:
+        """All of a vhost, by name."""
+        scope = self.state.scopes.get(vhost)
+        return [scope.queues[name] for name in sorted(scope.queues)] if scope else []
+
+    def bindings(
+        self,
+        vhost: str,
+        source: str | None = None,
+        destination: str | None = None,
+        to_queue: bool | None = None,
+        routing_key: str | None = None,
+    ) -> list[Binding]:
+        """Those that match everything given; the default exchange's implicit ones too."""
+        return [
+            binding for binding in self._candidates(vhost, source)
+            if (destination is None or binding.destination == destination)
+            and (to_queue is None or binding.to_queue == to_queue)
+            and (routing_key is None or binding.routing_key == routing_key)
+        ]
+
+    def _candidates(self, vhost: str, source: str | None) -> Iterator[Binding]:
+        scope = self.state.scopes.get(vhost)
+        if scope is None:
+            return
+        if source in (None, ""):
+            for name in sorted(scope.queues):
+                yield Binding(vhost, "", name, True, name)
+        names = sorted(scope.bindings) if source is None else [source]
+        for name in names:
+            leaving = scope.bindings.get(name, {})
+            for key in sorted(leaving):
+                yield leaving[key]
