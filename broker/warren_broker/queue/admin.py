@@ -1,0 +1,103 @@
+"""What is asked of the queue as a whole: counts, purge, delete, new settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warren_broker.queue import consumers
+from warren_broker.queue.commands import (
+    AnyReply,
+    Configure,
+    Count,
+    Delete,
+    Done,
+    Purge,
+    Refused,
+    Stat,
+    StatReply,
+)
+from warren_broker.queue.contents import Contents
+from warren_broker.queue.state import QueueState
+from warren_broker.queue.turn import Turn
+
+DONE: Final = Done()
+
+
+def stat(turn: Turn, command: Stat) -> AnyReply:
+    """Counts. A redeclaration renews x-expires on a classic queue, as in RabbitMQ."""
+    consumers.dispatch(turn)
+    if command.touch and turn.config.kind == "classic":
+        turn.state.unused_ms = turn.now
+    return counts(turn.state)
+
+
+def counts(state: QueueState) -> StatReply:
+    """The figures of a queue; for whoever holds its state."""
+    order = state.order
+    return StatReply(
+        messages_ready=order.count,
+        messages_unacknowledged=state.unacked,
+        messages_claimed=state.claimed,
+        messages_staged=state.staged,
+        messages_delayed=0,
+        returned=order.returned_count,
+        bytes_ready=state.ready_bytes,
+        consumers=state.consumer_count,
+        by_priority=order.by_priority(),
+        readers=tuple(
+            (reader.name, reader.epoch, reader.settled, len(reader.claims), reader.heard_ms)
+            for reader in (state.readers[name] for name in sorted(state.readers))
+        ),
+    )
+
+
+def purge(turn: Turn, command: Purge) -> AnyReply:
+    """Ready and returned messages are dropped, not dead-lettered."""
+    del command
+    consumers.dispatch(turn)
+    return Count(_empty(turn.state))
+
+
+def _empty(state: QueueState) -> int:
+    count = state.order.count
+    for index, first, last, _, _ in state.order.clear():
+        state.contents.drop(index, last - first + 1)
+    state.ready_bytes = 0
+    return count
+
+
+def delete(turn: Turn, command: Delete) -> AnyReply:
+    """The end: nothing is kept, whoever consumes is told."""
+    state = turn.state
+    name = state.config.name
+    consumers.dispatch(turn)
+    if command.if_unused and state.consumer_count:
+        return Refused("in_use", f"queue {name!r} has {state.consumer_count} consumers: cancel them")
+    if command.if_empty and state.order.count:
+        return Refused("not_empty", f"queue {name!r} holds {state.order.count} messages: purge it")
+    count = _empty(state)
+    for consumer in sorted(state.all_consumers(), key=lambda c: c.order):
+        if not consumer.cancelled and not consumer.getter:
+            turn.cancelled(consumer.key, "deleted")
+    for uplink in state.uplinks.values():
+        uplink.consumers.clear()
+    state.contents = Contents()
+    state.service.clear()
+    state.active = None
+    state.readers.clear()
+    state.sinks.clear()
+    state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0
+    state.deleted = True
+    return Count(count)
+
+
+def configure(turn: Turn, command: Configure) -> AnyReply:
+    """New settings. Messages that are there keep the expiry they were given when they came."""
+    state, config = turn.state, command.config
+    if config.single_active_consumer != state.config.single_active_consumer:
+        return Refused(
+            "invalid", f"queue {config.name!r}: x-single-active-consumer is set at declaration only"
+        )
+    state.config = config
+    state.timer_ms = turn.now  # everything due is looked at again, now
+    return DONE

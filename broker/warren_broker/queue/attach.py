@@ -1,0 +1,210 @@
+"""What a client asks of its own consumers: join, credit, resume, get, leave."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warren_broker.queue import consumers, limits, settle
+from warren_broker.queue.commands import (
+    AnyReply,
+    Cancel,
+    Checkout,
+    Credit,
+    Delivery,
+    Done,
+    Get,
+    GetReply,
+    Refused,
+    Resume,
+)
+from warren_broker.queue.ranges import take_ids
+from warren_broker.queue.state import Consumer, QueueState
+from warren_broker.queue.turn import Turn
+
+DONE: Final = Done()
+
+
+def checkout(turn: Turn, command: Checkout) -> AnyReply:
+    """A consumer joins, or one that is there changes its prefetch and priority."""
+    state, uplink = turn.state, turn.uplink
+    if uplink is None:
+        return Refused("invalid", "a consumer belongs to an uplink: submit with one")
+    known = uplink.consumers.get(command.consumer)
+    if known is not None and known.cancelled:
+        return Refused("invalid", f"consumer {command.consumer} was cancelled: take a new number")
+    refusal = _exclusive_refusal(state, command, known)
+    if refusal is not None:
+        return refusal
+    consumer = known
+    if consumer is None:
+        consumer = _new(state, uplink.id, command.consumer, command.session, command.tag)
+        consumer.suspended = bool(uplink.suspected_ms)
+        uplink.consumers[command.consumer] = consumer
+    elif consumer.queued:
+        consumer.queued = False
+        lane = state.service[consumer.priority]
+        lane.remove(consumer)
+        if not lane:
+            del state.service[consumer.priority]
+    if known is None or known.getter:
+        state.consumer_count += 1
+        state.ever_used = True
+    consumer.timeout_ms = command.timeout_ms or state.config.consumer_timeout_ms or None
+    consumer.explicit = command.explicit_credit
+    consumer.priority = command.priority
+    consumer.no_ack = command.no_ack if known is None else known.no_ack
+    consumer.exclusive = command.exclusive
+    consumer.getter = False
+    consumer.limit, consumer.windowed = _window(state, consumer.no_ack, command)
+    consumer.held_bytes = sum(
+        state.contents.size(held[2], held[3], held[3] + held[1] - held[0])
+        for held in consumer.held if consumer.windowed
+    )
+    consumers.elect(turn)
+    consumers.review(state, consumer)
+    return DONE
+
+
+def _new(state: QueueState, uplink: int, consumer: int, session: int, tag: str) -> Consumer:
+    created = Consumer(uplink, consumer, session, tag, state.next_order)
+    state.next_order += 1
+    return created
+
+
+def _exclusive_refusal(
+    state: QueueState, command: Checkout, known: Consumer | None
+) -> Refused | None:
+    others = state.consumer_count - (known is not None and not known.getter)
+    if not others:
+        return None
+    name = state.config.name
+    if command.exclusive:
+        return Refused(
+            "exclusive_use",
+            f"queue {name!r} has {others} consumers: an exclusive one must be the only one",
+        )
+    # An exclusive consumer is the only one, so `others` is 1 and this looks at few.
+    if others == 1 and any(
+        other.exclusive and not other.cancelled and other is not known
+        for other in state.all_consumers()
+    ):
+        return Refused("exclusive_use", f"queue {name!r} has an exclusive consumer: cancel it first")
+    return None
+
+
+def _window(state: QueueState, no_ack: bool, command: Checkout) -> tuple[int, bool]:
+    """(messages it may hold, whether bytes are bounded too)."""
+    if no_ack:
+        return limits.NO_ACK_WINDOW, True
+    if command.prefetch or command.explicit_credit:
+        return command.prefetch, False
+    if state.config.kind == "classic":
+        return limits.UNLIMITED_WINDOW_CLASSIC, True
+    return limits.UNLIMITED_WINDOW, True
+
+
+def credit(turn: Turn, command: Credit) -> AnyReply:
+    """Flow: what has left for a no-ack consumer; what an explicit one may still be given."""
+    state, uplink = turn.state, turn.uplink
+    consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
+    if consumer is None:
+        return DONE
+    if consumer.no_ack and command.delivered:
+        gone = take_ids(consumer.held, 0, command.delivered - 1)
+        settle.let_go(turn, consumer, gone, "settled")
+    if consumer.explicit and not consumer.cancelled:
+        consumer.credit = max(0, command.delivered + command.credit - consumer.next_msg_id)
+    settle.changed(turn, consumer)
+    if command.drain and consumer.explicit and not consumer.cancelled:
+        consumers.dispatch(turn)
+        consumer.credit = 0
+        consumers.review(state, consumer)
+        turn.drained(consumer)
+    return DONE
+
+
+def cancel(turn: Turn, command: Cancel) -> AnyReply:
+    """It gets nothing more."""
+    uplink = turn.uplink
+    consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
+    if consumer is not None:
+        retire(turn, consumer)
+        settle.changed(turn, consumer)
+    return DONE
+
+
+def retire(turn: Turn, consumer: Consumer) -> None:
+    """It is a consumer no longer; what it holds stays its own. The caller then says `changed`.
+
+    What is on its way to a no-ack consumer counts as delivered: at most once is its promise.
+    """
+    state = turn.state
+    if consumer.cancelled:
+        return
+    consumer.cancelled = True
+    consumers.review(state, consumer)
+    if consumer.no_ack:
+        settle.let_all_go(turn, consumer, "settled")
+    if consumer.getter:
+        return
+    state.consumer_count -= 1
+    if not state.consumer_count:
+        state.unused_ms = turn.now
+        if state.config.expires_ms is not None:
+            turn.arm(turn.now + state.config.expires_ms)
+        if state.config.auto_delete:
+            turn.expired("auto_delete")
+    if state.active is consumer or consumer.quiescing:
+        consumer.quiescing = False
+        consumers.elect(turn)
+    elif state.config.single_active_consumer:
+        consumers.elect(turn)  # one that was waited for may have gone
+
+
+def resume(turn: Turn, command: Resume) -> AnyReply:
+    """Deliveries that its node has not seen are sent again; a consumer that has gone is told so."""
+    state, uplink = turn.state, turn.uplink
+    if uplink is None:
+        return DONE
+    consumer = uplink.consumers.get(command.consumer)
+    if consumer is None or consumer.cancelled:
+        turn.cancelled((uplink.id, command.consumer), "deleted" if state.deleted else "timeout")
+        if consumer is None:
+            return DONE
+    for held in consumer.held:
+        first_id, last_id, index, first, failed, acquired, since = held
+        if last_id >= command.next_msg_id:
+            skip = max(0, command.next_msg_id - first_id)
+            turn.deliver(
+                consumer,
+                (first_id + skip, last_id, index, first + skip, failed, acquired, since),
+            )
+    return DONE
+
+
+def get(turn: Turn, command: Get) -> AnyReply:
+    """basic.get. Waiting consumers come first, as if it had come in an entry of its own."""
+    state, uplink = turn.state, turn.uplink
+    if uplink is None:
+        return Refused("invalid", "a get belongs to an uplink: submit with one")
+    if state.config.single_active_consumer:
+        return Refused(
+            "single_active",
+            f"queue {state.config.name!r} has a single active consumer: use basic.consume",
+        )
+    consumers.dispatch(turn)
+    state.unused_ms = turn.now
+    getter = uplink.consumers.get(command.consumer)
+    if getter is None:
+        getter = _new(state, uplink.id, command.consumer, command.session, "")
+        getter.getter = True
+        getter.timeout_ms = state.config.consumer_timeout_ms or None
+        uplink.consumers[command.consumer] = getter
+    given = consumers.hand_out_run(turn, getter, 1, -1)
+    if given is None:
+        return GetReply(None, 0)
+    first_id, _, index, first, failed, acquired, _ = given
+    delivery = Delivery(first_id, index, first, first, failed, acquired)
+    if command.no_ack:
+        settle.let_go(turn, getter, take_ids(getter.held, first_id, first_id), "settled")
+    return GetReply(delivery, state.order.count)

@@ -1,0 +1,203 @@
+"""Claims: the named, numbered holds of micro-batches on messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warren_broker.queue import consumers, limits
+from warren_broker.queue.commands import (
+    AnyReply,
+    ClaimReply,
+    Count,
+    Done,
+    OpenClaim,
+    ReaderReply,
+    Refused,
+    RegisterReader,
+    ReleaseClaim,
+    RenewClaims,
+    SettleClaims,
+)
+from warren_broker.queue.dead_letter import give_back
+from warren_broker.queue.ranges import Run, cut_runs
+from warren_broker.queue.state import Claim, QueueState, Reader
+from warren_broker.queue.turn import Turn
+
+DONE: Final = Done()
+OPERATOR: Final = -1
+"""The epoch of an operator, who is not fenced."""
+
+
+def claim_slice(
+    state: QueueState, reader: str, number: int, first: int, last: int
+) -> tuple[Run, ...] | None:
+    """The messages first ≤ i < last of an open claim, numbered in claim order.
+
+    returns  runs in claim order, fewer messages where the claim ends; None: that claim is not open
+             (settled, released, expired or never opened)
+    """
+    owner = state.readers.get(reader)
+    claim = owner.claims.get(number) if owner is not None else None
+    return cut_runs(claim.runs, first, last) if claim is not None else None
+
+
+def register(turn: Turn, command: RegisterReader) -> AnyReply:
+    """A new driver. Epochs are never given twice in a queue, so an older one stays fenced for good."""
+    state = turn.state
+    epoch = state.next_epoch
+    state.next_epoch += 1
+    reader = state.readers.get(command.reader)
+    if reader is None:
+        reader = state.readers[command.reader] = Reader(command.reader, epoch)
+    reader.epoch = epoch
+    _heard(turn, reader)
+    lost = command.go_on_after
+    if lost > reader.settled and not any(number <= lost for number in reader.claims):
+        reader.settled = lost
+        reader.opened = max(reader.opened, lost)
+    return ReaderReply(epoch, reader.settled)
+
+
+def _heard(turn: Turn, reader: Reader) -> None:
+    reader.heard_ms = turn.now
+    for claim in reader.claims.values():
+        if claim.ttl_ms:
+            claim.expires_ms = turn.now + claim.ttl_ms
+
+
+def _known(turn: Turn, name: str, epoch: int) -> Reader | Refused:
+    """The reader, when its current driver (or an operator) asks."""
+    queue = turn.config.name
+    reader = turn.state.readers.get(name)
+    if reader is None:
+        return Refused(
+            "unknown_reader", f"queue {queue!r} knows no reader {name!r}: register it first"
+        )
+    if epoch not in (reader.epoch, OPERATOR):
+        return Refused(
+            "fenced",
+            f"reader {name!r} of queue {queue!r} has epoch {reader.epoch}, not {epoch}: "
+            "a newer driver registered; stop this one",
+        )
+    if epoch != OPERATOR:
+        _heard(turn, reader)
+    return reader
+
+
+def open_claim(turn: Turn, command: OpenClaim) -> AnyReply:
+    """Take messages from the head. The same number asked for again is the same claim."""
+    if command.max_messages < 1 or command.max_bytes < 1 or command.ttl_ms < 0:
+        return Refused(
+            "invalid",
+            f"claim of at most {command.max_messages} messages, {command.max_bytes} bytes, ttl "
+            f"{command.ttl_ms} ms: give at least 1 message, 1 byte, 0 ms",
+        )
+    reader = _known(turn, command.reader, command.epoch)
+    if isinstance(reader, Refused):
+        return reader
+    claim = reader.claims.get(command.number)
+    if claim is None:
+        if command.number != reader.settled + 1 or command.number <= reader.opened:
+            return _lost(turn, reader, command.number)
+        claim = _take(turn, reader, command)
+        if claim is None:
+            return ClaimReply(command.number, 0, 0, ())
+    return ClaimReply(claim.number, claim.messages, claim.size_bytes, claim.runs)
+
+
+def _lost(turn: Turn, reader: Reader, number: int) -> Refused:
+    return Refused(
+        "claim_lost",
+        f"claim {number} of reader {reader.name!r} is not open in queue {turn.config.name!r}: the "
+        f"last settled one is {reader.settled}, the last opened one {reader.opened}. It was "
+        "released or expired, or belongs to another queue; its messages may be elsewhere by now",
+    )
+
+
+def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
+    """Waiting consumers come first, as if this had come in an entry of its own."""
+    consumers.dispatch(turn)
+    contents = turn.state.contents
+    runs: list[Run] = []
+    messages = size_bytes = 0
+    while messages < command.max_messages:
+        budget = command.max_bytes - size_bytes
+        run = limits.take(turn, command.max_messages - messages, max(budget, 0))
+        if run is None and not runs:  # one message is taken even if it is larger
+            run = limits.take(turn, 1)
+        if run is None:
+            break
+        runs.append(run)
+        messages += run[2] - run[1] + 1
+        size_bytes += contents.size(run[0], run[1], run[2])
+    if not runs:
+        return None
+    expires_ms = turn.now + command.ttl_ms if command.ttl_ms else 0
+    claim = Claim(
+        command.number, tuple(runs), messages, size_bytes, command.ttl_ms, expires_ms
+    )
+    reader.claims[command.number] = claim
+    reader.opened = command.number
+    turn.state.claimed += messages
+    if expires_ms:
+        turn.arm(expires_ms)
+    return claim
+
+
+def renew(turn: Turn, command: RenewClaims) -> AnyReply:
+    """A sign of life."""
+    reader = _known(turn, command.reader, command.epoch)
+    return reader if isinstance(reader, Refused) else DONE
+
+
+def settle(turn: Turn, command: SettleClaims) -> AnyReply:
+    """Claims up to a number are done."""
+    reader = _known(turn, command.reader, command.epoch)
+    if isinstance(reader, Refused):
+        return reader
+    if command.number > max(reader.opened, reader.settled):
+        return _lost(turn, reader, command.number)
+    settled = 0
+    for number in sorted(reader.claims):
+        if number <= command.number:
+            claim = reader.claims.pop(number)
+            for index, first, last, _, _ in claim.runs:
+                turn.state.contents.drop(index, last - first + 1)
+            settled += claim.messages
+    turn.state.claimed -= settled
+    reader.settled = max(reader.settled, command.number)
+    return Count(settled)
+
+
+def release(turn: Turn, command: ReleaseClaim) -> AnyReply:
+    """Give back one claim, or all and forget the reader."""
+    reader = _known(turn, command.reader, command.epoch)
+    if isinstance(reader, Refused):
+        return reader
+    released = 0
+    for number in sorted(reader.claims):
+        if command.number in (0, number):
+            released += _give_back(turn, reader.claims.pop(number), command.failed)
+    if command.number == 0:
+        del turn.state.readers[reader.name]
+    return Count(released)
+
+
+def _give_back(turn: Turn, claim: Claim, failed: bool) -> int:
+    turn.state.claimed -= claim.messages
+    for run in claim.runs:
+        give_back(turn, run, failed)
+    return claim.messages
+
+
+def expire_claims(turn: Turn) -> None:
+    """Give back, not failed, the claims whose reader was silent for too long; ask for the next timer."""
+    for reader in turn.state.readers.values():
+        for number in sorted(reader.claims):
+            claim = reader.claims[number]
+            if not claim.expires_ms:
+                continue
+            if claim.expires_ms <= turn.now:
+                _give_back(turn, reader.claims.pop(number), False)
+            else:
+                turn.arm(claim.expires_ms)

@@ -1,0 +1,157 @@
+"""Who gets messages next."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from warren_broker.queue import limits
+from warren_broker.queue.ranges import Held
+from warren_broker.queue.state import Consumer, QueueState
+from warren_broker.queue.turn import Turn
+
+_TURNS_EACH: Final = 4
+"""A backlog is handed to equal consumers in about that many turns each, one message at the least."""
+
+
+def room(consumer: Consumer) -> int:
+    """How many messages it may be given now, as far as it alone decides."""
+    if consumer.explicit:
+        free = consumer.credit
+        if consumer.no_ack:
+            free = min(free, limits.NO_ACK_WINDOW - consumer.held_count)
+    else:
+        free = consumer.limit - consumer.held_count
+    if consumer.windowed and consumer.held_bytes >= limits.WINDOW_BYTES:
+        return 0
+    return free
+
+
+def may_be_served(state: QueueState, consumer: Consumer) -> bool:
+    """Whether it stands in the service queue."""
+    if consumer.cancelled or consumer.suspended or consumer.quiescing or consumer.getter:
+        return False
+    if state.config.single_active_consumer and state.active is not consumer:
+        return False
+    return room(consumer) > 0
+
+
+def review(state: QueueState, consumer: Consumer) -> None:
+    """Put it into the service queue or take it out, after anything about it changed."""
+    if may_be_served(state, consumer):
+        if not consumer.queued:
+            consumer.queued = True
+            lane = state.service.get(consumer.priority)
+            if lane is None:
+                lane = state.service[consumer.priority] = deque()
+            lane.append(consumer)
+    elif consumer.queued:
+        consumer.queued = False
+        lane = state.service[consumer.priority]
+        lane.remove(consumer)
+        if not lane:
+            del state.service[consumer.priority]
+
+
+def dispatch(turn: Turn) -> None:
+    """Hand ready messages to the consumers that wait: higher priority first, equals in turn.
+
+    Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
+    What one apply can hand out is bounded by the consumers' windows, whatever the backlog.
+    """
+    state = turn.state
+    service, order = state.service, state.order
+    share = 0
+    while service and order.count:
+        priority = max(service) if len(service) > 1 else next(iter(service))
+        lane = service[priority]
+        consumer = lane[0]
+        limit = room(consumer)
+        if len(lane) > 1:
+            share = share or max(1, order.count // (_TURNS_EACH * len(lane)))
+            limit = min(limit, share)
+        else:
+            share = 0
+        _hand_out(turn, consumer, limit)
+        if room(consumer) > 0:
+            lane.rotate(-1)
+            continue
+        lane.popleft()
+        consumer.queued = False
+        if not lane:
+            del service[priority]
+            share = 0
+
+
+def _hand_out(turn: Turn, consumer: Consumer, limit: int) -> None:
+    """Up to `limit` messages, fewer when the queue or its window of bytes ends."""
+    while limit > 0:
+        size_bytes = -1
+        if consumer.windowed:
+            if consumer.held_bytes >= limits.WINDOW_BYTES:
+                return
+            size_bytes = limits.WINDOW_BYTES - consumer.held_bytes
+        given = hand_out_run(turn, consumer, limit, size_bytes)
+        if given is None and consumer.windowed:  # one message goes even when it is too large
+            given = hand_out_run(turn, consumer, 1, -1)
+        if given is None:
+            return
+        limit -= given[1] - given[0] + 1
+        turn.deliver(consumer, given)
+
+
+def hand_out_run(turn: Turn, consumer: Consumer, count: int, size_bytes: int) -> Held | None:
+    """Give it one run from the head; what it holds now, or None when there is nothing."""
+    run = limits.take(turn, count, size_bytes)
+    if run is None:
+        return None
+    index, first, last, failed, acquired = run
+    given = last - first + 1
+    first_id = consumer.next_msg_id
+    held = (first_id, first_id + given - 1, index, first, failed, acquired, turn.now)
+    consumer.held.append(held)
+    consumer.held_count += given
+    consumer.next_msg_id += given
+    if consumer.explicit:
+        consumer.credit -= given
+    if consumer.windowed:
+        consumer.held_bytes += turn.state.contents.size(index, first, last)
+    if not consumer.no_ack:
+        turn.state.unacked += given
+        if consumer.timeout_ms is not None:
+            turn.arm(turn.now + consumer.timeout_ms)
+    return held
+
+
+def elect(turn: Turn) -> None:
+    """With single active consumer: who it is now.
+
+    The highest priority, then the oldest. An active one of lower priority than one that waits gets
+    nothing more (it is quiescing) and goes on to wait once it has settled everything. One that was
+    cancelled is replaced at once, though it may still settle what it holds. One whose node is
+    suspected stays active until the queue takes its messages back.
+    """
+    state = turn.state
+    if not state.config.single_active_consumer:
+        return
+    active = state.active
+    if active is not None and active.cancelled:
+        active = state.active = None
+    best: Consumer | None = None
+    for candidate in state.all_consumers():
+        if candidate is active or candidate.cancelled or candidate.suspended or candidate.getter:
+            continue
+        if best is None or (-candidate.priority, candidate.order) < (-best.priority, best.order):
+            best = candidate
+    if active is None:
+        state.active = best
+    elif best is not None and best.priority > active.priority:
+        active.quiescing = active.held_count > 0
+        if not active.quiescing:
+            state.active = best
+        review(state, active)
+    else:
+        active.quiescing = False
+        review(state, active)
+    if state.active is not None:
+        review(state, state.active)

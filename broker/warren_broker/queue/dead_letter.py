@@ -1,0 +1,35 @@
+"""How messages leave a queue other than by being settled."""
+
+from __future__ import annotations
+
+from warren_broker.queue.ranges import Run
+from warren_broker.queue.turn import DeathReason, Turn
+
+
+def bury(turn: Turn, reason: DeathReason, run: Run) -> None:
+    """Drop a run that is in no place any more, by way of the dead letter exchange if there is one.
+
+    At most once: the effect may be lost with its leader, and the queue forgets the run at once.
+    """
+    index, first, last, _, _ = run
+    turn.dead_letter(reason, index, first, last)
+    turn.state.contents.drop(index, last - first + 1)
+
+
+def give_back(turn: Turn, run: Run, failed: bool) -> None:
+    """A run that somebody had comes back: ahead of the ready ones, or buried at its delivery limit.
+
+    It was acquired once more than `run` says; with `failed` its delivery failed once more, too.
+    The limit is crossed when the delivery count exceeds it, as in RabbitMQ: a limit of 20 allows
+    20 failures, the 21st buries.
+    """
+    index, first, last, failures, acquired = run
+    failures += failed
+    run = (index, first, last, failures, acquired + 1)
+    limit = turn.config.delivery_limit
+    if 0 <= limit < failures:
+        bury(turn, "delivery_limit", run)
+        return
+    state = turn.state
+    state.order.give_back(run)
+    state.ready_bytes += state.contents.size(index, first, last)

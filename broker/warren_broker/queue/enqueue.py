@@ -1,0 +1,117 @@
+"""Messages join the ready ones."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from warren_broker.block import Block, BlockError
+from warren_broker.queue import consumers, limits
+from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
+from warren_broker.queue.contents import NO_TTL, Shape, measure
+from warren_broker.queue.order import PRIORITIES
+from warren_broker.queue.turn import Turn
+
+DONE: Final = Done()
+
+
+def read_shape(block: memoryview, exact: bool) -> Shape:
+    """What the machine needs to know of a block; raises BlockError.
+
+    exact  whether bytes of parts of it must be exact (there is a limit in bytes)
+    """
+    decoded = Block.decode(block, verify=False)
+    if not decoded.count:
+        return Shape(0, (), 0, 0)
+    total, largest, ends = measure(
+        decoded.properties_offsets.cast("B"), decoded.body_offsets.cast("B"), exact
+    )
+    ttl: int | array[int] | None = None
+    if decoded.ttl_column is not None:
+        column = array("I")
+        column.frombytes(decoded.ttl_column.cast("B"))
+        ttl = column
+        if column.count(column[0]) == len(column):
+            ttl = None if column[0] == NO_TTL else column[0]
+    runs = tuple(
+        (first, min(priority, PRIORITIES - 1)) for first, _, priority in decoded.priority_runs
+    )
+    return Shape(decoded.count, runs, total, largest, ends, ttl)
+
+
+def shape_of(turn: Turn) -> Shape | Refused:
+    """The shape of the entry's block, or why there is none."""
+    if turn.block is None:
+        return Refused("invalid", "a command that owns a block came without one: send it with a block")
+    try:
+        return read_shape(turn.block, turn.config.max_length_bytes is not None)
+    except BlockError as error:
+        return Refused("invalid", str(error))
+
+
+def enqueue(turn: Turn, command: Enqueue) -> AnyReply:
+    """The entry's block joins; refused in part or whole where the queue rejects at its limit."""
+    del command
+    shape = shape_of(turn)
+    if isinstance(shape, Refused):
+        return shape
+    state, index = turn.state, turn.index
+    if not shape.count:
+        return DONE
+    if index in state.contents.table:
+        return Refused("invalid", f"entry {index}: only one command of a submission owns its block")
+    if turn.config.overflow == "reject-publish" and limits.limited(turn):
+        return _enqueue_within_limits(turn, shape)
+    state.contents.add(index, shape)
+    make_ready(turn, index, shape.count, shape.runs, shape.total)
+    return DONE
+
+
+def make_ready(
+    turn: Turn, index: int, count: int, runs: tuple[tuple[int, int], ...], total: int
+) -> None:
+    """All messages of a block that `contents` knows join the ready ones, each in its lane."""
+    state = turn.state
+    config = state.config
+    if config.message_ttl_ms is not None or state.contents.details:
+        state.contents.ready_at(index, turn.now, config.message_ttl_ms)
+    if len(runs) == 1:
+        state.order.append(runs[0][1], index, 0, count - 1)
+    else:
+        last = len(runs) - 1
+        for at, (first, priority) in enumerate(runs):
+            end = runs[at + 1][0] if at < last else count
+            state.order.append(priority, index, first, end - 1)
+    state.ready_bytes += total
+
+
+def _enqueue_within_limits(turn: Turn, shape: Shape) -> AnyReply:
+    """Run by run, as if they came one after another: who waits is served before the limit counts."""
+    state, index = turn.state, turn.index
+    contents = state.contents
+    contents.add(index, shape)
+    contents.ready_at(index, turn.now, turn.config.message_ttl_ms)
+    for at, (first, lane) in enumerate(shape.runs):
+        end = shape.runs[at + 1][0] if at + 1 < len(shape.runs) else shape.count
+        state.order.append(lane, index, first, end - 1)
+        state.ready_bytes += contents.size(index, first, end - 1)
+        consumers.dispatch(turn)
+        cut = limits.cut_surplus(turn, lane, index)
+        if cut:
+            accepted = end - cut
+            if end < shape.count:
+                contents.drop(index, shape.count - end)
+            return _full(turn, shape.count, accepted)
+    return DONE
+
+
+def _full(turn: Turn, count: int, accepted: int) -> Refused:
+    config = turn.config
+    return Refused(
+        "queue_full",
+        f"queue {config.name!r} took {accepted} of {count} messages: it holds "
+        f"{turn.state.order.count} of at most {config.max_length} messages, "
+        f"{turn.state.ready_bytes} of at most {config.max_length_bytes} bytes; "
+        "consume from it, or raise max-length",
+        accepted,
+    )

@@ -1,0 +1,154 @@
+"""The bounds of a queue: windows in flight, length, age."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from warren_broker.queue.dead_letter import bury
+from warren_broker.queue.order import PRIORITIES
+from warren_broker.queue.ranges import Run
+from warren_broker.queue.turn import Turn
+
+UNLIMITED_WINDOW: Final = 8_000
+"""Unsettled messages that a consumer with prefetch 0 holds at most (RabbitMQ's quorum queues: 2000)."""
+UNLIMITED_WINDOW_CLASSIC: Final = 100_000
+"""The same on a classic queue, whose clients expect to hold a backlog without settling."""
+NO_ACK_WINDOW: Final = 4_096
+"""Messages on their way to a no-ack consumer that `Credit` has not reported as gone."""
+WINDOW_BYTES: Final = 32 * 1024 * 1024
+"""Bytes in either window; one message goes even when it is larger."""
+
+
+def take(turn: Turn, count: int, size_bytes: int = -1) -> Run | None:
+    """Take up to `count` messages of one run from the head; what has expired there is buried first.
+
+    size_bytes  at most that many bytes, as an upper bound; -1: no limit
+    returns     None when the queue is empty, or not even one message surely fits
+    """
+    state = turn.state
+    order, contents = state.order, state.contents
+    if not order.count:
+        return None
+    if contents.expiring:
+        count = _deliverable(turn, count)
+        if not count:
+            return None
+    if size_bytes >= 0:
+        head = order.head()
+        assert head is not None, order.count
+        count = min(count, contents.fitting(head[0], head[1], head[2], size_bytes))
+        if not count:
+            return None
+    run = order.take(count)
+    state.ready_bytes -= contents.size(run[0], run[1], run[2])
+    return run
+
+
+def _deliverable(turn: Turn, count: int) -> int:
+    """How many of `count` messages at the head have not expired, once those before them are gone."""
+    order, contents = turn.state.order, turn.state.contents
+    while (head := order.head()) is not None:
+        detail = contents.expiring_detail(head[0])
+        if detail is None:
+            return count
+        gone = detail.stale(head[1], head[2], turn.now, False)
+        if not gone:
+            return min(count, detail.fresh(head[1], head[2], turn.now))
+        _expire(turn, order.take(gone))
+    return 0
+
+
+def _expire(turn: Turn, run: Run) -> None:
+    turn.state.ready_bytes -= turn.state.contents.size(run[0], run[1], run[2])
+    bury(turn, "expired", run)
+
+
+def expire_heads(turn: Turn) -> None:
+    """Bury what has expired, in each lane up to the first message that has not.
+
+    Called after messages were handed out: a ttl of 0 means "now or never", so those go here.
+    Asks for a timer at the time the next head expires.
+    """
+    state = turn.state
+    order, contents = state.order, state.contents
+    # Lanes in the order they would be served; -1 stands for the returned ones.
+    for lane in (-1, *range(PRIORITIES - 1, -1, -1)):
+        while contents.expiring:
+            if lane < 0:
+                head = order.returned[0][:3] if order.returned else None
+            else:
+                head = order.lanes[lane][0] if order.mask >> lane & 1 else None
+            if head is None:
+                break
+            detail = contents.expiring_detail(head[0])
+            if detail is None:
+                break
+            gone = detail.stale(head[1], head[2], turn.now, True)
+            if not gone:
+                expiry = detail.expiry(head[1])
+                if expiry is not None:
+                    turn.arm(expiry)
+                break
+            _expire(turn, order.take(gone) if lane < 0 else (*order.take_lane(lane, gone), 0, 0))
+
+
+def drop_head(turn: Turn) -> None:
+    """With overflow drop-head: bury what is over the limits, in the order it would be delivered."""
+    state, config = turn.state, turn.config
+    if config.overflow != "drop-head":
+        return
+    order, contents = state.order, state.contents
+    while order.count:
+        surplus = excess = 0
+        if config.max_length is not None:
+            surplus = order.count - config.max_length
+        if config.max_length_bytes is not None:
+            excess = state.ready_bytes - config.max_length_bytes
+        if surplus <= 0 and excess <= 0:
+            return
+        head = order.head()
+        assert head is not None, order.count
+        index, first, last, _, _ = head
+        if excess > 0:
+            sizes = range(first, last + 1)
+            needed = bisect_left(sizes, excess, key=lambda at: contents.size(index, first, at)) + 1
+            surplus = max(surplus, needed)
+        run = order.take(surplus)
+        state.ready_bytes -= contents.size(run[0], run[1], run[2])
+        bury(turn, "maxlen", run)
+
+
+def limited(turn: Turn) -> bool:
+    """Whether the queue has a length limit."""
+    return turn.config.max_length is not None or turn.config.max_length_bytes is not None
+
+
+def full(turn: Turn) -> bool:
+    """Whether a reject-publish queue takes nothing more."""
+    config, state = turn.config, turn.state
+    if config.overflow != "reject-publish":
+        return False
+    if config.max_length is not None and state.order.count >= config.max_length:
+        return True
+    return config.max_length_bytes is not None and state.ready_bytes >= config.max_length_bytes
+
+
+def cut_surplus(turn: Turn, lane: int, index: int) -> int:
+    """Take the newest messages of a lane out again, as far as they are of block `index`, until the
+    limits are kept; how many went."""
+    state, config = turn.state, turn.config
+    cut = 0
+    while True:
+        surplus = 0
+        if config.max_length_bytes is not None and state.ready_bytes > config.max_length_bytes:
+            surplus = 1
+        if config.max_length is not None:
+            surplus = max(surplus, state.order.count - config.max_length)
+        taken = state.order.cut_tail(lane, index, surplus) if surplus > 0 else []
+        if not taken:
+            return cut
+        for _, first, last in taken:
+            state.ready_bytes -= state.contents.size(index, first, last)
+            state.contents.drop(index, last - first + 1)
+            cut += last - first + 1

@@ -1,0 +1,166 @@
+"""The queue as a replicated machine: entries in, replies and effects out."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from warren_raft.machine import Applied, Meta
+
+from warren_broker.queue import consumers, limits, snapshot, timers
+from warren_broker.queue.admin import counts
+from warren_broker.queue.codec import MalformedEntry, decode_submission
+from warren_broker.queue.commands import (
+    AnyReply,
+    Done,
+    Refused,
+    Stat,
+    Submission,
+    SubmissionReply,
+)
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.effects import Expired, SetTimer
+from warren_broker.queue.state import QueueState, Uplink
+from warren_broker.queue.turn import Turn
+from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
+
+REPLIES_KEPT: Final = 1_024
+"""A repeat within the last so many seqs of an uplink gets the replies of the first time."""
+_DONE: Final = Done()
+
+
+class QueueMachine:
+    """A queue; implements warren_raft.machine.Machine.
+
+    apply(meta, data, state) takes an entry's data (`codec`) and answers Applied(SubmissionReply,
+    effects); an entry that is no submission is ignored on every member.
+    """
+
+    version = VERSION
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+
+    def init(self) -> QueueState:
+        """A new queue, with the settings it was declared with."""
+        return QueueState(self.config)
+
+    def apply(self, meta: Meta, command: bytes | memoryview, state: QueueState) -> Applied:
+        """Apply one submission, whole."""
+        try:
+            submission, block = decode_submission(command)
+        except MalformedEntry:
+            return Applied()
+        turn = Turn(state, meta.index, meta.time_ms, block)
+        if not state.unused_ms:
+            _first_apply(turn)
+        if state.timer_ms and state.timer_ms <= turn.now:
+            timers.run_due(turn)
+        reply = _submit(turn, submission)
+        if state.order.count:
+            if state.service:
+                consumers.dispatch(turn)
+            if limits.limited(turn):
+                limits.drop_head(turn)
+            if state.contents.expiring:
+                limits.expire_heads(turn)
+        return Applied(reply, turn.effects())
+
+    def leader_effects(self, state: QueueState) -> tuple[Any, ...]:
+        """What a new leader repeats: the timer, and that the queue wants to be deleted.
+
+        Deliveries are not repeated here: each uplink asks for what it has not seen (`Resume`).
+        """
+        if state.deleted:
+            return ()
+        effects: list[Any] = []
+        if state.config.auto_delete and state.ever_used and not state.consumer_count:
+            effects.append(Expired("auto_delete"))
+        if state.timer_ms:
+            effects.append(SetTimer(state.timer_ms))
+        elif state.config.expires_ms is not None and not state.unused_ms:
+            effects.append(SetTimer(1))  # at once: a queue's time begins with its first entry
+        return tuple(effects)
+
+    def snapshot(self, state: QueueState) -> bytes:
+        """The state as bytes; equal states give equal bytes."""
+        return snapshot.snapshot(state)
+
+    def restore(self, data: bytes) -> QueueState:
+        """The inverse of `snapshot`. The settings are those of the snapshot."""
+        return snapshot.restore(data)
+
+    def live_indexes(self, state: QueueState) -> tuple[int, ...]:
+        """Entries whose blocks the state still refers to, ascending."""
+        return tuple(sorted(state.contents.table))
+
+
+def _first_apply(turn: Turn) -> None:
+    state = turn.state
+    state.unused_ms = max(turn.now, 1)
+    if state.config.expires_ms is not None:
+        turn.arm(state.unused_ms + state.config.expires_ms)
+
+
+def _submit(turn: Turn, submission: Submission) -> SubmissionReply:
+    """Apply the commands unless they were applied before or others are missing in front of them."""
+    state, seq = turn.state, submission.seq
+    if not submission.uplink:
+        return SubmissionReply(0, seq, _carry_out(turn, submission))
+    uplink = state.uplinks.get(submission.uplink)
+    last_seq = uplink.last_seq if uplink is not None else 0
+    if seq > last_seq + 1:
+        return SubmissionReply(submission.uplink, seq, (), last_seq + 1)
+    if uplink is None:
+        uplink = state.uplinks[submission.uplink] = Uplink(submission.uplink, submission.node)
+    turn.uplink = uplink
+    if seq <= last_seq:
+        return SubmissionReply(uplink.id, seq, _repeat(turn, uplink, submission))
+    uplink.last_seq = seq
+    replies = _carry_out(turn, submission)
+    _keep(uplink, submission, replies)
+    return SubmissionReply(uplink.id, seq, replies)
+
+
+def _carry_out(turn: Turn, submission: Submission) -> tuple[AnyReply, ...]:
+    replies: list[AnyReply] = []
+    state = turn.state
+    for command in submission.commands:
+        kind = type(command)
+        if state.deleted:
+            if kind in AFTER_DELETE:
+                replies.append(HANDLERS[kind](turn, command))
+            else:
+                detail = f"queue {state.config.name!r} was deleted: declare it again"
+                replies.append(Refused("deleted", detail))
+            continue
+        replies.append(HANDLERS[kind](turn, command))
+    return tuple(replies)
+
+
+def _keep(uplink: Uplink, submission: Submission, replies: tuple[AnyReply, ...]) -> None:
+    """Remember what a repeat must hear again; what the node has heard may be forgotten."""
+    kept = uplink.kept
+    if kept:
+        heard = max(submission.answered, submission.seq - REPLIES_KEPT)
+        while kept and (oldest := next(iter(kept))) <= heard:
+            del kept[oldest]
+    for reply, command in zip(replies, submission.commands, strict=True):
+        if reply is not _DONE and type(reply) is not Done and type(command) is not Stat:
+            kept[submission.seq] = replies
+            return
+
+
+def _repeat(turn: Turn, uplink: Uplink, submission: Submission) -> tuple[AnyReply, ...]:
+    """The replies of the first time. Counts may be newer; nothing is applied."""
+    kept = uplink.kept.get(submission.seq)
+    if kept is not None:
+        return kept
+    if submission.seq <= uplink.last_seq - REPLIES_KEPT:
+        detail = (
+            f"submission {submission.seq} of uplink {uplink.id} was applied; its reply is no longer "
+            f"kept: more than {REPLIES_KEPT} were submitted since"
+        )
+        return tuple(Refused("invalid", detail) for _ in submission.commands)
+    return tuple(
+        counts(turn.state) if type(command) is Stat else _DONE for command in submission.commands
+    )

@@ -1,0 +1,159 @@
+"""A queue's state as canonical bytes.
+
+MessagePack of plain arrays: equal states give equal bytes, on every member. Where order means
+something (uplinks, consumers in service, returned messages, sinks) it is kept; everywhere else keys
+are sorted. It holds runs and counts, never a message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import msgspec
+
+from warren_broker.queue.commands import AnyReply
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.ranges import Held, Run
+from warren_broker.queue.state import (
+    Claim,
+    Consumer,
+    QueueState,
+    Reader,
+    Sink,
+    StagePart,
+    Uplink,
+)
+
+FORMAT: Final = 1
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_CONSUMER_FIELDS: Final = (
+    "uplink", "id", "session", "tag", "order", "limit", "windowed", "explicit", "priority",
+    "no_ack", "exclusive", "getter", "timeout_ms", "next_msg_id", "credit", "held_count",
+    "held_bytes", "cancelled", "suspended", "quiescing", "queued",
+)  # fmt: skip
+_PLAIN: Final = (
+    "ready_bytes", "consumer_count", "unacked", "claimed", "staged", "next_order", "next_epoch",
+    "deleted", "ever_used", "unused_ms", "timer_ms",
+)
+
+
+class _Row(msgspec.Struct, array_like=True):
+    """A snapshot as it is read."""
+
+    format: int
+    config: QueueConfig
+    plain: list[Any]
+    contents: list[Any]
+    returned: list[Run]
+    lanes: list[tuple[int, list[tuple[int, int, int]]]]
+    uplinks: list[tuple[int, str, int, int, list[tuple[int, tuple[AnyReply, ...]]], list[_ConsumerRow]]]
+    service: list[tuple[int, list[tuple[int, int]]]]
+    active: tuple[int, int] | None
+    readers: list[tuple[str, int, int, int, int, list[tuple[int, tuple[Run, ...], int, int, int, int]]]]
+    sinks: list[tuple[str, int, list[_StageRow]]]
+
+
+class _ConsumerRow(msgspec.Struct, array_like=True):
+    fields: list[Any]
+    held: list[Held]
+
+
+class _StageRow(msgspec.Struct, array_like=True):
+    key: tuple[int, int, int]
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]]
+    messages: int
+    expires_ms: int
+    lost: bool
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Row)
+
+
+def snapshot(state: QueueState) -> bytes:
+    """The state as bytes."""
+    order = state.order
+    return _ENCODER.encode(
+        _Row(
+            format=FORMAT,
+            config=state.config,
+            plain=[getattr(state, name) for name in _PLAIN],
+            contents=list(state.contents.dump()),
+            returned=list(order.returned),
+            lanes=[(lane, list(runs)) for lane, runs in enumerate(order.lanes) if runs],
+            uplinks=[
+                (
+                    uplink.id, uplink.node, uplink.last_seq, uplink.suspected_ms,
+                    sorted(uplink.kept.items(), key=lambda item: item[0]),
+                    [
+                        _ConsumerRow([getattr(c, name) for name in _CONSUMER_FIELDS], c.held)
+                        for c in uplink.consumers.values()
+                    ],
+                )
+                for uplink in state.uplinks.values()
+            ],
+            service=[
+                (priority, [consumer.key for consumer in state.service[priority]])
+                for priority in sorted(state.service)
+            ],
+            active=state.active.key if state.active is not None else None,
+            readers=[_reader_row(state.readers[name]) for name in sorted(state.readers)],
+            sinks=[
+                (
+                    name, sink.last_batch,
+                    [
+                        _StageRow(key, part.blocks, part.messages, part.expires_ms, part.lost)
+                        for key, part in sink.stages.items()
+                    ],
+                )
+                for name, sink in state.sinks.items()
+            ],
+        )
+    )  # fmt: skip
+
+
+def _reader_row(reader: Reader) -> Any:
+    return (
+        reader.name, reader.epoch, reader.settled, reader.opened, reader.heard_ms,
+        [
+            (c.number, c.runs, c.messages, c.size_bytes, c.ttl_ms, c.expires_ms)
+            for c in (reader.claims[number] for number in sorted(reader.claims))
+        ],
+    )  # fmt: skip
+
+
+def restore(data: bytes) -> QueueState:
+    """The inverse of `snapshot`; the state behaves as the one it was taken of."""
+    row = _DECODER.decode(data)
+    assert row.format == FORMAT, row.format
+    state = QueueState(row.config)
+    for name, value in zip(_PLAIN, row.plain, strict=True):
+        setattr(state, name, value)
+    state.contents.load(row.contents)
+    state.order.load(row.returned, row.lanes)
+    for uplink_id, node, last_seq, suspected_ms, kept, consumers in row.uplinks:
+        uplink = Uplink(uplink_id, node, last_seq, dict(kept), {}, suspected_ms)
+        state.uplinks[uplink_id] = uplink
+        for consumer_row in consumers:
+            fields = dict(zip(_CONSUMER_FIELDS, consumer_row.fields, strict=True))
+            consumer = Consumer(**fields, held=consumer_row.held)
+            uplink.consumers[consumer.id] = consumer
+    for priority, keys in row.service:
+        state.service[priority] = deque(_known(state, key) for key in keys)
+    state.active = _known(state, row.active) if row.active is not None else None
+    for name, epoch, settled, opened, heard_ms, claims in row.readers:
+        numbered = {claim[0]: Claim(*claim) for claim in claims}
+        state.readers[name] = Reader(name, epoch, settled, opened, heard_ms, numbered)
+    for name, last_batch, stages in row.sinks:
+        parts = {
+            stage.key: StagePart(stage.blocks, stage.messages, stage.expires_ms, stage.lost)
+            for stage in stages
+        }
+        state.sinks[name] = Sink(last_batch, parts)
+    return state
+
+
+def _known(state: QueueState, key: tuple[int, int]) -> Consumer:
+    consumer = state.find(*key)
+    assert consumer is not None, key
+    return consumer

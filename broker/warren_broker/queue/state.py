@@ -1,0 +1,278 @@
+"""What a queue is: the state that its log builds, with its invariants."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
+
+from warren_broker.queue.commands import AnyReply
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.contents import Contents
+from warren_broker.queue.order import Order
+from warren_broker.queue.ranges import Held, Run, length
+
+ConsumerKey: TypeAlias = tuple[int, int]
+"""(uplink, consumer)."""
+StageKey: TypeAlias = tuple[int, int, int]
+"""(batch, partition, attempt)."""
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """One that messages are handed to; a getter is one that asks by `Get` only.
+
+    order        of attachment, unique in a queue
+    limit        unsettled messages it may hold; not for explicit credit
+    windowed     the limit is the machine's, so bytes are bounded too
+    credit       explicit credit that is left
+    held         what it has not settled; for no_ack: what may not have left for the client yet
+    held_bytes   of `held`; counted for windowed ones only
+    cancelled    gets nothing more; goes when it holds nothing
+    suspended    its node is suspected: gets nothing until that is back
+    quiescing    single active, but one of higher priority waits for it to settle
+    queued       stands in the service queue
+
+    Invariants: held_count is the messages in `held`; ids in `held` ascend and are < next_msg_id;
+    queued implies that it may be served
+    """
+
+    uplink: int
+    id: int
+    session: int
+    tag: str
+    order: int
+    limit: int = 0
+    windowed: bool = False
+    explicit: bool = False
+    priority: int = 0
+    no_ack: bool = False
+    exclusive: bool = False
+    getter: bool = False
+    timeout_ms: int | None = None
+    next_msg_id: int = 0
+    credit: int = 0
+    held: list[Held] = field(default_factory=list)
+    held_count: int = 0
+    held_bytes: int = 0
+    cancelled: bool = False
+    suspended: bool = False
+    quiescing: bool = False
+    queued: bool = False
+
+    @property
+    def key(self) -> ConsumerKey:
+        """Its name in the queue."""
+        return self.uplink, self.id
+
+
+@dataclass(slots=True, eq=False)
+class Uplink:
+    """One life of a node, as far as this queue has heard of it.
+
+    last_seq      highest submission applied
+    kept          replies to submissions that had more to say than Done, ascending by seq, at most
+                  machine.REPLIES_KEPT back
+    suspected_ms  since when its node is suspected; 0: it is not
+    """
+
+    id: int
+    node: str
+    last_seq: int = 0
+    kept: dict[int, tuple[AnyReply, ...]] = field(default_factory=dict)
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    suspected_ms: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """What a micro-batch holds. ttl_ms 0: does not expire; expires_ms then 0."""
+
+    number: int
+    runs: tuple[Run, ...]
+    messages: int
+    size_bytes: int
+    ttl_ms: int
+    expires_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """A claim reader.
+
+    settled   last settled claim
+    opened    highest number ever opened; not settled and not in `claims`: lost
+    heard_ms  last sign of life of its driver
+
+    Invariants: every number in `claims` is settled < number <= opened
+    """
+
+    name: str
+    epoch: int
+    settled: int = 0
+    opened: int = 0
+    heard_ms: int = 0
+    claims: dict[int, Claim] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class StagePart:
+    """Blocks staged under one name; lost: it expired, which a publish must be told.
+
+    blocks  (index, count, priority runs) in the order they came
+    """
+
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
+    messages: int = 0
+    expires_ms: int = 0
+    lost: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Sink:
+    """A staging sink. last_batch -1: none published yet. Invariant: all stages are of later batches."""
+
+    last_batch: int = -1
+    stages: dict[StageKey, StagePart] = field(default_factory=dict)
+
+
+class QueueState:
+    """A queue. Changed by `apply` only.
+
+    service      consumers that may be served, by priority, in turn
+    active       with single active consumer: the one
+    ever_used    it had a consumer once (auto-delete)
+    unused_ms    since when nobody consumes or gets (x-expires); 0: no command was applied yet
+    timer_ms     when the timer that was asked for is due; 0: none
+    ready_bytes  bodies and properties of ready messages
+
+    Every live message is in exactly one place: ready, returned, held by one consumer, in one claim,
+    in one stage. `check()` says so.
+    """
+
+    __slots__ = (
+        "active", "claimed", "config", "consumer_count", "contents", "deleted", "ever_used",
+        "next_epoch", "next_order", "order", "readers", "ready_bytes", "service", "sinks",
+        "staged", "timer_ms", "unacked", "unused_ms", "uplinks",
+    )
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.contents = Contents()
+        self.order = Order()
+        self.ready_bytes = 0
+        self.uplinks: dict[int, Uplink] = {}
+        self.service: dict[int, deque[Consumer]] = {}
+        self.active: Consumer | None = None
+        self.consumer_count = 0
+        self.unacked = 0
+        self.claimed = 0
+        self.staged = 0
+        self.readers: dict[str, Reader] = {}
+        self.sinks: dict[str, Sink] = {}
+        self.next_order = 0
+        self.next_epoch = 1
+        self.deleted = False
+        self.ever_used = False
+        self.unused_ms = 0
+        self.timer_ms = 0
+
+    def all_consumers(self) -> Iterator[Consumer]:
+        """Every consumer and getter, by uplink in order of appearance."""
+        for uplink in self.uplinks.values():
+            yield from uplink.consumers.values()
+
+    def find(self, uplink: int, consumer: int) -> Consumer | None:
+        """The consumer of that name."""
+        owner = self.uplinks.get(uplink)
+        return owner.consumers.get(consumer) if owner is not None else None
+
+    def runs_in_use(self) -> Iterator[tuple[str, int, int, int]]:
+        """(where, index, first, last) of every run that the state refers to."""
+        for index, first, last, _, _ in self.order:
+            yield "ready", index, first, last
+        for consumer in self.all_consumers():
+            for first_id, last_id, index, first, *_ in consumer.held:
+                yield f"held {consumer.key}", index, first, first + last_id - first_id
+        for reader in self.readers.values():
+            for claim in reader.claims.values():
+                for index, first, last, _, _ in claim.runs:
+                    yield f"claim {reader.name} {claim.number}", index, first, last
+        for name, sink in self.sinks.items():
+            for stage in sink.stages.values():
+                for index, count, _ in stage.blocks:
+                    yield f"stage {name}", index, 0, count - 1
+
+    def check(self) -> None:
+        """Every invariant; for simulations and tests, as it looks at everything."""
+        self._check_places()
+        self._check_counts()
+        self._check_consumers()
+        for reader in self.readers.values():
+            for number, claim in reader.claims.items():
+                assert number == claim.number, (number, claim.number)
+                assert reader.settled < number <= reader.opened, (reader, number)
+                assert claim.messages == length(claim.runs), (reader.name, number)
+        for name, sink in self.sinks.items():
+            for key, part in sink.stages.items():
+                assert key[0] > sink.last_batch, (name, key, sink.last_batch)
+                assert part.messages == sum(block[1] for block in part.blocks), (name, key)
+                assert not (part.lost and part.blocks), (name, key)
+
+    def _check_places(self) -> None:
+        """Each live message is in one place, and nothing else is kept of blocks."""
+        places: dict[int, list[tuple[int, int, str]]] = {}
+        for where, index, first, last in self.runs_in_use():
+            assert 0 <= first <= last, (where, index, first, last)
+            places.setdefault(index, []).append((first, last, where))
+        assert sorted(places) == sorted(self.contents.table), "blocks without messages, or missing"
+        for index, runs in places.items():
+            runs.sort()
+            for before, after in pairwise(runs):
+                assert before[1] < after[0], (index, before, after)
+            live = sum(last - first + 1 for first, last, _ in runs)
+            assert live == self.contents.live(index), (index, live, self.contents.live(index))
+        details = self.contents.details
+        assert all(index in self.contents.table for index in details)
+        expiring = sum(detail.born_ms >= 0 for detail in details.values())
+        assert expiring == self.contents.expiring, (expiring, self.contents.expiring)
+
+    def _check_counts(self) -> None:
+        order = self.order
+        for lane, backlog in enumerate(order.lanes):
+            count = sum(last - first + 1 for _, first, last in backlog)
+            assert count == order.counts[lane], (lane, count, order.counts[lane])
+            assert bool(backlog) == bool(order.mask >> lane & 1), (lane, order.mask)
+        assert order.returned_count == length(order.returned), order.returned_count
+        assert order.count == sum(order.counts) + order.returned_count, order.count
+        size = sum(self.contents.size(index, first, last) for index, first, last, _, _ in order)
+        assert size == self.ready_bytes, (size, self.ready_bytes)
+        claims = [claim for reader in self.readers.values() for claim in reader.claims.values()]
+        assert self.claimed == sum(claim.messages for claim in claims), self.claimed
+        parts = [part for sink in self.sinks.values() for part in sink.stages.values()]
+        assert self.staged == sum(part.messages for part in parts), self.staged
+
+    def _check_consumers(self) -> None:
+        unacked = consumers = 0
+        for consumer in self.all_consumers():
+            count = sum(held[1] - held[0] + 1 for held in consumer.held)
+            assert count == consumer.held_count, (consumer.key, count, consumer.held_count)
+            for before, after in pairwise(consumer.held):
+                assert before[1] < after[0] and before[6] <= after[6], (consumer.key, before, after)
+            if consumer.held:
+                assert consumer.held[-1][1] < consumer.next_msg_id, consumer.key
+            assert count or not consumer.cancelled, consumer.key
+            unacked += 0 if consumer.no_ack else count
+            consumers += not consumer.cancelled and not consumer.getter
+            queued = consumer in self.service.get(consumer.priority, ())
+            assert queued == consumer.queued, (consumer.key, queued)
+            assert consumer.uplink in self.uplinks, consumer.key
+        assert unacked == self.unacked, (unacked, self.unacked)
+        assert consumers == self.consumer_count, (consumers, self.consumer_count)
+        served = sum(len(lane) for lane in self.service.values())
+        assert served == sum(consumer.queued for consumer in self.all_consumers()), served
+        assert all(self.service.values()), "an empty lane of consumers"
+        if self.active is not None:
+            assert self.find(*self.active.key) is self.active, self.active.key

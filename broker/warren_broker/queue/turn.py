@@ -1,0 +1,123 @@
+"""One command being applied: the state, the time, and what is to be said and done afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from warren_broker.queue.commands import Delivery
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.contents import Shape
+from warren_broker.queue.effects import (
+    AnyEffect,
+    CancelConsumer,
+    DeadLetter,
+    Deliver,
+    Drained,
+    Expired,
+    SetTimer,
+)
+from warren_broker.queue.ranges import Held
+from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, Uplink
+
+DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
+
+
+class Turn:
+    """What the handlers of one submission share.
+
+    index   of the entry, which names its block
+    now     milliseconds since the epoch
+    block   the entry's block; None: it has none. Its shape is read once, by the enqueue
+    uplink  who submitted; None: nobody (timers, operators)
+    """
+
+    __slots__ = (
+        "_cancelled", "_dead", "_deliveries", "_drained", "_expired", "_timer_before", "block",
+        "index", "now", "shape", "state", "uplink",
+    )
+
+    def __init__(self, state: QueueState, index: int, now: int, block: memoryview | None) -> None:
+        self.state = state
+        self.index = index
+        self.now = now
+        self.block = block
+        self.shape: Shape | None = None
+        self.uplink: Uplink | None = None
+        self._timer_before = state.timer_ms
+        self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
+        self._drained: list[Drained] = []
+        self._cancelled: list[CancelConsumer] = []
+        self._dead: list[tuple[DeathReason, list[tuple[int, int, int]]]] = []
+        self._expired: Expired | None = None
+
+    @property
+    def config(self) -> QueueConfig:
+        """The queue's settings."""
+        return self.state.config
+
+    def deliver(self, consumer: Consumer, held: Held) -> None:
+        """Tell its node of what it was just given."""
+        first_id, last_id, index, first, failed, acquired, _ = held
+        delivery = Delivery(
+            first_id, index, first, first + last_id - first_id, failed, acquired
+        )
+        self._deliveries.setdefault((consumer.uplink, consumer.id), []).append(delivery)
+
+    def drained(self, consumer: Consumer) -> None:
+        """Its credit was given back."""
+        self._drained.append(Drained(consumer.uplink, consumer.id, consumer.next_msg_id))
+
+    def cancelled(
+        self,
+        key: ConsumerKey,
+        reason: Literal["timeout", "deleted", "disconnected"],
+        msg_ids: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        """A consumer is one no longer, and did not ask for that."""
+        self._cancelled.append(CancelConsumer(*key, reason, msg_ids))
+
+    def dead_letter(self, reason: DeathReason, index: int, first: int, last: int) -> None:
+        """Messages that leave the queue for the dead letter exchange, if there is one."""
+        if self.state.config.dead_letter_exchange is None:
+            return
+        if not self._dead or self._dead[-1][0] != reason:
+            self._dead.append((reason, []))
+        runs = self._dead[-1][1]
+        if runs and runs[-1][0] == index and runs[-1][2] + 1 == first:
+            runs[-1] = (index, runs[-1][1], last)
+        else:
+            runs.append((index, first, last))
+
+    def expired(self, reason: Literal["expires", "auto_delete"]) -> None:
+        """The queue is to be deleted."""
+        self._expired = Expired(reason)
+
+    def arm(self, at_ms: int) -> None:
+        """Something is due at that time: ask for a timer unless an earlier one is out."""
+        state = self.state
+        if not state.timer_ms or at_ms < state.timer_ms:
+            state.timer_ms = max(at_ms, 1)
+
+    def repeat_timer(self) -> None:
+        """Ask for the timer that is out once more."""
+        self._timer_before = 0
+
+    def effects(self) -> tuple[AnyEffect, ...]:
+        """What is to be done, in order.
+
+        Deliveries stand before Drained (a transfer must not follow the flow that ends its credit)
+        and before CancelConsumer (a cancelled consumer's last messages are still its own).
+        """
+        effects: list[Any] = [
+            Deliver(uplink, consumer, tuple(deliveries))
+            for (uplink, consumer), deliveries in self._deliveries.items()
+        ]
+        effects += self._drained
+        effects += self._cancelled
+        effects += [DeadLetter(reason, tuple(runs)) for reason, runs in self._dead]
+        if self._expired is not None:
+            effects.append(self._expired)
+        timer_ms = self.state.timer_ms
+        if timer_ms and timer_ms != self._timer_before:
+            effects.append(SetTimer(timer_ms))
+        return tuple(effects)

@@ -1,0 +1,68 @@
+"""The versions of the machine's behaviour.
+
+A log is applied by the version it was written under, on every member alike. A change of behaviour
+gets a new number here, and the handlers of the old one stay.
+
+1   the first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from warren_broker.queue import (
+    admin,
+    attach,
+    claim,
+    commands,
+    departures,
+    enqueue,
+    settle,
+    stage,
+    timers,
+)
+from warren_broker.queue.commands import AnyReply
+from warren_broker.queue.turn import Turn
+
+Handler: TypeAlias = Callable[[Turn, Any], AnyReply]
+
+VERSION: Final = 1
+
+HANDLERS: Final[Mapping[type, Handler]] = {
+    commands.Enqueue: enqueue.enqueue,
+    commands.Checkout: attach.checkout,
+    commands.Credit: attach.credit,
+    commands.Cancel: attach.cancel,
+    commands.Resume: attach.resume,
+    commands.Get: attach.get,
+    commands.SessionDown: departures.session_down,
+    commands.NodeDown: departures.node_down,
+    commands.NodeSuspected: departures.node_suspected,
+    commands.NodeBack: departures.node_back,
+    commands.Settle: settle.settle,
+    commands.Return: settle.return_,
+    commands.Discard: settle.discard,
+    commands.Purge: admin.purge,
+    commands.Delete: admin.delete,
+    commands.Stat: admin.stat,
+    commands.Configure: admin.configure,
+    commands.Timer: timers.timer,
+    commands.RegisterReader: claim.register,
+    commands.OpenClaim: claim.open_claim,
+    commands.RenewClaims: claim.renew,
+    commands.SettleClaims: claim.settle,
+    commands.ReleaseClaim: claim.release,
+    commands.Stage: stage.stage,
+    commands.PublishBatch: stage.publish,
+    commands.DropStages: stage.drop,
+}
+
+AFTER_DELETE: Final[frozenset[type]] = frozenset(
+    {
+        commands.Cancel, commands.Credit, commands.Resume, commands.SessionDown, commands.NodeDown,
+        commands.NodeSuspected, commands.NodeBack, commands.Settle, commands.Return,
+        commands.Discard, commands.Timer,
+    }
+)  # fmt: skip
+"""What a deleted queue still hears without complaint: there is nothing left for these to do."""

@@ -1,0 +1,167 @@
+"""A queue to play with: submits commands, checks the state after each, and remembers what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from warren_raft.machine import Applied, Meta
+
+from warren_broker.block import encode
+from warren_broker.queue.codec import encode_submission
+from warren_broker.queue.commands import (
+    AnyCommand,
+    Delivery,
+    Enqueue,
+    StatReply,
+    Submission,
+    SubmissionReply,
+    Timer,
+)
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.consumers import may_be_served
+from warren_broker.queue.effects import Deliver, SetTimer
+from warren_broker.queue.machine import QueueMachine
+from warren_broker.queue.state import QueueState
+
+
+def config(**settings: Any) -> QueueConfig:
+    """A queue's settings, defaults but for what is given."""
+    return QueueConfig(vhost="/", name="q", **settings)
+
+
+def block(
+    count: int = 1,
+    size: int | Sequence[int] = 10,
+    priorities: int | Sequence[int] = 4,
+    ttls_ms: Sequence[int | None] | None = None,
+) -> bytes:
+    """A block of that many messages; bodies of `size` bytes, properties of none."""
+    sizes = [size] * count if isinstance(size, int) else list(size)
+    return encode(
+        [bytes(n) for n in sizes], [b""] * count, (b"", b"q"), priorities, ttls_ms
+    )
+
+
+def check(state: QueueState) -> None:
+    """Every invariant, and that nobody who could be served is forgotten."""
+    state.check()
+    for consumer in state.all_consumers():
+        assert consumer.queued == may_be_served(state, consumer), consumer
+    if state.order.count:
+        assert not state.service, "ready messages and waiting consumers"
+
+
+class Queue:
+    """One queue and a log of all that was submitted to it.
+
+    now        the time of the next entry
+    log        (Meta, data) of every entry, for replay
+    effects    of the last entry
+    delivered  (uplink, consumer) to messages (msg_id, index, ordinal, delivery count, acquired count)
+    """
+
+    def __init__(self, machine_config: QueueConfig | None = None, **settings: Any) -> None:
+        self.machine = QueueMachine(machine_config or config(**settings))
+        self.state = self.machine.init()
+        self.now = 1_000_000
+        self.index = 0
+        self.seqs: dict[int, int] = {}
+        self.log: list[tuple[Meta, bytes]] = []
+        self.effects: tuple[Any, ...] = ()
+        self.delivered: dict[tuple[int, int], list[tuple[int, int, int, int, int]]] = {}
+
+    def apply(self, data: bytes) -> Applied:
+        """One entry."""
+        self.index += 1
+        meta = Meta(self.index, 1, self.now)
+        self.log.append((meta, data))
+        applied = self.machine.apply(meta, data, self.state)
+        check(self.state)
+        self.effects = applied.effects
+        for effect in applied.effects:
+            if isinstance(effect, Deliver):
+                into = self.delivered.setdefault((effect.uplink, effect.consumer), [])
+                for delivery in effect.deliveries:
+                    into.extend(messages(delivery))
+        return applied
+
+    def submit(
+        self, *commands: AnyCommand, data: bytes | None = None, uplink: int = 1, node: str = "n1"
+    ) -> SubmissionReply:
+        """One submission of an uplink, the next in its sequence."""
+        seq = self.seqs.get(uplink, 0) + 1
+        self.seqs[uplink] = seq
+        submission = Submission(uplink, node, seq, commands)
+        reply = self.apply(encode_submission(submission, data)).reply
+        assert reply.uplink == uplink and reply.seq == seq and not reply.expected_seq, reply
+        return reply
+
+    def do(self, command: AnyCommand, data: bytes | None = None, uplink: int = 1) -> Any:
+        """One command, its reply."""
+        (reply,) = self.submit(command, data=data, uplink=uplink).replies
+        return reply
+
+    def put(self, count: int = 1, uplink: int = 9, **shape: Any) -> int:
+        """Enqueue a block; its index."""
+        self.do(Enqueue(), block(count, **shape), uplink)
+        return self.index
+
+    def tick(self, passed_ms: int) -> None:
+        """Time passes; the timer fires if it is due."""
+        self.now += passed_ms
+        self.apply(encode_submission(Submission(0, "", 0, (Timer(),))))
+
+    def got(self, consumer: int = 1, uplink: int = 1) -> list[tuple[int, int, int, int, int]]:
+        """What was delivered to a consumer since this was asked last."""
+        return self.delivered.pop((uplink, consumer), [])
+
+    def names(self, consumer: int = 1, uplink: int = 1) -> list[tuple[int, int]]:
+        """The same, but only (index, ordinal)."""
+        return [(index, ordinal) for _, index, ordinal, _, _ in self.got(consumer, uplink)]
+
+    def stat(self) -> StatReply:
+        """Counts, without an entry."""
+        from warren_broker.queue.admin import counts
+
+        return counts(self.state)
+
+    def ready(self) -> list[tuple[int, int]]:
+        """All ready messages in the order they would leave."""
+        return [
+            (index, ordinal)
+            for index, first, last, _, _ in self.state.order
+            for ordinal in range(first, last + 1)
+        ]
+
+    def timers(self) -> list[int]:
+        """When timers were asked for by the last entry."""
+        return [effect.at_ms for effect in self.effects if isinstance(effect, SetTimer)]
+
+    def of(self, kind: type) -> list[Any]:
+        """The last entry's effects of a kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def digest(self) -> bytes:
+        """The state's canonical bytes."""
+        return self.machine.snapshot(self.state)
+
+    def reconfigured(self, **settings: Any) -> QueueConfig:
+        """The settings with some changed."""
+        import msgspec
+
+        return msgspec.structs.replace(self.state.config, **settings)
+
+
+def messages(delivery: Delivery) -> list[tuple[int, int, int, int, int]]:
+    """(msg_id, index, ordinal, delivery count, acquired count) of each message of a delivery."""
+    return [
+        (
+            delivery.first_msg_id + ordinal - delivery.first, delivery.index, ordinal,
+            delivery.delivery_count, delivery.acquired_count,
+        )
+        for ordinal in range(delivery.first, delivery.last + 1)
+    ]  # fmt: skip
+
+
+__all__ = ["Queue", "block", "check", "config", "messages"]
