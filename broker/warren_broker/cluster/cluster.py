@@ -44,6 +44,7 @@ class Cluster:
         self.stored = StoredBlocks(lambda group, index: self.host.read_entry(group, index).data)
         self.leading = Leading(self)
         self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
+        self.on_metadata_leader: Callable[[], None] = lambda: None
         self.on_peer_down: list[Callable[[str], None]] = []
         self.handlers: dict[type, OnPeerMessage] = {
             messages.Submit: self._on_submit,
@@ -186,6 +187,8 @@ class Cluster:
             self.host.send(node, announcement)
         if group != METADATA_GROUP:
             self.leading.start(group, effects)
+        else:
+            self.on_metadata_leader()
         client = self.clients.get(group)
         if client is not None:
             client.leader_found()

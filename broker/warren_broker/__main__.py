@@ -1,0 +1,61 @@
+"""The process of one node: `python -m warren_broker --config FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from warren_broker import config
+from warren_broker.node import Node
+
+EXIT_USAGE = 2
+EXIT_FAILED = 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a node until it is told to stop; returns the exit code."""
+    if not __debug__:
+        print("warren: refusing python -O: assertions guard the data here", file=sys.stderr)
+        return EXIT_USAGE
+    parser = argparse.ArgumentParser(prog="warren_broker", description="one node of a Warren cluster")
+    parser.add_argument("--config", type=Path, help="TOML file; without it: defaults and WARREN_*")
+    parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level, stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+    try:
+        settings = config.load(options.config)
+    except config.ConfigError as error:
+        print(f"warren: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    # Many short turns, few threads: the WAL's thread must get the interpreter soon after its sync.
+    sys.setswitchinterval(0.0005)
+    return run(Node(settings))
+
+
+def run(node: Node) -> int:
+    """Start, turn until a signal, stop."""
+    try:
+        node.start()
+    except (OSError, node.start_errors) as error:
+        logging.getLogger("warren_broker").error("cannot start: %s", error)
+        return EXIT_FAILED
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: node.loop.post(node.shut_down))
+    print(
+        f"warren ready node={node.settings.node} amqp={node.amqp_address} "
+        f"peers={node.peer_address}", flush=True,
+    )
+    node.loop.run()
+    node.stopped()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""What a client's connection can ask of the cluster, whichever protocol it speaks."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.arguments import QueueDefaults, check_equivalent_arguments, queue_declaration
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.consuming import Consuming
+from warren_broker.cluster.dead_letters import DeadLetters
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.publishing import Publishing
+from warren_broker.cluster.queues import Queues
+from warren_broker.cluster.reading import ReadFailed, Reading
+from warren_broker.cluster.replies import DirectReplies
+from warren_broker.config import NodeConfig
+from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.records import Queue
+from warren_broker.queue import commands
+from warren_broker.session import requests
+from warren_broker.session.permissions import Permissions
+
+log = logging.getLogger(__name__)
+Answer = Callable[[Any], None]
+"""Called once with a result of `session.requests`, or with a Refusal."""
+NAME_RANDOM_BYTES = 16
+
+
+class Ids:
+    """Numbers and names that this node gives out; see `session.requests.Ids`."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._sessions = 0
+        self._consumers = 0
+        self._connections = 0
+
+    def connection(self) -> int:
+        """A new connection's number, from 1."""
+        self._connections += 1
+        return self._connections
+
+    def session(self) -> int:
+        """A new session's."""
+        self._sessions += 1
+        return self._sessions
+
+    def consumer(self) -> int:
+        """A new consumer's."""
+        self._consumers += 1
+        return self._consumers
+
+    def name(self, prefix: str) -> str:
+        """`prefix` and 22 random characters."""
+        drawn = base64.urlsafe_b64encode(os.urandom(NAME_RANDOM_BYTES)).decode().rstrip("=")
+        return prefix + drawn
+
+    def reply_name(self) -> str:
+        """A reply queue's name: it says which node has it."""
+        node = base64.urlsafe_b64encode(self._node.encode()).decode().rstrip("=")
+        return self.name("amq.rabbitmq.reply-to.") + "." + node
+
+
+class Broker:
+    """Everything behind a connection. Also the `BrokerView` that sessions look things up in."""
+
+    def __init__(self, cluster: Cluster, settings: NodeConfig) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        timeout_ms = settings.limits.operation_timeout_ms
+        bootstrap = (settings.default_vhost, settings.default_user, settings.default_pass)
+        self.definitions = Definitions(cluster, timeout_ms, bootstrap)
+        self.queues = Queues(cluster, self.definitions, timeout_ms)
+        self.reading = Reading(cluster, timeout_ms)
+        self.publishing = Publishing(self.queues)
+        self.consuming = Consuming(self.queues)
+        self.ids = Ids(settings.node)
+        self.replies = DirectReplies(cluster)
+        self.dead_letters = DeadLetters(self.queues, self.publishing)
+        self._defaults = QueueDefaults(
+            kind="quorum" if settings.queues.default_type == "quorum" else "classic",
+            group_size=settings.queues.quorum_initial_group_size,
+            leader_locator=settings.queues.leader_locator,
+            consumer_timeout_ms=settings.queues.consumer_timeout_ms,
+            consumer_disconnected_timeout_ms=settings.queues.consumer_disconnected_timeout_ms,
+        )
+        cluster.leading.on_expired = self._expired
+        cluster.leading.on_dead_letter = self.dead_letters.publish
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Every node of the cluster, sorted."""
+        return tuple(sorted(self.settings.peers)) or (self.settings.node,)
+
+    # ------------------------------------------------------------ who
+
+    def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
+        """Done, LoginRefused, or Unavailable while the definitions are not known here."""
+
+        def check() -> None:
+            right = self.definitions.authenticate(user, password)
+            done(requests.Done() if right else errors.login_refused(mechanism))
+
+        self.definitions.call_when_ready(check, lambda: done(errors.Unavailable(
+            "this node has not joined its cluster's metadata yet: most nodes are out of reach; "
+            "start them, or try again"
+        )))
+
+    def open_vhost(self, vhost: str, user: str, done: Answer) -> None:
+        """May the user work there?"""
+        if vhost not in self.definitions.state.scopes:
+            done(errors.unknown_vhost(vhost))
+        elif self.definitions.permissions(vhost, user) is None:
+            done(errors.vhost_refused(vhost, user))
+        else:
+            done(requests.Done())
+
+    # ------------------------------------------------------------ looking up (BrokerView)
+
+    def exchange(self, vhost: str, name: str) -> requests.ExchangeFacts | None:
+        """See `BrokerView`."""
+        return self.definitions.exchange(vhost, name)
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        """See `BrokerView`."""
+        return self.definitions.permissions(vhost, user)
+
+    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
+        """See `BrokerView`."""
+        return self.definitions.topic_permissions(vhost, user, exchange)
+
+    def queue_type(self, vhost: str, queue: str) -> str | None:
+        """See `BrokerView`."""
+        return self.definitions.queue_type(vhost, queue)
+
+    def reply_queue_exists(self, name: str) -> bool:
+        """See `BrokerView`."""
+        return self.replies.exists(name)
+
+    # ------------------------------------------------------------ queues
+
+    def declare_queue(
+        self, vhost: str, name: str, *, durable: bool, exclusive: bool, auto_delete: bool,
+        arguments: Mapping[str, Any], connection: int, server_named: bool,
+        done: Callable[[metadata.QueueIs | errors.Refusal], None],
+    ) -> None:
+        """Make it or find it equivalent."""
+        try:
+            checked = queue_declaration(
+                vhost, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
+                arguments=arguments, defaults=self._defaults,
+            )
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+        nodes = self._place(checked.config.kind, checked.group_size)
+        leader = self._locate(nodes, checked.leader_locator)
+        command = metadata.DeclareQueue(
+            checked.config, checked.arguments, nodes, leader, connection, server_named
+        )
+        self.definitions.submit(command, done)
+
+    def _place(self, kind: str, size: int) -> tuple[str, ...]:
+        """This node and others, those within reach first."""
+        own = self.settings.node
+        if kind == "classic":
+            return (own,)
+        others = [node for node in self.members if node != own]
+        random.shuffle(others)
+        others.sort(key=lambda node: not self.cluster.host.connected(node))
+        return tuple(sorted([own, *others[:size - 1]]))
+
+    def _locate(self, nodes: tuple[str, ...], locator: str) -> str:
+        own = self.settings.node
+        if locator == "client-local":
+            return own
+        counts = dict.fromkeys(nodes, 0)
+        for queue in self.definitions.state.queues():
+            leader = self.cluster.leader_of(queue.group) or queue.leader
+            if leader in counts:
+                counts[leader] += 1
+        return min(nodes, key=lambda node: (counts[node], node != own))
+
+    def queue_counts(self, queue: Queue, touch: bool, done: Answer) -> None:
+        """A StatReply: with what this node has sent before in it."""
+        client = self.cluster.client(queue.group)
+        busy = client is not None and (client.uplink.unanswered or client.uplink.waiting)
+        if busy or (touch and queue.config.expires_ms is not None):
+            self.queues.ask(queue, commands.Stat(touch), done)
+            return
+
+        def read(result: commands.StatReply | ReadFailed) -> None:
+            failed = isinstance(result, ReadFailed)
+            done(self.queues.unavailable(queue) if failed else result)
+
+        self.reading.counts(queue.group, read)
+
+    def check_equivalent(self, queue: Queue, arguments: Mapping[str, Any]) -> None:
+        """Raise when a redeclaration asks for something else."""
+        check_equivalent_arguments(
+            queue.vhost, queue.name, queue.config.kind, queue.arguments, arguments
+        )
+
+    def delete_queue(
+        self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection: int, done: Answer
+    ) -> None:
+        """Counted: what was in it; none when there was no such queue."""
+        if self.definitions.state.queue(vhost, name) is None:
+            done(requests.Counted(0))
+            return
+        queue = self.queues.find(vhost, name, connection)
+
+        def deleted(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
+                done(reply)
+                return
+            count = reply.messages if isinstance(reply, commands.Count) else 0
+            self._forget_queue(queue, lambda gone: done(
+                gone if isinstance(gone, errors.Refusal) else requests.Counted(count)
+            ))
+
+        self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
+
+    def _forget_queue(self, queue: Queue, done: Answer) -> None:
+        self.definitions.submit(
+            metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done
+        )
+
+    def purge_queue(self, vhost: str, name: str, connection: int, done: Answer) -> None:
+        """Counted: what was dropped."""
+        queue = self.queues.find(vhost, name, connection)
+
+        def purged(reply: Any) -> None:
+            ok = isinstance(reply, commands.Count)
+            done(requests.Counted(reply.messages) if ok else reply)
+
+        self.queues.ask(queue, commands.Purge(), purged)
+
+    def connection_gone(self, connection: int, done: Answer) -> None:
+        """Its exclusive queues go."""
+        owner = (self.cluster.host.boot_id, connection)
+        if owner in self.definitions.state.owned:
+            command = metadata.OwnerGone(*owner)
+            self.definitions.submit(command, lambda reply: done(requests.Done()), forever=True)
+        else:
+            done(requests.Done())
+
+    def _expired(self, group: int, reason: str) -> None:
+        queue = self.definitions.state.groups.get(group)
+        if queue is None:
+            return
+        log.info("deleting %s: %s", errors.named("queue", queue.name, queue.vhost), reason)
+        self._forget_queue(queue, lambda reply: None)

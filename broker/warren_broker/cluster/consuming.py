@@ -1,0 +1,125 @@
+"""Consumers and gets of this node's clients at the queues they speak to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.cluster.group_client import GroupClient, LocalConsumer, Receiver
+from warren_broker.cluster.queues import Queues
+from warren_broker.metadata.records import Queue
+from warren_broker.queue import commands
+from warren_broker.session import requests
+
+Answer = Callable[[requests.Result], None]
+"""Called once."""
+
+
+class Consuming:
+    """Which consumer number belongs to which queue, until its session ends.
+
+    A queue may be deleted and declared again under its name while a consumer of the old one is still
+    there: what is settled goes by number, never by name.
+    """
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._groups: dict[int, int] = {}
+        self._sessions: dict[int, dict[int, None]] = {}
+
+    def _client(self, consumer: int) -> GroupClient | None:
+        group = self._groups.get(consumer)
+        return None if group is None else self._queues.cluster.client(group)
+
+    def _remember(self, consumer: int, session: int, queue: Queue) -> GroupClient:
+        self._groups[consumer] = queue.group
+        self._sessions.setdefault(session, {})[consumer] = None
+        return self._queues.client(queue)
+
+    # ------------------------------------------------------------ consumers
+
+    def checkout(
+        self, queue: Queue, command: commands.Checkout, receiver: Receiver, done: Answer
+    ) -> None:
+        """A consumer joins; `done` comes before its first message."""
+        number = command.consumer
+        client = self._remember(number, command.session, queue)
+        client.consumers[number] = LocalConsumer(number, receiver, command.no_ack)
+
+        def joined(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal):
+                self._forget(number, command.session)
+                client.consumers.pop(number, None)
+                if isinstance(reply, errors.Unavailable):
+                    client.command(commands.Cancel(number))
+                done(reply)
+            else:
+                done(requests.Done())
+
+        self._queues.ask(queue, command, joined)
+
+    def cancel(self, consumer: int, done: Answer) -> None:
+        """It gets nothing more once `done` was called; what it holds stays its own."""
+        client = self._client(consumer)
+        if client is None or consumer not in client.consumers:
+            done(requests.Done())
+            return
+
+        def cancelled(reply: Any, index: int) -> None:
+            client.consumers.pop(consumer, None)
+            done(requests.Done())
+
+        client.command(commands.Cancel(consumer), cancelled)
+
+    def credit(self, command: commands.Credit) -> None:
+        """A consumer's flow."""
+        client = self._client(command.consumer)
+        if client is not None:
+            client.command(command)
+
+    def settle(self, command: commands.Settle | commands.Return | commands.Discard) -> None:
+        """What a consumer says of messages it holds."""
+        client = self._client(command.consumer)
+        if client is not None:
+            client.command(command)
+
+    def session_down(self, session: int, failed: bool) -> None:
+        """A channel has ended: its consumers go, what they hold returns."""
+        told: dict[int, None] = {}
+        for consumer in self._sessions.pop(session, ()):
+            group = self._groups.pop(consumer)
+            client = self._queues.cluster.client(group)
+            if client is None:
+                continue
+            client.consumers.pop(consumer, None)
+            if group not in told:
+                told[group] = None
+                client.command(commands.SessionDown(session, failed))
+
+    def _forget(self, consumer: int, session: int) -> None:
+        self._groups.pop(consumer, None)
+        self._sessions.get(session, {}).pop(consumer, None)
+
+    # ------------------------------------------------------------ gets
+
+    def get(self, queue: Queue, command: commands.Get, done: Answer) -> None:
+        """One message, or none."""
+        self._remember(command.consumer, command.session, queue)
+
+        def got(reply: Any) -> None:
+            if not isinstance(reply, commands.GetReply):
+                done(reply if isinstance(reply, errors.Refusal) else requests.GotNothing())
+            elif reply.delivery is None:
+                done(requests.GotNothing())
+            else:
+                delivery, block = self._queues.cluster.got(queue.group, reply.delivery)
+                done(requests.Got(delivery, block, reply.messages_ready))
+
+        def late(reply: Any) -> None:
+            # The client was told that the queue is out of reach: the message goes back at once.
+            if isinstance(reply, commands.GetReply) and reply.delivery is not None:
+                number = reply.delivery.first_msg_id
+                self.settle(commands.Return(command.consumer, ((number, number),), False))
+
+        self._queues.ask(queue, command, got, late)

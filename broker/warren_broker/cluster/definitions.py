@@ -1,0 +1,247 @@
+"""The cluster's definitions as this node has them: lookups at once, changes through the log.
+
+A change is answered when this node has applied it, so that whoever asked for it finds it here. A node
+is `ready` once its own `NodeStarted` came back: it has seen everything that was answered before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.cluster import messages
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.uplink import Uplink
+from warren_broker.metadata import commands, passwords
+from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
+from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.records import Queue, User, Vhost
+from warren_broker.metadata.state import MetadataState
+from warren_broker.queue.machine import QueueMachine
+from warren_broker.routing.topology import Topology
+from warren_broker.session.permissions import Permissions
+from warren_broker.session.requests import ExchangeFacts
+from warren_raft.machine import Applied, GroupSpec, Meta
+from warren_raft.runtime.host import NotLeader, UnknownGroup
+from warren_raft.runtime.loop import Stage
+from warren_raft.types import METADATA_GROUP
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[Any], None]
+"""Called once with a reply of `metadata.commands`, or with a Refusal."""
+
+
+class Definitions:
+    """This node's side of the metadata group.
+
+    on_deleted   hears of each queue that is gone, after its group was stopped here
+    Invariant: `_started` holds the groups of queues that have been reconciled.
+    """
+
+    def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+        self._bootstrap = bootstrap
+        self._machine = MetadataMachine()
+        self._state = self._machine.init()
+        self._last_group_seen = 0
+        self._started: dict[int, Queue] = {}
+        self._arrived: list[tuple[int, Done, Any]] = []
+        self._asked = False
+        self._when_ready: list[Callable[[], None]] = []
+        self.ready = False
+        self.on_deleted: Callable[[Queue], None] = lambda queue: None
+        self.topology = Topology(self._state)
+        cluster.on_metadata = self._applied
+        cluster.on_metadata_leader = self._leads
+        cluster.handlers[messages.MetadataReplied] = self._on_replied
+
+    def start(self, members: tuple[str, ...]) -> None:
+        """Join the group; the host has been started."""
+        host = self._cluster.host
+        host.start_group(GroupSpec(METADATA_GROUP, members), self._machine)
+        node, boot_id = host.node_id, host.boot_id
+        uplink = Uplink(
+            lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
+            _no_blocks, None, self._cluster.in_flight,
+        )
+        self._cluster.open_client(METADATA_GROUP, members, uplink)
+        self.submit(commands.NodeStarted(node, boot_id), self._node_started, forever=True)
+
+    def _node_started(self, reply: Any) -> None:
+        self.ready = True
+        waiting, self._when_ready = self._when_ready, []
+        for call in waiting:
+            call()
+
+    def call_when_ready(self, call: Callable[[], None], too_late: Callable[[], None]) -> None:
+        """Call now or when this node knows the definitions; `too_late` after the timeout."""
+        if self.ready:
+            call()
+            return
+        calls = [call]
+
+        def now() -> None:
+            if calls:
+                calls.pop()()
+
+        def late() -> None:
+            if calls:
+                calls.pop()
+                too_late()
+
+        self._when_ready.append(now)
+        self._cluster.loop.call_later(self._timeout_ms, late)
+
+    # ------------------------------------------------------------ changing
+
+    def submit(self, command: commands.AnyCommand, done: Done, forever: bool = False) -> None:
+        """Change the definitions; `done` hears the reply, or Unavailable after the timeout."""
+        client = self._cluster.clients[METADATA_GROUP]
+        waiting = [done]
+
+        def answer(result: Any) -> None:
+            if waiting:
+                waiting.pop()(result)
+
+        def late() -> None:
+            answer(errors.Unavailable(
+                f"the metadata store did not answer within {self._timeout_ms} ms: most nodes of "
+                "the cluster are out of reach; start them, or try again"
+            ))
+
+        def replied(reply: Any, index: int) -> None:
+            result = commands.to_refusal(reply) if isinstance(reply, commands.Refused) else reply
+            self._arrived.append((index, answer, result))
+            self._ask_settle()
+
+        client.command(command, replied)
+        if not forever:
+            self._cluster.loop.call_later(self._timeout_ms, late)
+
+    def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:
+        self._replied(decode_reply(message.reply), message.index)
+
+    def _replied(self, reply: commands.SubmissionReply, index: int) -> None:
+        host = self._cluster.host
+        if reply.uplink != host.boot_id:
+            return
+        if reply.retired:
+            raise RuntimeError(
+                f"node {host.node_id!r} was started a second time under the same name; "
+                "this older process ends"
+            )
+        client = self._cluster.clients[METADATA_GROUP]
+        client.replied(reply.seq, reply.replies, index, reply.expected_seq)
+
+    def _applied(self, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
+        reply = applied.reply
+        if leading and isinstance(reply, commands.SubmissionReply) and reply.uplink:
+            if reply.uplink == self._cluster.host.boot_id:
+                self._replied(reply, meta.index)
+            else:
+                node = self._cluster.node_of(reply.uplink)
+                if node is not None:
+                    answer = messages.MetadataReplied(meta.index, encode_reply(reply))
+                    self._cluster.host.send(node, messages.encode(answer))
+        self._ask_settle()
+
+    def _leads(self) -> None:
+        if self.state.bootstrapped:
+            return
+        vhost, user, password = self._bootstrap
+        command = commands.Bootstrap(Vhost(vhost), User(
+            user, passwords.hash_password(password, os.urandom(passwords.SALT_BYTES)), ("administrator",)
+        ))
+        host = self._cluster.host
+        try:
+            host.propose(METADATA_GROUP, encode_submission(0, host.node_id, 0, (command,)))
+        except (NotLeader, UnknownGroup):
+            return  # the next leader does it
+
+    def _ask_settle(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._cluster.loop.at_turn_end(Stage.GATHER, self._settle)
+
+    def _settle(self) -> None:
+        """Start and stop groups as the definitions say, then answer who waits for that."""
+        self._asked = False
+        self._reconcile()
+        applied_index = self._cluster.host.applied_index(METADATA_GROUP)
+        arrived, self._arrived = self._arrived, []
+        for index, answer, result in arrived:
+            if index <= applied_index:
+                answer(result)
+            else:
+                self._arrived.append((index, answer, result))
+
+    def _reconcile(self) -> None:
+        state = self.state
+        for group in sorted(self._started.keys() - state.groups.keys()):
+            queue = self._started.pop(group)
+            self._cluster.host.delete_group(group)
+            self.on_deleted(queue)
+        if state.last_group == self._last_group_seen:
+            return
+        fresh = []
+        for queue in reversed(state.groups.values()):
+            if queue.group <= self._last_group_seen:
+                break
+            fresh.append(queue)
+        self._last_group_seen = state.last_group
+        host = self._cluster.host
+        for queue in reversed(fresh):
+            self._started[queue.group] = queue
+            if host.node_id in queue.nodes:
+                spec = GroupSpec(
+                    queue.group, tuple(sorted(queue.nodes)), volatile=bool(queue.life),
+                    preferred=queue.leader,
+                )
+                host.start_group(spec, QueueMachine(queue.config))
+
+    # ------------------------------------------------------------ looking up
+
+    @property
+    def state(self) -> MetadataState:
+        """As applied here."""
+        state: MetadataState = self._cluster.host.state(METADATA_GROUP)
+        if state is not self._state:
+            self._state = state
+            self.topology = Topology(state)
+        return state
+
+    def authenticate(self, user: str, password: str) -> bool:
+        """Whether that is the user's password."""
+        known = self.state.users.get(user)
+        return known is not None and passwords.matches(password, known.password_hash)
+
+    def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
+        """See `BrokerView`."""
+        found = self.state.exchange(vhost, name)
+        return ExchangeFacts(found.kind, found.internal) if found is not None else None
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        """See `BrokerView`."""
+        grant = self.state.grants.get((vhost, user, None))
+        return Permissions(grant.configure, grant.write, grant.read) if grant else None
+
+    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
+        """See `BrokerView`."""
+        grant = self.state.grants.get((vhost, user, exchange))
+        return Permissions(grant.configure, grant.write, grant.read) if grant else None
+
+    def queue_type(self, vhost: str, queue: str) -> str | None:
+        """See `BrokerView`."""
+        found = self.state.queue(vhost, queue)
+        if found is None:
+            return None
+        return "quorum" if found.arguments.get("x-queue-type") == "quorum" else "classic"
+
+
+def _no_blocks(parts: Any) -> bytes:
+    raise AssertionError(f"definitions have no blocks: {parts!r}")

@@ -1,0 +1,126 @@
+"""From a queue's name to its uplink, with its refusals turned into the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.group_client import GroupClient
+from warren_broker.cluster.uplink import Uplink
+from warren_broker.kernel import assemble
+from warren_broker.metadata.records import Queue
+from warren_broker.queue.codec import encode_submission
+from warren_broker.queue.commands import AnyCommand, Enqueue, Refused, Submission
+
+ENQUEUE = Enqueue()
+Done = Callable[[Any], None]
+"""Called once with a reply of `queue.commands`, or with a Refusal."""
+
+
+def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
+    """What the client is told."""
+    name, vhost = queue.name, queue.vhost
+    match refused.reason:
+        case "in_use":
+            return errors.in_use("queue", name, vhost)
+        case "not_empty":
+            return errors.not_empty(name, vhost)
+        case "exclusive_use":
+            return errors.exclusive_use(name, vhost)
+        case "deleted":
+            return errors.no_queue(name, vhost)
+        case "invalid":
+            return errors.InvalidArgument(refused.detail)
+        case _:
+            return errors.PreconditionFailed(refused.detail)
+
+
+class Queues:
+    """This node's way to every queue of the cluster."""
+
+    def __init__(self, cluster: Cluster, definitions: Definitions, timeout_ms: int) -> None:
+        self.cluster = cluster
+        self.definitions = definitions
+        self.timeout_ms = timeout_ms
+        definitions.on_deleted = self._deleted
+
+    def find(self, vhost: str, name: str, connection: int = 0) -> Queue:
+        """The queue; raises NotFound, ResourceLocked.
+
+        connection  who asks; 0: the broker itself
+        """
+        queue = self.definitions.state.queue(vhost, name)
+        if queue is None:
+            raise errors.no_queue(name, vhost)
+        if connection and not queue.owned_by(self.cluster.host.boot_id, connection):
+            raise errors.locked_queue(name, vhost)
+        return queue
+
+    def client(self, queue: Queue) -> GroupClient:
+        """The uplink of a queue that exists."""
+        known = self.cluster.client(queue.group)
+        if known is not None:
+            return known
+        boot_id, node = self.cluster.host.boot_id, self.cluster.host.node_id
+
+        def encode(seq: int, commands: tuple[AnyCommand, ...], block: Any, answered: int) -> bytes:
+            return encode_submission(Submission(boot_id, node, seq, commands, answered), block)
+
+        config = queue.config
+
+        def join(selections: Any) -> bytes:
+            return assemble(
+                selections, priority_max=config.priority_max,
+                priority_default=config.priority_default,
+            )
+
+        uplink = Uplink(encode, join, ENQUEUE, self.cluster.in_flight)
+        return self.cluster.open_client(queue.group, queue.nodes, uplink)
+
+    def tell(self, queue: Queue, command: AnyCommand) -> None:
+        """A command whose reply nobody waits for."""
+        self.client(queue).command(command)
+
+    def ask(self, queue: Queue, command: AnyCommand, done: Done, late: Done | None = None) -> None:
+        """A command that nothing published later may overtake.
+
+        done  hears the reply, a Refusal, or Unavailable after the timeout
+        late  hears a reply that comes after that: it was applied all the same
+        """
+        waiting = [done]
+
+        def replied(reply: Any, index: int) -> None:
+            result = to_refusal(reply, queue) if isinstance(reply, Refused) else reply
+            if waiting:
+                waiting.pop()(result)
+            elif late is not None:
+                late(result)
+
+        def too_late() -> None:
+            if waiting:
+                waiting.pop()(self.unavailable(queue))
+
+        self.client(queue).command(command, replied, ordered=True)
+        self.cluster.loop.call_later(self.timeout_ms, too_late)
+
+    def unavailable(self, queue: Queue) -> errors.Unavailable:
+        """Nobody leads the queue."""
+        return errors.Unavailable(
+            f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
+            f"{self.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are out of reach; "
+            "start them, or try again"
+        )
+
+    def _deleted(self, queue: Queue) -> None:
+        client = self.cluster.close_client(queue.group)
+        if client is None:
+            return
+        gone = Refused("deleted", f"queue {queue.name!r} was deleted")
+        for on_reply in client.uplink.abandon():
+            on_reply(gone, 0)
+        for consumer in list(client.consumers):
+            client.cancelled(consumer, "deleted")
+        client.consumers.clear()

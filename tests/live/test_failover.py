@@ -1,0 +1,192 @@
+"""Leaders die under load: what was confirmed is there, and clients go on working."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pika
+import pytest
+from pika.exceptions import AMQPError
+from warren.local import LocalCluster
+
+from live.conftest import eventually
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+PUBLISHERS = 3
+RUN_S = 8.0
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster of the test's own: nodes die here."""
+    with LocalCluster(nodes=3, directory=tmp_path) as made:
+        yield made
+
+
+def connect(cluster, node):
+    host, _, port = cluster.addresses[node % 3].rpartition(":")
+    return pika.BlockingConnection(pika.ConnectionParameters(
+        host, int(port), blocked_connection_timeout=20, socket_timeout=5,
+        connection_attempts=1, stack_timeout=10,
+    ))
+
+
+class Publisher(threading.Thread):
+    """Publishes with confirms; after an error it goes on at the next node."""
+
+    def __init__(self, cluster, number, queue, stop):
+        super().__init__(daemon=True)
+        self.cluster, self.number, self.queue, self.stop = cluster, number, queue, stop
+        self.confirmed: list[bytes] = []
+        self.moments: list[float] = []
+        self.reconnects = 0
+
+    def run(self):
+        node, sequence = self.number, 0
+        while not self.stop.is_set():
+            try:
+                with connect(self.cluster, node) as connection:
+                    channel = connection.channel()
+                    channel.confirm_delivery()
+                    while not self.stop.is_set():
+                        body = b"%d:%d" % (self.number, sequence)
+                        channel.basic_publish("", self.queue, body, mandatory=True)
+                        self.confirmed.append(body)
+                        self.moments.append(time.monotonic())
+                        sequence += 1
+            except (AMQPError, OSError):
+                self.reconnects += 1
+                node += 1
+                sequence += 1  # whether it arrived is not known: never claim it
+                self.stop.wait(0.05)
+
+
+def longest_gap(publishers, began, ended):
+    moments = sorted(moment for publisher in publishers for moment in publisher.moments)
+    edges = [began, *moments, ended]
+    return max(after - before for before, after in zip(edges, edges[1:], strict=False))
+
+
+def drain(cluster, queue, node):
+    got = []
+    with connect(cluster, node) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=500)
+        for method, _, body in channel.consume(queue, inactivity_timeout=3):
+            if method is None:
+                break
+            got.append(body)
+            channel.basic_ack(method.delivery_tag)
+        channel.cancel()
+    return got
+
+
+def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property):
+    queue = "failover"
+    with connect(cluster, 0) as connection:
+        connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+    leader = cluster.leader_of(queue)
+    stop = threading.Event()
+    publishers = [Publisher(cluster, number, queue, stop) for number in range(PUBLISHERS)]
+    began = time.monotonic()
+    for publisher in publishers:
+        publisher.start()
+    eventually(lambda: all(len(p.confirmed) > 50 for p in publishers), "publishing is under way")
+    cluster.kill(leader)
+    killed = time.monotonic()
+    new = eventually(
+        lambda: (found := cluster.leader_of(queue)) is not None and found != leader and [found],
+        "another node leads",
+    )[0]
+    eventually(
+        lambda: all(p.moments and p.moments[-1] > killed + 1 for p in publishers), "all go on"
+    )
+    cluster.start(leader)
+    stop.wait(RUN_S / 4)
+    stop.set()
+    for publisher in publishers:
+        publisher.join(30)
+        assert not publisher.is_alive()
+    gap = longest_gap(publishers, began, time.monotonic())
+    got = drain(cluster, queue, new)
+    confirmed = [body for publisher in publishers for body in publisher.confirmed]
+    assert not set(confirmed) - set(got), "confirmed and lost"
+    doubled = len(got) - len(set(got))
+    assert doubled == 0, f"{doubled} messages of distinct publishes are in the queue twice"
+    for publisher in publishers:
+        own = [int(body.split(b":")[1]) for body in got if body.startswith(b"%d:" % publisher.number)]
+        assert own == sorted(own), "order of a publisher"
+    record_property("longest_gap_s", round(gap, 3))
+    print(f"{len(confirmed)} confirmed, longest gap without a confirm {gap:.3f} s")
+    assert gap < 10
+
+
+def test_a_client_keeps_working_when_the_leader_moves(cluster):
+    queue = "moving"
+    with connect(cluster, 0) as connection:
+        connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+    leader = cluster.leader_of(queue)
+    other = (leader + 1) % 3
+    with connect(cluster, other) as connection:  # a connection to a node that survives
+        channel = connection.channel()
+        channel.confirm_delivery()
+        got = []
+
+        def on_message(ch, method, properties, body):
+            got.append(body)
+            ch.basic_ack(method.delivery_tag)
+
+        channel.basic_qos(prefetch_count=5)
+        consumer = connection.channel()
+        consumer.basic_qos(prefetch_count=5)
+        consumer.basic_consume(queue, on_message)
+        for i in range(50):
+            channel.basic_publish("", queue, b"%d" % i)
+            if i == 25:
+                cluster.kill(leader)
+        eventually(lambda: connection.process_data_events(0.05) or len(set(got)) == 50, "all arrive")
+        assert sorted(set(got), key=int) == [b"%d" % i for i in range(50)]
+        eventually(
+            lambda: consumer.queue_declare(queue, passive=True).method.message_count == 0, "empty"
+        )
+
+
+def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
+    queue = "minority"
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        channel.basic_publish("", queue, b"before")
+        cluster.kill(1)
+        cluster.kill(2)
+        publish = threading.Event()
+
+        def confirmed():
+            channel.basic_publish("", queue, b"during")
+            publish.set()
+
+        thread = threading.Thread(target=confirmed, daemon=True)
+        thread.start()
+        assert not publish.wait(3), "confirmed without a majority"
+        cluster.start(1)
+        assert publish.wait(30), "the confirm comes with the majority"
+        thread.join(10)
+    cluster.start(2)
+    assert drain(cluster, queue, 1) == [b"before", b"during"]
+
+
+def test_everything_is_there_after_all_nodes_were_killed(cluster):
+    queue = "all.killed"
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        for i in range(100):
+            channel.basic_publish("", queue, b"%d" % i)
+    for node in range(3):
+        cluster.kill(node)
+    for node in range(3):
+        cluster.start(node)
+    assert drain(cluster, queue, 2) == [b"%d" % i for i in range(100)]
