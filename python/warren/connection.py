@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from proton import Event, Link, Session
 
-from warren.errors import ConnectionLost, Unavailable, UsageError, WarrenError, refusal
+from warren.errors import ConnectionLost, DeadlinePassed, Unavailable, UsageError, WarrenError, refusal
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Wire
 from warren_broker.wire.amqp10.fetched import decode_section
@@ -148,6 +148,7 @@ class Connection:
             if wire.lost is None:
                 return wire
             wire.abandon()
+            self._turn += 1
         self._wire = None
         self._pid = os.getpid()
         host = self.address.hosts[self._turn % len(self.address.hosts)]
@@ -179,13 +180,19 @@ class Pause:
         self.deadline = deadline
         self._timeout_s = timeout_s
         self._pause_s = PAUSE_S_FIRST
+        self._reason: WarrenError | None = None
 
     def after(self, failure: WarrenError) -> None:
-        """Wait; raises Unavailable when there is no time for another attempt."""
+        """Wait; raises Unavailable when there is no time for another attempt.
+
+        What it says is the last failure that was more than the deadline's passing.
+        """
+        if self._reason is None or not isinstance(failure, DeadlinePassed):
+            self._reason = failure
         left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise Unavailable(f"gave up after {self._timeout_s:g} s: {failure}") from failure
-        time.sleep(min(self._pause_s, left))
+        if left <= self._pause_s:
+            raise Unavailable(f"gave up after {self._timeout_s:g} s: {self._reason}") from failure
+        time.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
 
 
@@ -227,8 +234,7 @@ class _Receiver(LinkHandler):
         if delivery.partial or not delivery.readable:
             return
         data = self.link.recv(delivery.pending)
-        delivery.settle()
-        self.link.advance()
+        delivery.settle()  # which advances the link
         self.messages.append(decode_section(memoryview(data or b"")))
 
 

@@ -77,6 +77,10 @@ class ConnectionLost(Unavailable):
     """A connection ended under a request; whether the request was carried out is not known."""
 
 
+class DeadlinePassed(Unavailable):
+    """A node said nothing until the deadline."""
+
+
 def _rebuild(kind: type[PeerError], detail: str, status: int, condition: str) -> PeerError:
     """Unpickle a PeerError; executors send theirs to the driver."""
     return kind(detail, status=status, condition=condition)

@@ -12,7 +12,7 @@ from typing import Any
 from proton import Event, Link, Message, MessageException, Session, symbol
 from warren_broker.wire.amqp10.engine import SESSION_WINDOW_BYTES, Engine
 
-from warren.errors import AccessRefused, ConnectionLost, PeerError, Unavailable, WarrenError, refusal
+from warren.errors import AccessRefused, ConnectionLost, DeadlinePassed, PeerError, WarrenError, refusal
 from warren.uri import Address
 
 MANAGEMENT = "/management"
@@ -125,7 +125,7 @@ class Wire:
                 raise self._lost
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Unavailable(f"no answer from {_text(self.host)} before the deadline")
+                raise DeadlinePassed(f"no answer from {_text(self.host)} before the deadline")
             self.step(min(left, STEP_S_MAX))
 
     def step(self, timeout_s: float) -> None:
@@ -347,8 +347,7 @@ class _ManagementReceiver(LinkHandler):
             self.failure = PeerError(f"an answer from /management cannot be read: {error}")
             self.ended = True
             return
-        delivery.settle()
-        self.link.advance()
+        delivery.settle()  # which advances the link
         self.link.flow(1)
         while len(self._answers) >= REPLIES_MAX:
             del self._answers[next(iter(self._answers))]
@@ -366,7 +365,7 @@ def refusal_of(condition: Any) -> WarrenError:
 def _connect(host: tuple[str, int], deadline: float) -> socket.socket:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise Unavailable(f"no time left to connect to {_text(host)}")
+        raise DeadlinePassed(f"no time left to connect to {_text(host)}")
     try:
         made = socket.create_connection(host, timeout=left)
     except OSError as error:

@@ -77,8 +77,7 @@ class RequestsLink(LinkPart):
         elif not delivery.partial and delivery.readable:
             data = self.link.recv(delivery.pending) or b""
             delivery.update(Delivery.ACCEPTED)
-            delivery.settle()
-            self.link.advance()
+            delivery.settle()  # which advances the link
             self._take(bytes(data))
 
     def _take(self, data: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from proton import Condition, Delivery, Link, Terminus
 
@@ -113,8 +113,5 @@ def condition_of(refusal: Refusal) -> Condition:
 
 
 def drop(delivery: Delivery) -> None:
-    """Forget an incoming delivery, whatever of it has come."""
-    link: Any = delivery.link
+    """Forget an incoming delivery, whatever of it has come; the engine advances the link by itself."""
     delivery.settle()
-    if link.current is not None and link.current == delivery:
-        link.advance()

@@ -111,7 +111,6 @@ class Engine:
         """Drop Proton's objects; nothing may be called afterwards."""
         self._input_ended = self._output_ended = True
         self.transport.unbind()
-        self.connection.collect(None)  # type: ignore[arg-type]
         self.connection.free()
 
     def _capacity(self) -> int:

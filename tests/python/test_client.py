@@ -1,0 +1,305 @@
+"""The client against the broker's 1.0 connection, over real sockets cut at random places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from python.fake_broker import FakeCluster, FakeNode
+from warren.admin import Admin
+from warren.claims import ClaimReader, browse, fetch_claim
+from warren.connection import Connection
+from warren.errors import (
+    AccessRefused,
+    ClaimLost,
+    ConnectionLost,
+    Fenced,
+    NotFound,
+    PeerError,
+    TooLarge,
+    Unavailable,
+    Unroutable,
+)
+from warren.stages import StageWriter, drop_batch, publish_batch
+from warren.uri import parse_uri
+from warren_broker import block as blocks
+from warren_broker import errors
+from warren_broker.session import link as asks
+from warren_broker.session import management as m
+
+
+def make_block(queue: str, *bodies: bytes) -> bytes:
+    """A block for one queue by the default exchange."""
+    return blocks.encode(list(bodies), [b"\x00\x00"] * len(bodies), (b"", queue.encode()))
+
+
+def bodies_of(pieces) -> list[bytes]:
+    """The bodies of fetched pieces."""
+    found = []
+    for piece in pieces:
+        decoded = blocks.Block.decode(piece.data)
+        assert decoded.count == piece.messages
+        found += [bytes(decoded.body(i)) for i in range(decoded.count)]
+    return found
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    made._DeclareQueue(m.DeclareQueue("q"))
+    return made
+
+
+@pytest.fixture(params=[1, 2, 3])
+def node(request, cluster) -> Iterator[FakeNode]:
+    made = FakeNode(cluster, seed=request.param)
+    yield made
+    made.kill()
+
+
+def connect(*nodes: FakeNode, vhost: str = "", password: str = "guest", timeout: float = 10) -> Connection:
+    hosts = ",".join(each.host for each in nodes)
+    return Connection(f"amqp://guest:{password}@{hosts}/{vhost}?request_timeout={timeout}")
+
+
+def test_management_round_trip(node: FakeNode) -> None:
+    with connect(node) as connection:
+        admin = Admin(connection)
+        made = admin.declare_queue("a/ü?&", arguments={"x-max-length": 5, "x-nested": {"a": [1, True, None]}})
+        assert (made.name, made.replicas, made.by_priority) == ("a/ü?&", ("fake-1",), {4: 0})
+        asked = next(r for r in node.cluster.seen if isinstance(r, m.DeclareQueue))
+        assert asked.arguments == {"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
+        assert {type(v) for v in asked.arguments.values()} == {int, dict}
+        assert [queue.name for queue in admin.queues()] == ["a/ü?&", "q"]
+        assert admin.overview()["node"] == "fake-1"
+        assert admin.delete_queue("a/ü?&", if_unused=True) == 0
+        assert node.cluster.seen[-1] == m.DeleteQueue("a/ü?&", True, False, token=node.cluster.seen[-1].token)
+        with pytest.raises(NotFound, match="no queue 'a/ü"):
+            admin.queue("a/ü?&")
+
+
+def test_a_binding_is_found_and_undone_by_its_location(node: FakeNode) -> None:
+    with connect(node) as connection:
+        Admin(connection).unbind("ex;1", queue="q", routing_key="k=;", arguments={"x": [1, "é"]})
+        undone = node.cluster.seen[-1]
+        assert isinstance(undone, m.Unbind)
+        assert undone.binding == m.Binding("ex;1", "q", "queue", "k=;", {"x": [1, "é"]})
+
+
+def test_a_wrong_password_is_refused_and_not_shown(node: FakeNode) -> None:
+    with connect(node, password="sesame") as connection:
+        with pytest.raises(AccessRefused) as caught:
+            Admin(connection).queues()
+        assert "sesame" not in str(caught.value) + repr(connection) + repr(connection.address)
+    with connect(node) as connection:
+        assert Admin(connection).queues()
+
+
+def test_an_unknown_vhost_is_refused_with_its_name(node: FakeNode) -> None:
+    with connect(node, vhost="nowhere") as connection:
+        with pytest.raises(PeerError, match="vhost nowhere not found"):
+            Admin(connection).queues()
+    with connect(node, vhost="a%2Fb") as connection:
+        assert Admin(connection).queues()
+
+
+def test_claims_from_open_to_settle(node: FakeNode) -> None:
+    node.cluster.queues["q"].add(make_block("q", *(b"%d" % i * 50 for i in range(9))))
+    with connect(node) as connection:
+        reader = ClaimReader(connection, "q", "reader/1")
+        assert reader.register().settled == 0
+        claim = reader.open(1, max_messages=5, max_bytes=1 << 20)
+        assert claim == reader.open(1, max_messages=9, max_bytes=1 << 20)
+        assert claim.messages == 5
+        pieces = list(fetch_claim(connection, "q", "reader/1", 1, 1, 5))
+        assert bodies_of(pieces) == [b"%d" % i * 50 for i in (1, 2, 3, 4)]
+        assert pieces[0].runs == ((2, 0, 0, 1, 2),)
+        assert list(reader.fetch(1, 3, 3)) == []
+        with pytest.raises(PeerError, match="ended at message 5"):
+            list(reader.fetch(1, 0, 6))
+        reader.renew()
+        assert reader.settle(1) == 5
+        assert reader.settle(1) == 0
+        with pytest.raises(ClaimLost, match="claim 1"):
+            list(reader.fetch(1, 0, 5))
+        assert reader.open(2, max_messages=100, max_bytes=1).messages == 4
+        newer = ClaimReader(connection, "q", "reader/1")
+        assert newer.register().settled == 1
+        with pytest.raises(Fenced):
+            reader.settle(2)
+        assert Admin(connection).readers("q")[0].open_claims == 1
+        assert newer.release(2) == 4
+        assert bodies_of(browse(connection, "q", 100)) == [b"%d" % i * 50 for i in range(5, 9)]
+        assert len(bodies_of(browse(connection, "q", 3))) == 3
+
+
+def test_a_fetch_goes_on_where_the_connection_was_lost(cluster: FakeCluster) -> None:
+    cluster.queues["q"].add(make_block("q", *(b"%d" % i for i in range(20))))
+    first, second = FakeNode(cluster, 1), FakeNode(cluster, 2)
+    with connect(first, second) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        reader.open(1, max_messages=20, max_bytes=1 << 20)
+        fetched = reader.fetch(1, 0, 20)
+        pieces = [next(fetched) for _ in range(3)]
+        (first if connection.node[1] == first.port else second).kill()
+        pieces += fetched
+        assert bodies_of(pieces) == [b"%d" % i for i in range(20)]
+    first.kill()
+    second.kill()
+
+
+def test_a_request_whose_node_dies_is_made_again_elsewhere(cluster: FakeCluster) -> None:
+    first, second = FakeNode(cluster, 1), FakeNode(cluster, 2)
+    for each in (first, second):
+        each.die_after[m.OpenClaim] = 0
+    cluster.queues["q"].add(make_block("q", b"a", b"b", b"c"))
+    with connect(first, second) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        assert reader.open(1, max_messages=2, max_bytes=1 << 20).messages == 2
+        opened = [r for r in cluster.seen if isinstance(r, m.OpenClaim)]
+        assert len(opened) == 3  # twice the answer was lost
+        assert len(cluster.queues["q"].ready) == 1
+    first.kill()
+    second.kill()
+
+
+def test_a_node_that_cannot_serve_now_is_asked_again(node: FakeNode) -> None:
+    node.cluster.refuse[m.GetQueue] += [errors.Unavailable("no majority")] * 2
+    with connect(node) as connection:
+        assert Admin(connection).queue("q").name == "q"
+        node.cluster.refuse[m.GetQueue] += [errors.Unavailable("no majority")] * 1000
+        with pytest.raises(Unavailable, match="no majority"):
+            connection.request("GET", "/queues/q", timeout_s=0.3)
+
+
+def test_no_node_at_all(node: FakeNode) -> None:
+    node.kill()
+    with connect(node, timeout=0.3) as connection, pytest.raises(Unavailable, match="cannot connect"):
+        Admin(connection).queues()
+
+
+def test_a_node_that_says_nothing_is_given_up_at_the_deadline(node: FakeNode) -> None:
+    with connect(node, timeout=0.3) as connection:
+        Admin(connection).queues()
+        node.silent = True
+        with pytest.raises(Unavailable, match="deadline"):
+            Admin(connection).queues()
+        node.silent = False
+
+
+def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
+    node.cluster._DeclareQueue(m.DeclareQueue("p"))
+    with connect(node) as connection:
+        parts = []
+        for partition in (0, 1):
+            with StageWriter(connection, sink="s", batch=7, partition=partition, attempt=3) as writer:
+                for i in range(40):
+                    writer.write(make_block("p" if i % 2 else "q", b"%d-%d" % (partition, i)))
+                parts.append(writer.finish())
+        assert parts[0].queues == ("p", "q")
+        assert parts[0].blocks == 40
+        assert not node.cluster.queues["q"].ready
+        assert publish_batch(connection, "s", 7, parts) == 80
+        assert publish_batch(connection, "s", 7, parts) == 0
+        wanted = [b"%d-%d" % (p, i) for p in (0, 1) for i in range(0, 40, 2)]
+        assert bodies_of(browse(connection, "q", 1000)) == wanted
+        drop_batch(connection, "s", 8, ["q"])
+
+
+@pytest.mark.parametrize("lost_after", [0, 1, 5, 17, 29])
+def test_a_stage_survives_its_node(cluster: FakeCluster, lost_after: int) -> None:
+    nodes = [FakeNode(cluster, seed) for seed in (1, 2)]
+    for each in nodes:
+        each.die_after[asks.StageBlock] = lost_after
+    with connect(*nodes) as connection:
+        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=3000)
+        for i in range(60):
+            writer.write(make_block("q", b"%d" % i * 20))
+        part = writer.finish()
+        assert publish_batch(connection, "s", 0, [part]) == 60
+        assert bodies_of(browse(connection, "q", 100)) == [b"%d" % i * 20 for i in range(60)]
+    assert len([r for r in cluster.seen if isinstance(r, asks.StageBlock)]) > 60
+    for each in nodes:
+        each.kill()
+
+
+def test_a_stage_without_a_route_is_refused(node: FakeNode) -> None:
+    with connect(node) as connection:
+        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0)
+        with pytest.raises(Unroutable):
+            writer.write(make_block("nowhere", b"x"))
+            writer.finish()
+        with pytest.raises(Unroutable):
+            writer.write(make_block("q", b"x"))
+
+
+def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
+    node.cluster.refuse[asks.StageBlock] += [errors.PreconditionFailed("stage s was lost; stage it again")]
+    with connect(node) as connection:
+        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0)
+        with pytest.raises(PeerError, match="stage it again"):
+            for _ in range(50):
+                writer.write(make_block("q", b"x"))
+            writer.finish()
+        assert Admin(connection).queue("q")  # the connection goes on
+
+
+def test_a_block_above_the_limit_is_refused_by_name(node: FakeNode) -> None:
+    with connect(node) as connection:
+        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=1 << 30)
+        with pytest.raises(TooLarge, match=str(32 << 20)):
+            writer.write(bytes((32 << 20) + 1))
+            writer.finish()
+
+
+@pytest.mark.parametrize("size", [0, 1, 247, 65_000, 1 << 20, 20 << 20])
+def test_blocks_of_every_size_travel_unchanged(node: FakeNode, size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    with connect(node) as connection:
+        with StageWriter(connection, sink="s", batch=0, partition=0, attempt=0) as writer:
+            for _ in range(3):
+                writer.write(blocks.encode([body], [b"\0\0"], (b"", b"q"), message_bytes_max=64 << 20))
+            part = writer.finish()
+        assert publish_batch(connection, "s", 0, [part]) == 3
+        assert bodies_of(browse(connection, "q", 3)) == [body] * 3
+
+
+@pytest.mark.parametrize("address", ["q", "/queues/q", "/exchanges/x/key", "/queues/q/blocks?x=1", "/queues/q/browse"])
+def test_links_that_this_listener_lacks_are_refused(node: FakeNode, address: str) -> None:
+    with connect(node) as connection, pytest.raises(PeerError) as caught:
+        list(connection.stream(lambda: address))
+    assert caught.value.condition in ("amqp:not-implemented", "amqp:invalid-field")
+    assert address in str(caught.value)
+
+
+def test_unknown_requests_are_refused_with_what_is_known(node: FakeNode) -> None:
+    with connect(node) as connection:
+        with pytest.raises(PeerError, match="misspelt.*known: durable"):
+            connection.request("PUT", "/queues/x", {"misspelt": True})
+        with pytest.raises(PeerError, match="only DELETE, GET, PUT"):
+            connection.request("POST", "/queues/x")
+        with pytest.raises(NotFound, match="/nothing"):
+            connection.request("GET", "/nothing")
+        with pytest.raises(PeerError, match="max_messages=0"):
+            connection.request("PUT", "/queues/q/readers/r/claims/1", {"epoch": 1, "max_messages": 0, "max_bytes": 1})
+
+
+def test_a_connection_idle_for_long_is_made_anew(node: FakeNode) -> None:
+    with connect(node) as connection:
+        Admin(connection).queues()
+        node.die_before_apply = True
+        node._waker.send(b"x")
+        while node.connections:
+            pass
+        assert Admin(connection).queues()
+
+
+def test_address_round_trip() -> None:
+    address = parse_uri("amqp://us%40er:p%2Fw:d@h1:1,[::1]:2,h3/v%2Fh?heartbeat=3")
+    assert address.hosts == (("h1", 1), ("::1", 2), ("h3", 5672))
+    assert (address.user, address.password, address.vhost, address.heartbeat_s) == ("us@er", "p/w:d", "v/h", 3)
+    assert parse_uri(address.uri()) == address
+    assert "p/w" not in str(address) + repr(address)
+    assert issubclass(ConnectionLost, Unavailable)
