@@ -1,1 +1,22 @@
-"""Warren as a Spark Structured Streaming source or sink."""
+"""Warren as a Spark Structured Streaming source or sink.
+
+Spark imports every module named `pyspark_*` once to look for data sources, so this one is light: the
+class is made when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark_warren.datasource import WarrenDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DefaultSource":
+        from pyspark_warren.datasource import WarrenDataSource
+
+        return WarrenDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,100 @@
+"""The real broker behind `port.Broker`: the `warren` client, one connection per process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
+
+from pyspark_warren.options import Options
+from warren.admin import Admin, Queue
+from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
+from warren.connection import Connection
+from warren.outgoing import BlockSender
+from warren.stages import StagedPart, StageWriter, drop_batch, publish_batch
+from warren.uri import Address
+
+WINDOW_BYTES = 16 << 20
+_CONNECTIONS_MAX = 8
+_connections: dict[Address, Connection] = {}
+"""Kept while the process lives: Spark uses its Python workers again and again. They may vanish at any
+time, so nothing that has to be acknowledged hangs on a connection."""
+
+
+def connect(options: Options) -> WarrenBroker:
+    """The connection this process has to that address, or a new one (made when first used)."""
+    address = Address(
+        hosts=options.hosts, vhost=options.vhost, user=options.user, password=options.password,
+        request_timeout_s=options.request_timeout_ms / 1000)
+    connection = _connections.get(address)
+    if connection is None:
+        while len(_connections) >= _CONNECTIONS_MAX:
+            _connections.pop(next(iter(_connections))).close()
+        connection = _connections[address] = Connection(address, name="pyspark_warren")
+    return WarrenBroker(connection)
+
+
+class WarrenBroker:
+    """`port.Broker` over a `warren` connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def queue(self, name: str) -> Queue:
+        """Counts of a queue."""
+        return Admin(self._connection).queue(name)
+
+    def reader(self, queue: str, reader: str) -> ClaimReader:
+        """The driver's side of a claim reader."""
+        return ClaimReader(self._connection, queue, reader)
+
+    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
+              ) -> Iterator[FetchedBlock]:
+        """A slice of a claim; goes on through another node when one is lost."""
+        return fetch_claim(self._connection, queue, reader, number, first, last)
+
+    def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+        """Ready messages, untouched."""
+        return browse(self._connection, queue, max_messages)
+
+    def stage(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+              timeout_s: float) -> StageWriter:
+        """A stage of one attempt at one partition."""
+        return StageWriter(
+            self._connection, sink=sink, batch=batch, partition=partition, attempt=attempt,
+            exchange=exchange, window_bytes=WINDOW_BYTES, timeout_s=timeout_s)
+
+    def publish_batch(self, sink: str, batch: int, parts: Iterable[StagedPart], timeout_s: float
+                      ) -> int:
+        """Make a batch visible."""
+        return publish_batch(self._connection, sink, batch, parts, timeout_s=timeout_s)
+
+    def drop_batch(self, sink: str, batch: int, queues: Iterable[str]) -> None:
+        """Forget what was staged."""
+        drop_batch(self._connection, sink, batch, queues)
+
+    def publisher(self, exchange: str, timeout_s: float) -> DirectWriter:
+        """Blocks that are visible at once."""
+        return DirectWriter(self._connection, exchange, timeout_s)
+
+
+class DirectWriter:
+    """Publishes blocks straight away; confirmed by `finish`. A lost connection may double some."""
+
+    def __init__(self, connection: Connection, exchange: str, timeout_s: float) -> None:
+        target = f"/exchanges/{quote(exchange, safe='')}/blocks"
+        self._sender = BlockSender(
+            connection, lambda number: target, window_bytes=WINDOW_BYTES, timeout_s=timeout_s)
+
+    def write(self, block: bytes | bytearray | memoryview) -> None:
+        """Send one block; waits while the window is full."""
+        self._sender.send(block)
+
+    def finish(self) -> StagedPart:
+        """Wait for all confirms."""
+        self._sender.flush()
+        self._sender.close()
+        return StagedPart(0, 0, (), 0, 0)
+
+    def close(self) -> None:
+        """Give up waiting."""
+        self._sender.close()

@@ -1,0 +1,41 @@
+"""The columns of a source and of a sink, by name and Spark type."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEADERS_DDL: Final = (
+    "map<string, struct<type: string, string: string, long: bigint, double: double, "
+    "boolean: boolean, binary: binary, timestamp: timestamp, json: string>>"
+)
+COLUMNS: Final[dict[str, str]] = {
+    "body": "binary",
+    "exchange": "string",
+    "routing_key": "string",
+    "priority": "int",
+    "content_type": "string",
+    "content_encoding": "string",
+    "headers": HEADERS_DDL,
+    "delivery_mode": "int",
+    "correlation_id": "string",
+    "reply_to": "string",
+    "expiration": "string",
+    "message_id": "string",
+    "timestamp": "timestamp",
+    "type": "string",
+    "user_id": "string",
+    "app_id": "string",
+    "delivery_count": "bigint",
+    "acquired_count": "bigint",
+    "redelivered": "boolean",
+    "queue": "string",
+    "position": "struct<index: bigint, ordinal: bigint>",
+}
+"""Every column of a source, with its Spark type, in order."""
+PROPERTY_COLUMNS: Final = frozenset({
+    "content_type", "content_encoding", "headers", "delivery_mode", "correlation_id", "reply_to",
+    "expiration", "message_id", "timestamp", "type", "user_id", "app_id",
+})
+READ_ONLY: Final = frozenset({"delivery_count", "acquired_count", "redelivered", "queue", "position"})
+"""Columns that a sink ignores: they say how a message was received."""
+SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())

@@ -1,0 +1,34 @@
+"""The client's errors as the named conditions that a Spark user sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark_warren import errors
+from warren import errors as client_errors
+
+
+@contextmanager
+def named_conditions(doing: str) -> Iterator[None]:
+    """Client errors as named conditions that say what the query was doing.
+
+    doing  such as "reading queue 'flights' at a:5672"
+    """
+    try:
+        yield
+    except client_errors.ClaimLost as wrong:
+        raise errors.ClaimLost(f"{doing}: {wrong}") from wrong
+    except client_errors.Fenced as wrong:
+        raise errors.Fenced(f"{doing}: {wrong}") from wrong
+    except client_errors.Unroutable as wrong:
+        raise errors.NotRoutable(
+            f"{doing}: {wrong}; bind a queue, or set mandatory=false to drop such rows") from wrong
+    except client_errors.PeerError as wrong:
+        raise errors.BrokerRefused(f"{doing}: {wrong}") from wrong
+    except client_errors.Unavailable as wrong:
+        raise errors.BrokerUnavailable(
+            f"{doing}: {wrong}; check that a majority of the nodes is up, or raise requestTimeout"
+        ) from wrong
+    except client_errors.UsageError as wrong:
+        raise errors.OptionRefused(f"{doing}: {wrong}") from wrong

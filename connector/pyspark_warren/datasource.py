@@ -1,0 +1,87 @@
+"""`format("warren")`: the class that Spark finds by its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql.datasource import DataSource
+
+from pyspark_warren.columns import SCHEMA_DDL
+from pyspark_warren.errors import Unsupported
+from pyspark_warren.options import Options, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_warren.port import Broker
+    from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
+    from pyspark_warren.source import WarrenBatchReader, WarrenStreamReader
+
+SPARK_MIN = (4, 2)
+
+
+def connect(options: Options) -> Broker:
+    """Reach the broker that the options name; see `client.connect`."""
+    from pyspark_warren import client
+
+    return client.connect(options)
+
+
+class WarrenDataSource(DataSource):
+    """A queue of a Warren broker as a stream or a table; an exchange as a sink.
+
+    What needs the client or Arrow is imported when it is used: Spark imports this module in every
+    session to look for sources, whether the session uses Warren or not.
+
+    connect  how to reach the broker; a class attribute, so that a subclass can have another one
+    """
+
+    connect = staticmethod(connect)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "warren"
+
+    def schema(self) -> str:
+        """Every column; with `.schema(...)` a query takes fewer and saves their making."""
+        return SCHEMA_DDL
+
+    def reader(self, schema: StructType) -> WarrenBatchReader:
+        """`spark.read`."""
+        from pyspark_warren.source import WarrenBatchReader
+
+        return WarrenBatchReader(self._parsed("read"), schema, self.connect)
+
+    def streamReader(self, schema: StructType) -> WarrenStreamReader:
+        """`spark.readStream`."""
+        found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+        if found < SPARK_MIN:
+            raise Unsupported(f"Spark {pyspark.__version__} does not tell a source where its "
+                              "checkpoint stands; reading a queue exactly needs Spark 4.2 or later")
+        from pyspark_warren.source import WarrenStreamReader
+
+        return WarrenStreamReader(self._parsed("read"), schema, self.connect)
+
+    def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:
+        """`df.write`."""
+        if overwrite:
+            raise Unsupported('mode "overwrite": a queue cannot be overwritten; use mode "append" '
+                              "(to empty it first: warren queues purge)")
+        from pyspark_warren.sink import WarrenBatchWriter
+
+        return WarrenBatchWriter(self._parsed("write"), schema, self.connect)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
+        """`df.writeStream`."""
+        if overwrite:
+            raise Unsupported('output mode "complete" would publish the whole result again with every '
+                              'batch; use "append" or "update"')
+        from pyspark_warren.sink import WarrenStreamWriter
+
+        return WarrenStreamWriter(self._parsed("write"), schema, self.connect)
+
+    def _parsed(self, where: str) -> Options:
+        given: dict[str, Any] = dict(self.options)
+        return parse_options(given, where)

@@ -1,0 +1,64 @@
+"""What an executor does for a slice: fetch, make Arrow batches, never settle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from pyspark_warren.conditions import named_conditions
+from pyspark_warren.errors import BrokerRefused
+from pyspark_warren.options import Options
+from pyspark_warren.plan import Slice
+from pyspark_warren.port import Connect
+from pyspark_warren.rows import Piece, to_arrow
+from warren import errors as client_errors
+
+log = logging.getLogger("pyspark_warren")
+
+ROWS_MAX = 16_384
+"""Rows of one Arrow batch: larger ones made Spark slower, not faster."""
+
+
+def read_slice(connect: Connect, options: Options, part: Slice, schema: pa.Schema
+               ) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice, always the same ones in the same order, however often it is read.
+
+    With onClaimLost=continue a slice whose claim is gone has no rows: its messages are in the queue
+    again and come in a later batch.
+    """
+    wanted = part.last - part.first
+    got = 0
+    doing = (f"reading claim {part.number} ({part.first} to {part.last}) of queue {options.queue!r} "
+             f"at {options.addresses()}")
+    with named_conditions(doing):
+        try:
+            for fetched in connect(options).fetch(
+                    options.queue, part.reader, part.number, part.first, part.last):
+                piece = Piece.decode(fetched.data, fetched.runs, options.queue)
+                got += piece.block.count
+                yield from batches_of(piece, schema)
+        except client_errors.ClaimLost as lost:
+            if options.on_claim_lost == "fail":
+                raise
+            log.warning("%s: %s; skipped (onClaimLost=continue)", doing, lost)
+            return
+    if got != wanted:
+        raise BrokerRefused(f"{doing}: {got} messages came instead of {wanted}")
+
+
+def read_browsed(connect: Connect, options: Options, max_messages: int, schema: pa.Schema
+                 ) -> Iterator[pa.RecordBatch]:
+    """Up to that many ready messages, in delivery order, left where they are."""
+    with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
+        for fetched in connect(options).browse(options.queue, max_messages):
+            piece = Piece.decode(fetched.data, fetched.runs, options.queue)
+            yield from batches_of(piece, schema)
+
+
+def batches_of(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A piece's rows, in batches of at most ROWS_MAX that share the block's memory."""
+    rows = to_arrow(piece, schema)
+    for first in range(0, rows.num_rows, ROWS_MAX):
+        yield rows.slice(first, ROWS_MAX)

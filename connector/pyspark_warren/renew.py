@@ -1,0 +1,40 @@
+"""A sign of life for claims that expire, sent while Spark works on their batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from pyspark_warren.port import Reader
+from warren.errors import Fenced, WarrenError
+
+log = logging.getLogger("pyspark_warren")
+
+
+class Renewer:
+    """Renews a reader's claims every third of their time to live, on a thread of its own.
+
+    It ends with its process, or when a newer driver has taken over. The thread lives on Spark's
+    driver only and in the object that is never pickled.
+    """
+
+    def __init__(self, reader: Reader, ttl_ms: int) -> None:
+        assert ttl_ms > 0, ttl_ms
+        self.reader = reader
+        self._every_s = ttl_ms / 3000
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="warren-renew", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more renewals; returns at once."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                self.reader.renew()
+            except Fenced:
+                return  # the next call that Spark makes is refused, and says so
+            except WarrenError as wrong:
+                log.warning("claims could not be renewed, trying again: %s", wrong)

@@ -1,0 +1,49 @@
+"""Which columns a sink takes, and of which types."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark_warren.columns import COLUMNS, READ_ONLY
+from pyspark_warren.errors import SchemaRefused
+from pyspark_warren.options import Options
+
+_TEXT: Final = ("string",)
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+_TAKES: Final[dict[str, tuple[str, ...]]] = {
+    "body": ("binary", "string"),
+    "priority": _WHOLE,
+    "delivery_mode": _WHOLE,
+    "expiration": (*_WHOLE, "string"),
+    "timestamp": ("timestamp", *_WHOLE),
+}
+
+
+def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
+    """Raise SchemaRefused: which column, of which type, what to do.
+
+    columns  name to Spark's simple type
+    """
+    if "body" not in columns:
+        raise SchemaRefused(f"rows have no column body (they have {', '.join(columns)}); name the "
+                            "message's bytes or text body, for example with to_json(struct(...))")
+    for name, kind in columns.items():
+        if name in READ_ONLY:
+            continue
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(
+                known for known in COLUMNS if known not in READ_ONLY)
+            raise SchemaRefused(f"column {name!r} is none that a message has; {hint} Drop it, or put "
+                                "it into body or headers")
+        takes = _TAKES.get(name, _TEXT)
+        if name == "headers":
+            if not kind.startswith("map<string,"):
+                raise SchemaRefused(f"column headers is {kind}; make it a map with string keys")
+        elif kind not in takes and kind != "void":
+            raise SchemaRefused(f"column {name} is {kind}; cast it to {' or '.join(takes)}")
+    if "routing_key" not in columns and options.routing_key is None:
+        raise SchemaRefused("rows have no routing key: give the option routingKey, or a column "
+                            "routing_key (to an exchange that needs none: routingKey '')")

@@ -1,0 +1,184 @@
+"""The classes that Spark calls for reading: stream and batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_warren.conditions import named_conditions
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.errors import BrokerUnavailable
+from pyspark_warren.offset import Offset
+from pyspark_warren.options import Options
+from pyspark_warren.plan import Slice
+from pyspark_warren.port import Connect
+from pyspark_warren.reader import read_browsed, read_slice
+from pyspark_warren.renew import Renewer
+from pyspark_warren.rows import check_columns, check_schema
+
+log = logging.getLogger("pyspark_warren")
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The schema as Spark will compare it with our batches; raises SchemaRefused."""
+    check_columns(schema.names)
+    made = to_arrow_schema(schema, timezone="UTC")
+    check_schema(made)
+    return made
+
+
+class SlicePartition(InputPartition):
+    """A slice of a claim, as Spark carries it to an executor."""
+
+    def __init__(self, part: Slice) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query's source.
+
+    One lives in the query's driver-side process, where it holds a connection; pickled copies without
+    one go to the executors, which only call `read`. Spark does not call `stop` when a query stops:
+    nothing may depend on it.
+    """
+
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        self._options = options
+        self._connect = connect
+        self._schema = arrow_schema(schema)
+        self._driver: ClaimDriver | None = None
+        self._renewer: Renewer | None = None
+        self._doing = f"reading queue {options.queue!r} at {options.addresses()}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None, "_renewer": None}
+
+    # -------------------------------------------------------------- on the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        """A reader of its own for a query that has no checkpoint yet."""
+        with named_conditions(self._doing):
+            return self._claims().initial().to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """maxMessagesPerTrigger; the limit in bytes is kept by the broker."""
+        return ReadMaxRows(self._options.max_messages)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+                     ) -> dict[str, Any]:
+        """Settle up to `start`, whose batch is committed, and open the next claim."""
+        assert start is not None, "Spark 4.2 and later hand over the start"
+        rows = None if isinstance(limit, ReadAllAvailable) else (
+            limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages)
+        offset = Offset.from_dict(start)
+        with named_conditions(self._doing):
+            end = self._claims().latest(offset, rows)
+        self._keep_alive()
+        return start if end == offset else end.to_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The backlog, shown as `latestOffset` in the query's progress."""
+        try:
+            with named_conditions(self._doing):
+                return self._claims().backlog()
+        except BrokerUnavailable as wrong:
+            log.info("no backlog to report: %s", wrong)
+            return None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read what is there now, then end."""
+        with named_conditions(self._doing):
+            self._claims().prepare_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The slices of a batch; after a crash this is the first call."""
+        with named_conditions(self._doing):
+            slices = self._claims().plan(Offset.from_dict(start), Offset.from_dict(end))
+        self._keep_alive()
+        return [SlicePartition(part) for part in slices]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Settle again, harmlessly: this call may be late, or never come."""
+        try:
+            with named_conditions(self._doing):
+                self._claims().settle(Offset.from_dict(end))
+        except BrokerUnavailable as wrong:
+            log.warning("claims not settled yet, the next poll will do it: %s", wrong)
+
+    def stop(self) -> None:
+        """Called by Spark only when the query failed or its JVM died."""
+        if self._renewer is not None:
+            self._renewer.stop()
+
+    # -------------------------------------------------------------- on an executor
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a slice; may be called many times for one, also at the same time."""
+        assert isinstance(partition, SlicePartition), partition
+        return read_slice(self._connect, self._options, partition.part, self._schema)
+
+    # -------------------------------------------------------------- steps
+
+    def _claims(self) -> ClaimDriver:
+        if self._driver is None:
+            self._driver = ClaimDriver(
+                self._connect(self._options), self._options,
+                clock_ms=lambda: time.monotonic_ns() // 1_000_000, sleep_s=time.sleep,
+                mint=lambda: f"spark-{uuid.uuid4().hex}")
+        return self._driver
+
+    def _keep_alive(self) -> None:
+        """With claimTtl: renew while Spark works on the batch."""
+        reader = self._claims().attached
+        if not self._options.claim_ttl_ms or reader is None:
+            return
+        if self._renewer is None or self._renewer.reader is not reader:
+            if self._renewer is not None:
+                self._renewer.stop()
+            self._renewer = Renewer(reader, self._options.claim_ttl_ms)
+
+
+class BrowsePartition(InputPartition):
+    """A look at a queue: how many messages at most."""
+
+    def __init__(self, max_messages: int) -> None:
+        super().__init__(max_messages)
+        self.max_messages = max_messages
+
+
+class WarrenBatchReader(DataSourceReader):
+    """`spark.read`: browses a queue without touching it."""
+
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        self._options = options
+        self._connect = connect
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """One task for as many messages as are ready now, or maxMessages of them."""
+        with named_conditions(f"browsing queue {self._options.queue!r} at {self._options.addresses()}"):
+            ready = self._connect(self._options).queue(self._options.queue).messages_ready
+        most = min(ready, self._options.browse_max or ready)
+        return [BrowsePartition(most)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows, in delivery order."""
+        assert isinstance(partition, BrowsePartition), partition
+        if not partition.max_messages:
+            return iter(())
+        return read_browsed(self._connect, self._options, partition.max_messages, self._schema)

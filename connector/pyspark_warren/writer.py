@@ -1,0 +1,120 @@
+"""What an executor does with a sink's partition: encode, send, wait for confirms."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_warren.blocks import blocks_of
+from pyspark_warren.encode import EncodedRows, encode_rows
+from pyspark_warren.options import Options
+from pyspark_warren.port import Broker, Writer
+from warren.stages import StagedPart
+
+ATTEMPT_BITS = 53
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of one partition of one batch.
+
+    number  drawn by chance, not Spark's attempt number: that starts from 0 again when a query is
+            restarted, and a stage of the same name could hold rows of the attempt that died
+    """
+
+    sink: str
+    batch: int
+    partition: int
+    number: int
+
+    @classmethod
+    def drawn(cls, sink: str, batch: int, partition: int) -> Attempt:
+        """An attempt that no other one is named like."""
+        return cls(sink, batch, partition, secrets.randbits(ATTEMPT_BITS))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """What an attempt has written, for the driver.
+
+    stages  one per exchange that rows went to; none when the partition was empty, or published
+            straight away
+    """
+
+    sink: str
+    batch: int
+    partition: int
+    rows: int
+    stages: tuple[StagedPart, ...]
+
+
+def write_staged(broker: Broker, options: Options, attempt: Attempt,
+                 rows: Iterator[pa.RecordBatch]) -> WrittenPart:
+    """Stage the rows; when this returns they are on a majority's disks, and invisible."""
+    timeout_s = options.confirm_timeout_ms / 1000
+
+    def open_stage(exchange: str, ordinal: int) -> Writer:
+        # A stage per exchange: its blocks are numbered, so two exchanges may not share one.
+        return broker.stage(exchange, attempt.sink, attempt.batch, attempt.partition,
+                            attempt.number + ordinal, timeout_s)
+
+    count, stages = _write(options, rows, open_stage, None)
+    return WrittenPart(attempt.sink, attempt.batch, attempt.partition, count, stages)
+
+
+def write_direct(broker: Broker, options: Options, attempt: Attempt,
+                 rows: Iterator[pa.RecordBatch]) -> WrittenPart:
+    """Publish the rows at once, confirmed when this returns; a re-run publishes them again.
+
+    Rows without a message_id get one that a re-run of the same rows in the same order gives again,
+    for consumers to tell duplicates by.
+    """
+    timeout_s = options.confirm_timeout_ms / 1000
+
+    def open_publisher(exchange: str, ordinal: int) -> Writer:
+        return broker.publisher(exchange, timeout_s)
+
+    prefix = f"{attempt.sink}-{attempt.batch}-{attempt.partition}-"
+    count, _ = _write(options, rows, open_publisher, prefix)
+    return WrittenPart(attempt.sink, attempt.batch, attempt.partition, count, ())
+
+
+def _write(options: Options, rows: Iterator[pa.RecordBatch], open_writer, id_prefix: str | None):
+    writers: dict[str, Writer] = {}
+    count = 0
+    try:
+        for batch in rows:
+            if not batch.num_rows:
+                continue
+            ids = None if id_prefix is None else pa.array(
+                [f"{id_prefix}{i}" for i in range(count, count + batch.num_rows)])
+            encoded = encode_rows(
+                batch, options.exchange, options.routing_key, options.persistent, ids)
+            count += batch.num_rows
+            for exchange, part in _by_exchange(encoded):
+                if exchange not in writers:
+                    writers[exchange] = open_writer(exchange, len(writers))
+                for block in blocks_of(part, options.block_bytes):
+                    writers[exchange].write(block)
+        return count, tuple(writer.finish() for writer in writers.values())
+    except BaseException:
+        for writer in writers.values():
+            writer.close()
+        raise
+
+
+def _by_exchange(rows: EncodedRows) -> Iterator[tuple[str, EncodedRows]]:
+    """The rows of each exchange, in their order; nearly always that is all of them."""
+    exchanges = list(dict.fromkeys(exchange for exchange, _ in rows.routes))
+    if len(exchanges) == 1:
+        yield exchanges[0], rows
+        return
+    assert rows.route_ids is not None
+    for exchange in exchanges:
+        ids = pa.array([i for i, route in enumerate(rows.routes) if route[0] == exchange],
+                       pa.int32())
+        yield exchange, rows.take(pc.indices_nonzero(pc.is_in(rows.route_ids, ids)))

@@ -1,0 +1,472 @@
+"""A broker in a dictionary: what `pyspark_warren.port.Broker` says, done the dumb way.
+
+`FakeBroker` is the state, used in one process by the unit tests; `serve` and `FakeClient` put it
+behind a socket, so that it outlives the Spark drivers that the crash tests kill.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from warren import errors
+from warren.admin import Queue, Reader
+from warren.claims import Claim, FetchedBlock, Registration
+from warren.stages import StagedPart
+from warren_broker.block import Block, concat, encode
+
+FETCH_MESSAGES = 700
+"""Messages in one piece: few, so that a slice comes in several."""
+
+
+@dataclass
+class Message:
+    """A message: its place, and how often it was handed out."""
+
+    index: int
+    ordinal: int
+    priority: int
+    delivery_count: int = 0
+    acquired_count: int = 0
+
+
+@dataclass
+class ReaderState:
+    """A claim reader."""
+
+    epoch: int = 0
+    settled: int = 0
+    claims: dict[int, list[Message]] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+
+
+@dataclass
+class QueueState:
+    """A queue: ready messages in delivery order, claims, stages, published batches."""
+
+    name: str
+    ready: list[Message] = field(default_factory=list)
+    blocks: dict[int, Block] = field(default_factory=dict)
+    readers: dict[str, ReaderState] = field(default_factory=dict)
+    stages: dict[tuple[str, int, int, int], list[bytes]] = field(default_factory=dict)
+    published: dict[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    next_index: int = 1
+
+    def enqueue(self, data: bytes) -> None:
+        """A block's messages join the ready ones; priorities first, then arrival."""
+        block = Block.decode(data)
+        index, self.next_index = self.next_index, self.next_index + 1
+        self.blocks[index] = block
+        self.ready += [Message(index, i, block.priority(i)) for i in range(block.count)]
+        self.ready.sort(key=lambda message: -message.priority)
+
+    def give_back(self, messages: list[Message]) -> None:
+        """To the head, in their order."""
+        for message in messages:
+            message.acquired_count += 1
+        self.ready = messages + self.ready
+        self.ready.sort(key=lambda message: -message.priority)
+
+    def size_bytes(self, messages: list[Message]) -> int:
+        """Bodies and properties."""
+        return sum(self.blocks[m.index].size_bytes(m.ordinal, m.ordinal + 1) for m in messages)
+
+
+class FakeBroker:
+    """Queues by name. Routing: the default exchange, or exchange "fan" to every queue bound."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.queues: dict[str, QueueState] = {}
+        self.bindings: dict[tuple[str, str], list[str]] = {}
+        self.calls: list[tuple[Any, ...]] = []
+
+    # -------------------------------------------------------------- for tests
+
+    def declare(self, name: str) -> None:
+        """Make a queue."""
+        self.queues[name] = QueueState(name)
+
+    def bind(self, exchange: str, routing_key: str, queue: str) -> None:
+        """Lead an exchange's routing key to a queue."""
+        self.bindings.setdefault((exchange, routing_key), []).append(queue)
+
+    def publish(self, queue: str, bodies: list[bytes], priorities: list[int] | int = 4) -> None:
+        """Messages by the back door."""
+        self.queues[queue].enqueue(encode(
+            bodies, [b"\x10\x00\x02"] * len(bodies), (b"", queue.encode()), priorities))
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """What is ready, in delivery order."""
+        state = self.queues[queue]
+        return [bytes(state.blocks[m.index].body(m.ordinal)) for m in state.ready]
+
+    def state(self, queue: str) -> dict[str, Any]:
+        """Counts for assertions."""
+        state = self.queues[queue]
+        return {
+            "ready": len(state.ready), "acknowledged": state.acknowledged,
+            "claims": {name: {n: len(c) for n, c in reader.claims.items()}
+                       for name, reader in state.readers.items() if reader.claims},
+            "settled": {name: reader.settled for name, reader in state.readers.items()},
+            "staged": sum(len(blocks) for blocks in state.stages.values()),
+            "published": dict(state.published), "readers": sorted(state.readers)}
+
+    def release_claims(self, queue: str) -> None:
+        """What an operator may do: all claims go back, their numbers are lost."""
+        for reader in self.queues[queue].readers.values():
+            for number in sorted(reader.claims):
+                self.queues[queue].give_back(reader.claims.pop(number))
+                reader.lost.add(number)
+
+    def calls_of(self, kind: str) -> list[tuple[Any, ...]]:
+        """Calls recorded, of one kind."""
+        return [call for call in self.calls if call[0] == kind]
+
+    # -------------------------------------------------------------- port.Broker, with plain values
+
+    def _queue(self, name: str) -> QueueState:
+        if name not in self.queues:
+            raise errors.NotFound(f"no queue '{name}' in vhost '/'", status=404)
+        return self.queues[name]
+
+    def _reader(self, queue: str, reader: str, epoch: int | None) -> ReaderState:
+        state = self._queue(queue).readers.get(reader)
+        if state is None or epoch is None or epoch > state.epoch:
+            raise errors.PeerError(f"reader {reader!r} is not registered", status=409)
+        if epoch < state.epoch:
+            raise errors.Fenced(f"epoch {epoch} is older than {state.epoch}", status=409)
+        return state
+
+    def queue(self, name: str) -> Queue:
+        """Counts."""
+        state = self._queue(name)
+        readers = tuple(Reader(n, r.epoch, r.settled, len(r.claims), 0)
+                        for n, r in sorted(state.readers.items()))
+        claimed = sum(len(c) for r in state.readers.values() for c in r.claims.values())
+        return Queue(name, "/", "quorum", True, False, False, "node1", ("node1",), {},
+                     messages_ready=len(state.ready), messages_claimed=claimed, readers=readers)
+
+    def register(self, queue: str, reader: str) -> Registration:
+        """A new epoch."""
+        state = self._queue(queue).readers.setdefault(reader, ReaderState())
+        state.epoch += 1
+        self.calls.append(("register", reader, state.epoch))
+        return Registration(state.epoch, state.settled)
+
+    def open(self, queue: str, reader: str, epoch: int | None, number: int, max_messages: int,
+             max_bytes: int) -> Claim:
+        """A claim."""
+        state, found = self._reader(queue, reader, epoch), self._queue(queue)
+        self.calls.append(("open", reader, number))
+        if number not in state.claims:
+            if number != state.settled + 1 + len(state.claims) or number in state.lost:
+                raise errors.ClaimLost(f"claim {number} of reader {reader!r} is not open", status=410)
+            taken: list[Message] = []
+            while found.ready and len(taken) < max_messages and (
+                    not taken or found.size_bytes([*taken, found.ready[0]]) <= max_bytes):
+                taken.append(found.ready.pop(0))
+            if not taken:
+                return Claim(number, 0, 0)
+            state.claims[number] = taken
+        claim = state.claims[number]
+        return Claim(number, len(claim), found.size_bytes(claim))
+
+    def settle(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
+        """Acknowledge."""
+        state = self._reader(queue, reader, epoch)
+        self.calls.append(("settle", reader, number))
+        if number > state.settled + len(state.claims):
+            raise errors.ClaimLost(f"claim {number} of reader {reader!r} was not opened", status=410)
+        done = 0
+        for each in [n for n in state.claims if n <= number]:
+            done += len(state.claims.pop(each))
+        state.settled = max(state.settled, number)
+        self._queue(queue).acknowledged += done
+        return done
+
+    def renew(self, queue: str, reader: str, epoch: int | None) -> None:
+        """A sign of life."""
+        self._reader(queue, reader, epoch)
+        self.calls.append(("renew", reader))
+
+    def release(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
+        """Give back; 0: all, and the reader goes."""
+        state = self._reader(queue, reader, epoch)
+        back = 0
+        for each in [n for n in sorted(state.claims) if number in (0, n)]:
+            messages = state.claims.pop(each)
+            state.lost.add(each)
+            back += len(messages)
+            self._queue(queue).give_back(messages)
+        if number == 0:
+            del self._queue(queue).readers[reader]
+        return back
+
+    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
+              ) -> list[tuple[tuple[Any, ...], bytes]]:
+        """Runs and block of each piece."""
+        state = self._queue(queue).readers.get(reader)
+        if state is None or number not in state.claims:
+            raise errors.ClaimLost(f"claim {number} of reader {reader!r} is not open", status=410)
+        self.calls.append(("fetch", reader, number, first, last))
+        return self._pieces(self._queue(queue), state.claims[number][first:last])
+
+    def browse(self, queue: str, most: int) -> list[tuple[tuple[Any, ...], bytes]]:
+        """Ready ones, untouched."""
+        return self._pieces(self._queue(queue), self._queue(queue).ready[:most])
+
+    def _pieces(self, queue: QueueState, messages: list[Message]
+                ) -> list[tuple[tuple[Any, ...], bytes]]:
+        pieces = []
+        for at in range(0, len(messages), FETCH_MESSAGES):
+            some = messages[at : at + FETCH_MESSAGES]
+            runs = tuple((m.index, m.ordinal, m.ordinal, m.delivery_count, m.acquired_count)
+                         for m in some)
+            pieces.append((runs, concat([(queue.blocks[m.index], m.ordinal, m.ordinal + 1)
+                                         for m in some])))
+        return pieces
+
+    def _routed(self, exchange: str, data: bytes) -> dict[str, bytes]:
+        """Queue to the block of what it gets."""
+        block = Block.decode(data)
+        parts: dict[str, list[tuple[Block, int, int]]] = {}
+        for i in range(block.count):
+            name, key = (part.decode() for part in block.route(i))
+            assert name == exchange, (name, exchange)
+            targets = self.bindings.get((exchange, key), []) if exchange else [key]
+            if not targets or any(target not in self.queues for target in targets):
+                raise errors.Unroutable(f"no queue for routing key {key!r} of exchange {exchange!r}")
+            for target in targets:
+                parts.setdefault(target, []).append((block, i, i + 1))
+        return {name: concat(some) for name, some in parts.items()}
+
+    def stage_block(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+                    data: bytes) -> list[str]:
+        """One block into a stage, in every queue that it routes to."""
+        routed = self._routed(exchange, data)
+        for name, block in routed.items():
+            queue = self.queues[name]
+            if batch > queue.published.get(sink, -1):
+                queue.stages.setdefault((sink, batch, partition, attempt), []).append(block)
+        self.calls.append(("stage", sink, batch, partition, attempt))
+        return sorted(routed)
+
+    def publish_batch(self, sink: str, batch: int, attempts: list[tuple[int, int]],
+                      queues: list[str]) -> int:
+        """Make visible, once."""
+        self.calls.append(("publish", sink, batch, attempts))
+        done = 0
+        for name in queues:
+            queue = self._queue(name)
+            if batch <= queue.published.get(sink, -1):
+                continue
+            before = len(queue.ready)
+            for partition, attempt in attempts:
+                for block in queue.stages.get((sink, batch, partition, attempt), []):
+                    queue.enqueue(block)
+            queue.published[sink] = batch
+            queue.stages = {key: v for key, v in queue.stages.items()
+                            if key[0] != sink or key[1] > batch}
+            done += len(queue.ready) - before
+        return done
+
+    def drop_batch(self, sink: str, batch: int, queues: list[str]) -> None:
+        """Forget stages."""
+        self.calls.append(("drop", sink, batch))
+        for name in queues:
+            queue = self._queue(name)
+            queue.stages = {key: v for key, v in queue.stages.items() if key[:2] != (sink, batch)}
+
+    def publish_block(self, exchange: str, data: bytes) -> None:
+        """Visible at once."""
+        for name, block in self._routed(exchange, data).items():
+            self.queues[name].enqueue(block)
+
+
+# ------------------------------------------------------------------ port.Broker in front of it
+
+
+class FakeClient:
+    """`port.Broker`: each call goes to the state through `call`."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    @classmethod
+    def local(cls, broker: FakeBroker) -> FakeClient:
+        """In one process."""
+        return cls(lambda name, *args: getattr(broker, name)(*args))
+
+    @classmethod
+    def remote(cls, port: int) -> FakeClient:
+        """Over a socket: one connection per call."""
+
+        def call(name: str, *args: Any) -> Any:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as stream:
+                send(stream, (name, args))
+                worked, value = receive(stream)
+            if not worked:
+                raise value
+            return value
+
+        return cls(call)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self._call(name, *args)
+
+    def queue(self, name: str) -> Queue:
+        """Counts."""
+        return self._call("queue", name)
+
+    def reader(self, queue: str, reader: str) -> FakeReader:
+        """A driver's side."""
+        return FakeReader(self._call, queue, reader)
+
+    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
+              ) -> Iterator[FetchedBlock]:
+        """A slice."""
+        for runs, data in self._call("fetch", queue, reader, number, first, last):
+            yield FetchedBlock(runs, memoryview(data))
+
+    def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+        """A look."""
+        for runs, data in self._call("browse", queue, max_messages):
+            yield FetchedBlock(runs, memoryview(data))
+
+    def stage(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+              timeout_s: float) -> FakeWriter:
+        """A stage."""
+        return FakeWriter(partition, attempt, lambda data: self._call(
+            "stage_block", exchange, sink, batch, partition, attempt, data))
+
+    def publish_batch(self, sink: str, batch: int, parts: Iterable[StagedPart], timeout_s: float
+                      ) -> int:
+        """Make visible."""
+        parts = list(parts)
+        queues = sorted({queue for part in parts for queue in part.queues})
+        return self._call("publish_batch", sink, batch,
+                          [(part.partition, part.attempt) for part in parts], queues)
+
+    def drop_batch(self, sink: str, batch: int, queues: Iterable[str]) -> None:
+        """Forget."""
+        self._call("drop_batch", sink, batch, sorted(queues))
+
+    def publisher(self, exchange: str, timeout_s: float) -> FakeWriter:
+        """Straight away."""
+        return FakeWriter(0, 0, lambda data: self._call("publish_block", exchange, data) or [])
+
+
+class FakeReader:
+    """`port.Reader`."""
+
+    def __init__(self, call: Any, queue: str, reader: str) -> None:
+        self._call, self._name, self.epoch = call, (queue, reader), None
+
+    def register(self) -> Registration:
+        """A new epoch."""
+        made = self._call("register", *self._name)
+        self.epoch = made.epoch
+        return made
+
+    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
+        """A claim."""
+        return self._call("open", *self._name, self.epoch, number, max_messages, max_bytes)
+
+    def settle(self, number: int) -> int:
+        """Acknowledge."""
+        return self._call("settle", *self._name, self.epoch, number)
+
+    def renew(self) -> None:
+        """A sign of life."""
+        self._call("renew", *self._name, self.epoch)
+
+    def release(self, number: int = 0, *, failed: bool = False) -> int:
+        """Give back."""
+        return self._call("release", *self._name, self.epoch, number)
+
+
+class FakeWriter:
+    """`port.Writer`."""
+
+    def __init__(self, partition: int, attempt: int, send_block: Any) -> None:
+        self._key, self._send = (partition, attempt), send_block
+        self._queues: set[str] = set()
+        self._blocks = 0
+
+    def write(self, block: bytes) -> None:
+        """One block."""
+        self._queues.update(self._send(bytes(block)))
+        self._blocks += 1
+
+    def finish(self) -> StagedPart:
+        """All there."""
+        return StagedPart(*self._key, tuple(sorted(self._queues)), self._blocks, 0)
+
+    def close(self) -> None:
+        """Give up."""
+
+
+# ------------------------------------------------------------------ over a socket
+
+
+def send(stream: socket.socket, value: Any) -> None:
+    """One length-prefixed pickle."""
+    data = pickle.dumps(value)
+    stream.sendall(struct.pack(">I", len(data)) + data)
+
+
+def receive(stream: socket.socket) -> Any:
+    """One length-prefixed pickle."""
+    (length,) = struct.unpack(">I", _exactly(stream, 4))
+    return pickle.loads(_exactly(stream, length))
+
+
+def _exactly(stream: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        some = stream.recv(min(1 << 20, count - len(data)))
+        if not some:
+            raise ConnectionError("closed")
+        data += some
+    return bytes(data)
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        name, args = receive(self.request)
+        broker = self.server.broker  # type: ignore[attr-defined]
+        try:
+            with broker.lock:
+                answer = (True, getattr(broker, name)(*args))
+        except errors.WarrenError as wrong:
+            answer = (False, wrong)
+        send(self.request, answer)
+
+
+class FakeServer(socketserver.ThreadingTCPServer):
+    """The fake behind a port on loopback, in threads of the test's process."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.broker = FakeBroker()
+        self.port = self.server_address[1]
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+
+    def __enter__(self) -> FakeServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *trace: Any) -> None:
+        self.shutdown()
+        self.server_close()

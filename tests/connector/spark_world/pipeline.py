@@ -1,0 +1,106 @@
+"""A streaming query from queue `in` to queue `out`, as a process that a test may kill.
+
+    python -m spark_world.pipeline '{"port": 4000, "checkpoint": "…", …}'
+
+Prints one line of JSON when the query has ended by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_world.sources import DyingSource
+
+
+def session(master: str) -> SparkSession:
+    """Small, quiet, on loopback; the dying source registered."""
+    spark = (
+        SparkSession.builder.master(master).appName("warren-test")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.speculation", "true" if "cluster" in master else "false")
+        .config("spark.speculation.interval", "200ms")
+        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.minTaskRuntime", "300ms")
+        .config("spark.speculation.quantile", "0.4")
+        .config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(DyingSource)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    kill = os.environ.get("WARREN_TEST_KILL")
+    if kill:
+        Path(kill + ".jvm").write_text(str(jvm.java.lang.ProcessHandle.current().pid()))
+    return spark
+
+
+def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
+    """The query that the plan asks for."""
+    hosts = f"127.0.0.1:{plan['port']}"
+    rows = (spark.readStream.format("warren_dying").option("hosts", hosts).option("queue", "in")
+            .options(**plan.get("source", {})).load())
+    rows = rows.selectExpr("body", "priority", "message_id", "position", "redelivered")
+    out = {"hosts": hosts, "routingKey": "out", **plan.get("sink", {})}
+    if "foreach_batch" in plan:
+        directory = plan["foreach_batch"]
+
+        def both(frame: DataFrame, batch: int) -> None:
+            # Two actions: the source is read twice, and both must see the same rows.
+            frame.selectExpr("hex(body) AS body").write.mode("overwrite").parquet(
+                f"{directory}/first/{batch}")
+            frame.selectExpr("hex(body) AS body").write.mode("overwrite").parquet(
+                f"{directory}/second/{batch}")
+
+        writer = rows.writeStream.foreachBatch(both)
+    else:
+        writer = rows.select("body", "priority").writeStream.format("warren_dying").options(**out)
+    return (writer.option("checkpointLocation", plan["checkpoint"])
+            .trigger(**plan.get("trigger", {"availableNow": True})).start())
+
+
+def main() -> None:
+    """Run the query until it ends."""
+    plan = json.loads(sys.argv[1])
+    spark = session(plan.get("master", "local[2]"))
+    query = start(spark, plan)
+    try:
+        if "until" in plan:
+            wait_until_read(spark, query, plan["until"])
+            query.stop()
+        else:
+            query.awaitTermination(120)
+        progress = [json.loads(each.json) for each in query.recentProgress]
+        print(json.dumps({"batches": [
+            {"rows": each["numInputRows"], "backlog": each["sources"][0]["latestOffset"]}
+            for each in progress]}))
+    finally:
+        spark.stop()
+
+
+def wait_until_read(spark: SparkSession, query: Any, count: int) -> None:
+    """Until so many rows were processed and the source was polled once more, or it failed."""
+    import time
+
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+        seen = sum(each.numInputRows for each in query.recentProgress)
+        if seen >= count and not query.status["isDataAvailable"]:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{count} rows not read in time: {query.lastProgress}")
+
+
+if __name__ == "__main__":
+    main()

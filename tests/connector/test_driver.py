@@ -1,0 +1,272 @@
+"""The driver's decisions against the fake broker, call by call as Spark makes them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
+from pyspark_warren.offset import Offset
+from pyspark_warren.options import parse_options
+
+from spark_world.fake import FakeBroker, FakeClient
+
+
+class World:
+    """A broker, and drivers that come and go on a clock that only moves when they sleep."""
+
+    def __init__(self, **options: str) -> None:
+        self.broker = FakeBroker()
+        self.broker.declare("q")
+        self.now_ms = 0
+        self.slept: list[float] = []
+        self.minted = 0
+        self.options = {"queue": "q", "maxMessagesPerTrigger": "10", **options}
+
+    def driver(self, **more: str) -> ClaimDriver:
+        options = parse_options({**self.options, **more}, "read")
+        return ClaimDriver(FakeClient.local(self.broker), options, lambda: self.now_ms, self.sleep,
+                           self.mint)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_ms += int(seconds * 1000)
+
+    def mint(self) -> str:
+        self.minted += 1
+        return f"r{self.minted}"
+
+    def publish(self, count: int) -> None:
+        self.broker.publish("q", [b"%d" % i for i in range(count)])
+
+    @property
+    def state(self) -> dict:
+        return self.broker.state("q")
+
+
+def started(world: World, driver: ClaimDriver) -> Offset:
+    """Through the first, empty batch."""
+    hello = driver.latest(driver.initial(), 10)
+    assert (hello.number, hello.registered, hello.claims) == (0, True, ())
+    return hello
+
+
+def test_the_initial_offset_is_the_same_however_often() -> None:
+    driver = World().driver()
+    assert driver.initial() == driver.initial()
+
+
+def test_no_claim_is_opened_before_the_reader_is_in_the_checkpoint() -> None:
+    world = World()
+    world.publish(5)
+    first = world.driver()
+    started(world, first)  # and the driver dies before the offset log
+    assert world.state["claims"] == {}
+    again = world.driver()
+    end = again.latest(started(world, again), 10)
+    assert (end.reader, end.number, end.claims[0].messages) == ("r2", 1, 5)
+
+
+def test_trigger_once_reads_in_its_only_batch() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    assert driver.latest(driver.initial(), None).claims[0].messages == 25
+
+
+def test_a_driver_that_died_after_the_claim_gets_the_same_one() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    start = started(world, driver)
+    end = driver.latest(start, 10)
+    world.publish(3)
+    assert world.driver().latest(start, 10) == end
+    assert world.state["claims"] == {"r1": {1: 10}}
+
+
+def test_settled_is_what_spark_named_as_start_and_nothing_else() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    one = driver.latest(started(world, driver), 10)
+    assert world.state["acknowledged"] == 0
+    two = driver.latest(one, 10)
+    assert world.state["acknowledged"] == 10
+    driver.settle(one)  # commit(end) comes late
+    three = driver.latest(two, 10)
+    assert (world.state["acknowledged"], three.claims[0].messages) == (20, 5)
+    assert driver.latest(three, 10) is three
+    assert world.state["acknowledged"] == 25 and world.state["ready"] == 0
+
+
+def test_a_restart_plans_its_batch_first_then_settles_it() -> None:
+    world = World(partitions="2")
+    world.publish(10)
+    driver = world.driver()
+    start = started(world, driver)
+    end = driver.latest(start, 10)
+    again = world.driver()
+    slices = again.plan(start, end)
+    assert [(part.reader, part.number, part.first, part.last) for part in slices] == [
+        ("r1", 1, 0, 5), ("r1", 1, 5, 10)]
+    assert world.state["acknowledged"] == 0
+    again.latest(end, 10)
+    assert world.state["acknowledged"] == 10
+
+
+def test_an_older_driver_is_fenced() -> None:
+    world = World()
+    world.publish(25)
+    old = world.driver()
+    start = started(world, old)
+    end = old.latest(start, 10)
+    world.driver().latest(end, 10)
+    with pytest.raises(Fenced, match="in use twice"):
+        old.latest(end, 10)
+    with pytest.raises(Fenced):
+        old.settle(end)
+
+
+def test_a_replaying_driver_fences_before_it_reads() -> None:
+    world = World()
+    world.publish(10)
+    old = world.driver()
+    start = started(world, old)
+    end = old.latest(start, 10)
+    world.driver().plan(start, end)
+    with pytest.raises(Fenced):
+        old.latest(end, 10)
+
+
+def test_an_idle_query_asks_the_queue_every_poll_interval_only() -> None:
+    world = World(pollInterval="100ms")
+    driver = world.driver()
+    start = started(world, driver)
+    for _ in range(20):
+        assert driver.latest(start, 10) is start
+    assert len(world.broker.calls_of("open")) == 20
+    assert sum(world.slept) == pytest.approx(1.9)
+
+
+def test_available_now_reads_what_was_there_and_no_more() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    driver.prepare_available_now()
+    at = started(world, driver)
+    got = []
+    while True:
+        world.publish(7)  # goes on arriving
+        end = driver.latest(at, 10)
+        if end == at:
+            break
+        got.append(end.claims[0].messages)
+        at = end
+    assert got == [10, 10, 5]
+    assert world.state["acknowledged"] == 25 and world.state["claims"] == {}
+
+
+def test_available_now_does_not_count_the_claim_it_inherits() -> None:
+    world = World()
+    world.publish(25)
+    died = world.driver()
+    start = started(world, died)
+    died.latest(start, 10)
+    driver = world.driver()
+    driver.prepare_available_now()
+    got, at = [], start
+    while (end := driver.latest(at, 10)) != at:
+        got.append(end.claims[0].messages)
+        at = end
+    assert got == [10, 10, 5] and world.state["acknowledged"] == 25
+
+
+def test_available_now_ends_when_others_were_faster() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    driver.prepare_available_now()
+    start = started(world, driver)
+    world.broker.queues["q"].ready.clear()
+    assert driver.latest(start, 10) is start
+
+
+def test_a_released_claim_is_not_silently_replaced_by_other_rows() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    start = started(world, driver)
+    driver.latest(start, 10)
+    world.broker.release_claims("q")
+    with pytest.raises(ClaimLost, match="onClaimLost=continue"):
+        world.driver().latest(start, 10)
+
+
+def test_continue_goes_on_as_a_new_reader() -> None:
+    world = World(onClaimLost="continue")
+    world.publish(25)
+    driver = world.driver()
+    start = started(world, driver)
+    driver.latest(start, 10)
+    world.broker.release_claims("q")
+    again = world.driver()
+    hello = again.latest(start, 10)
+    assert (hello.reader, hello.number, hello.claims) == ("r2", 0, ())
+    end = again.latest(hello, 10)
+    assert end.claims[0].messages == 10 and world.state["readers"] == ["r2"]
+    assert again.plan(hello, end)
+
+
+@pytest.mark.parametrize("settled", [0, 2])
+def test_a_checkpoint_that_broker_and_offset_disagree_on_is_lost(settled: int) -> None:
+    world = World()
+    world.publish(30)
+    driver = world.driver()
+    offsets = [started(world, driver)]
+    for _ in range(3):
+        offsets.append(driver.latest(offsets[-1], 10))
+    assert world.state["settled"] == {"r1": 2}
+    if settled == 0:  # the queue was made anew
+        world.broker.declare("q")
+        world.publish(5)
+        with pytest.raises(ClaimLost, match="has settled claims up to 0"):
+            world.driver().latest(offsets[3], 10)
+    else:  # an old copy of the checkpoint
+        with pytest.raises(ClaimLost, match="has settled claims up to 2"):
+            world.driver().latest(offsets[1], 10)
+
+
+def test_a_named_reader_goes_on_without_a_checkpoint() -> None:
+    world = World(readerId="nightly")
+    world.publish(25)
+    driver = world.driver()
+    assert driver.initial().number == 0
+    one = driver.latest(driver.initial(), 10)
+    driver.latest(one, 10)
+    again = world.driver()
+    assert (again.initial().reader, again.initial().number) == ("nightly", 1)
+    assert again.latest(again.initial(), 10).claims[0].messages == 10
+    assert world.state["claims"] == {"nightly": {2: 10}}
+
+
+def test_the_checkpoint_of_another_queue() -> None:
+    world = World()
+    world.broker.declare("p")
+    driver = world.driver()
+    start = started(world, driver)
+    other = world.driver(queue="p")
+    with pytest.raises(CheckpointRefused):
+        other.latest(start, 10)
+    with pytest.raises(CheckpointRefused):
+        other.plan(start, start)
+
+
+def test_the_backlog_is_answered_from_memory() -> None:
+    world = World()
+    world.publish(3)
+    driver = world.driver()
+    assert driver.backlog()["messages_ready"] == 3
+    world.publish(3)
+    assert driver.backlog()["messages_ready"] == 3
+    world.now_ms += 1000
+    assert driver.backlog()["messages_ready"] == 6

@@ -1,0 +1,208 @@
+"""Options, offsets, plans: arithmetic and refusals."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_warren.errors import CheckpointRefused, OptionRefused
+from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.options import SPECS, Options, options_table, parse_options
+from pyspark_warren.plan import SLICE_BYTES, SLICES_MAX, Slice, claims_between, cut
+from pyspark_warren.sink_schema import check_sink_schema
+
+
+def read(**given: str) -> Options:
+    return parse_options({"queue": "q", **given}, "read")
+
+
+# ------------------------------------------------------------------ options
+
+
+def test_defaults() -> None:
+    options = read()
+    assert options.hosts == (("localhost", 5672),)
+    assert (options.vhost, options.queue, options.max_messages) == ("/", "q", 200_000)
+    assert (options.max_bytes, options.claim_ttl_ms) == (256 << 20, 0)
+    assert parse_options({}, "write").atomic_batch is True
+
+
+def test_names_ignore_case_as_spark_does() -> None:
+    assert read(MAXMESSAGESPERTRIGGER="5").max_messages == 5
+
+
+@pytest.mark.parametrize(("name", "text", "field", "value"), [
+    ("maxBytesPerTrigger", "64k", "max_bytes", 65536),
+    ("maxBytesPerTrigger", "1GiB", "max_bytes", 1 << 30),
+    ("claimTtl", "5m", "claim_ttl_ms", 300_000),
+    ("claimTtl", "0", "claim_ttl_ms", 0),
+    ("hosts", "a,b:5673,[::1]:7", "hosts", (("a", 5672), ("b", 5673), ("::1", 7))),
+    ("onClaimLost", "Continue", "on_claim_lost", "continue"),
+])
+def test_values(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(read(**{name: text}), field) == value
+
+
+@pytest.mark.parametrize(("name", "text", "says"), [
+    ("maxMessagesPerTrigger", "0", "is below 1"),
+    ("maxMessagesPerTrigger", "many", "whole number"),
+    ("maxBytesPerTrigger", "-1", "such as 256m"),
+    ("claimTtl", "30", "with its unit"),
+    ("claimTtl", "1s", "10s or more"),
+    ("hosts", "a:b", "host:port"),
+    ("hosts", "a:70000", "host:port"),
+    ("onClaimLost", "retry", "fail or continue"),
+    ("broker", "amqp", "not supported"),
+    ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
+    ("exchange", "x", "is for writing"),
+    ("zzz", "1", "known ones: uri, hosts"),
+])
+def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
+    with pytest.raises(OptionRefused) as told:
+        read(**{name: text})
+    assert says in str(told.value) and str(told.value).startswith("[WARREN_OPTION]")
+
+
+def test_the_queue_is_needed() -> None:
+    with pytest.raises(OptionRefused, match="queue is missing"):
+        parse_options({}, "read")
+
+
+def test_what_spark_adds_is_let_through() -> None:
+    assert parse_options({"checkpointLocation": "/tmp/x", "queryName": "n"}, "write").exchange == ""
+
+
+def test_a_uri_says_it_all() -> None:
+    options = read(uri="amqp://u%40x:p%2Fw@a:1,b/%2Fv")
+    assert options.hosts == (("a", 1), ("b", 5672))
+    assert (options.user, options.password, options.vhost) == ("u@x", "p/w", "/v")
+    with pytest.raises(OptionRefused, match="leave out hosts, user"):
+        read(uri="amqp://a", hosts="b", user="u")
+
+
+def test_a_password_is_never_printed() -> None:
+    assert "geheim" not in repr(read(password="geheim"))
+    assert "geheim" not in repr(read(uri="amqp://u:geheim@a"))
+    for bad in ("http://u:geheim@a", "amqp://u:geheim@a:port", "geheim"):
+        with pytest.raises(OptionRefused) as told:
+            read(uri=bad)
+        assert "geheim" not in str(told.value)
+
+
+def test_every_option_is_in_the_table_for_the_manual() -> None:
+    listed = {name for where in ("read", "write") for name, _, _ in options_table(where)}
+    assert listed == {spec.name for spec in SPECS}
+
+
+# ------------------------------------------------------------------ offsets
+
+
+OFFSET = Offset("/", "q", "r", 7, (ClaimInfo(6, 10, 100), ClaimInfo(7, 5, 50)))
+
+
+def test_an_offset_survives_its_checkpoint() -> None:
+    stored = json.loads(json.dumps(OFFSET.to_dict()))
+    assert Offset.from_dict(stored) == OFFSET
+    assert json.dumps(stored) == json.dumps(OFFSET.to_dict())
+
+
+def test_keys_are_sorted_for_spark_compares_text() -> None:
+    keys = list(OFFSET.to_dict())
+    assert keys == sorted(keys)
+    assert json.dumps(OFFSET.to_dict()) == OFFSET.to_json()
+
+
+def test_the_bytes_of_version_1_stay() -> None:
+    assert OFFSET.to_json() == (
+        '{"claims": [[6, 10, 100], [7, 5, 50]], "number": 7, "queue": "q", "reader": "r", '
+        '"registered": true, "version": 1, "vhost": "/"}')
+
+
+def test_a_checkpoint_of_another_queue_is_refused() -> None:
+    with pytest.raises(CheckpointRefused, match="of queue 'q' in vhost '/', the query reads queue 'p'"):
+        OFFSET.check_is_of("/", "p")
+    with pytest.raises(CheckpointRefused):
+        OFFSET.check_is_of("v", "q")
+    OFFSET.check_is_of("/", "q")
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"version": 2}, "upgrade"),
+    ({"version": None}, "not written by this source"),
+    ({"claims": "x"}, "cannot be read"),
+    ({"claims": [[1, 1, 1]]}, "cannot be read"),
+    ({"number": "x"}, "cannot be read"),
+])
+def test_strange_offsets_are_refused(change: dict[str, object], says: str) -> None:
+    with pytest.raises(CheckpointRefused, match=says):
+        Offset.from_dict({**OFFSET.to_dict(), **change})
+
+
+def test_errors_travel_between_processes() -> None:
+    wrong = CheckpointRefused("why")
+    assert str(pickle.loads(pickle.dumps(wrong))) == str(wrong) == "[WARREN_CHECKPOINT] why"
+
+
+# ------------------------------------------------------------------ plans
+
+
+def at(number: int, *sizes: int, reader: str = "r") -> Offset:
+    claims = tuple(ClaimInfo(number - len(sizes) + 1 + i, size, size * 10)
+                   for i, size in enumerate(sizes))
+    return Offset("/", "q", reader, number, claims)
+
+
+@given(st.integers(1, 10_000), st.integers(0, 5_000_000_000), st.integers(0, 50))
+def test_slices_cover_a_claim_once_and_in_order(messages: int, size: int, wanted: int) -> None:
+    slices = cut((ClaimInfo(3, messages, size),), "r", wanted)
+    assert [i for part in slices for i in (part.first, part.last)] == sorted(
+        [0, messages] + 2 * [part.last for part in slices[:-1]])
+    lengths = [part.last - part.first for part in slices]
+    assert min(lengths) >= 1 and max(lengths) - min(lengths) <= 1
+    assert len(slices) == min(messages, wanted or max(1, min(SLICES_MAX, -(-size // SLICE_BYTES))))
+
+
+def test_a_batch_of_several_claims_is_cut_claim_by_claim() -> None:
+    claims = claims_between(at(4, 1), at(6, 10, 3))
+    assert cut(claims, "r", 2) == (
+        Slice("r", 5, 0, 5), Slice("r", 5, 5, 10), Slice("r", 6, 0, 1), Slice("r", 6, 1, 3))
+
+
+def test_nothing_between_equal_offsets() -> None:
+    assert claims_between(at(4, 1), at(4, 1)) == ()
+
+
+def test_the_first_batch_after_a_crash_has_a_start_of_another_reader() -> None:
+    assert claims_between(at(0, reader="minted anew"), at(1, 10)) == (ClaimInfo(1, 10, 100),)
+
+
+def test_offsets_that_do_not_say_their_claims_are_refused() -> None:
+    with pytest.raises(CheckpointRefused, match="asynchronous progress"):
+        claims_between(at(4, 1), at(7, 1))
+
+
+# ------------------------------------------------------------------ sink schema
+
+
+@pytest.mark.parametrize(("columns", "says"), [
+    ({"value": "binary"}, "no column body"),
+    ({"body": "int"}, "cast it to binary or string"),
+    ({"body": "binary", "prioritee": "int"}, "did you mean priority?"),
+    ({"body": "binary", "headers": "string"}, "map with string keys"),
+    ({"body": "binary"}, "routingKey"),
+])
+def test_sink_columns(columns: dict[str, str], says: str) -> None:
+    from pyspark_warren.errors import SchemaRefused
+
+    with pytest.raises(SchemaRefused, match=says):
+        check_sink_schema(columns, parse_options({}, "write"))
+
+
+def test_what_a_source_gives_a_sink_takes() -> None:
+    from pyspark_warren.columns import COLUMNS
+
+    check_sink_schema({name: ddl.replace("map<string, ", "map<string,") for name, ddl in
+                       COLUMNS.items()}, parse_options({}, "write"))

@@ -1,0 +1,267 @@
+"""Blocks to Arrow and back: every column, every odd value, no copies of bodies."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark_warren import properties as wire
+from pyspark_warren.blocks import blocks_of
+from pyspark_warren.columns import COLUMNS
+from pyspark_warren.encode import encode_rows
+from pyspark_warren.errors import BrokerRefused, SchemaRefused
+from pyspark_warren.rows import ARROW_TYPES, Piece, check_schema, to_arrow
+from warren_broker.block import Block, encode
+from warren_broker.wire.amqp091 import properties as broker_properties
+
+ALL = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
+
+
+def schema_of(*names: str) -> pa.Schema:
+    return pa.schema([ALL.field(name) for name in names])
+
+
+def block_of(rows: pa.RecordBatch, **options: Any) -> list[Block]:
+    settings = {"exchange": "", "routing_key": "q", "persistent": True, **options}
+    block_bytes = settings.pop("block_bytes", 4 << 20)
+    return [Block.decode(data) for data in blocks_of(encode_rows(rows, **settings), block_bytes)]
+
+
+def read_back(block: Block, *names: str) -> list[dict[str, Any]]:
+    runs = [(9, 0, block.count - 1, 0, 0)] if block.count else []
+    return to_arrow(Piece(block, runs, "q"), schema_of(*names)).to_pylist()
+
+
+def rows(**columns: Any) -> pa.RecordBatch:
+    arrays = {name: values if isinstance(values, pa.Array) else pa.array(values)
+              for name, values in columns.items()}
+    return pa.record_batch(arrays)
+
+
+# ------------------------------------------------------------------ round trips
+
+short = st.text(max_size=40) | st.none()
+message = st.fixed_dictionaries({
+    "body": st.binary(max_size=50),
+    "exchange": st.just("") | st.just("x"),
+    "routing_key": st.text(max_size=20),
+    "priority": st.integers(0, 31),
+    "content_type": short, "content_encoding": short, "correlation_id": short, "reply_to": short,
+    "message_id": short, "type": short, "user_id": short, "app_id": short,
+    "delivery_mode": st.sampled_from([1, 2]),
+    "expiration": st.none() | st.integers(0, 2**31).map(str),
+    "timestamp": st.none() | st.integers(0, 2**33).map(
+        lambda s: datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=s)),
+})
+GIVEN = ("body", "exchange", "routing_key", "priority", "content_type", "content_encoding",
+         "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id", "delivery_mode",
+         "expiration", "timestamp")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(message, min_size=1, max_size=30), st.integers(64, 400))
+def test_what_a_sink_writes_a_source_reads(messages: list[dict[str, Any]], block_bytes: int) -> None:
+    batch = pa.RecordBatch.from_pylist(messages, schema=schema_of(*GIVEN))
+    read = [row for block in block_of(batch, block_bytes=block_bytes) for row in read_back(block, *GIVEN)]
+    for priority in range(32):
+        assert [row for row in read if row["priority"] == priority] == [
+            row for row in messages if row["priority"] == priority]
+    assert len(read) == len(messages)
+
+
+@settings(max_examples=60, deadline=None)
+@given(message)
+def test_the_broker_reads_the_same_properties(given_: dict[str, Any]) -> None:
+    (block,) = block_of(pa.RecordBatch.from_pylist([given_], schema=schema_of(*GIVEN)))
+    told = broker_properties.decode(block.properties(0))
+    for name in GIVEN[3:-1]:
+        assert getattr(told, name) == given_[name], name
+    when = given_["timestamp"]
+    assert told.timestamp == (None if when is None else int(when.timestamp()))
+    assert block.ttl_ms(0) == (None if given_["expiration"] is None else int(given_["expiration"]))
+
+
+def test_headers_keep_their_types() -> None:
+    values = {
+        "text": "ü", "yes": True, "long": -5, "double": 1.5, "bytes": b"\x00\xff", "nothing": None,
+        "when": {"type": "timestamp", "timestamp": 1700000000},
+        "exact": {"type": "decimal", "string": "-12.05"},
+        "table": {"type": "table", "json": '{"a": [1, "x", {"b": true}]}'},
+        "array": {"type": "array", "json": "[1, 2]"},
+    }
+    raw = b"\x20\x00" + wire.encode_headers(values)
+    block = Block.decode(encode([b""], [raw], (b"", b"q")))
+    (row,) = read_back(block, "headers")
+    found = {name: {k: v for k, v in value.items() if v is not None}
+             for name, value in row["headers"]}
+    assert found == {
+        "text": {"type": "string", "string": "ü"},
+        "yes": {"type": "boolean", "boolean": True},
+        "long": {"type": "long", "long": -5},
+        "double": {"type": "double", "double": 1.5},
+        "bytes": {"type": "binary", "binary": b"\x00\xff"},
+        "nothing": {"type": "void"},
+        "when": {"type": "timestamp", "timestamp": datetime.datetime(
+            2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)},
+        "exact": {"type": "decimal", "string": "-12.05"},
+        "table": {"type": "table", "json": '{"a": [1, "x", {"b": true}]}'},
+        "array": {"type": "array", "json": "[1, 2]"},
+    }
+    again = rows(body=[b""], headers=pa.array([row["headers"]], ARROW_TYPES["headers"]))
+    (block,) = block_of(again)
+    assert read_back(block, "headers") == [row]
+
+
+def test_plain_maps_are_headers_too() -> None:
+    batch = rows(body=[b"", b"", b""], headers=pa.array(
+        [[("n", 1)], None, []], pa.map_(pa.string(), pa.int64())))
+    (block,) = block_of(batch)
+    told = [broker_properties.decode(block.properties(i)).headers for i in range(3)]
+    assert told == [{"n": 1}, None, {}]
+
+
+def test_a_header_that_is_there_twice_is_there_once() -> None:
+    raw = b"\x20\x00" + wire.encode_headers([("a", "1"), ("a", "2")])
+    (row,) = read_back(Block.decode(encode([b""], [raw], (b"", b"q"))), "headers")
+    assert [(name, value["string"]) for name, value in row["headers"]] == [("a", "2")]
+
+
+# ------------------------------------------------------------------ reading
+
+
+def test_the_body_is_a_view_of_the_block() -> None:
+    data = encode([b"abc" * 1000, b"def"], [b"\x00\x00"] * 2, (b"", b"q"))
+    block = Block.decode(data)
+    column = to_arrow(Piece(block, [(1, 0, 1, 0, 0)], "q"), schema_of("body")).column(0)
+    start = pa.py_buffer(data).address
+    assert start <= column.buffers()[2].address < start + len(data)
+    assert start <= column.buffers()[1].address < start + len(data)
+
+
+def test_counts_and_positions_come_from_the_runs() -> None:
+    block = Block.decode(encode([b"a", b"b", b"c"], [b"\x00\x00"] * 3, (b"x", b"k"), 7))
+    piece = Piece(block, [(5, 2, 3, 0, 0), (9, 0, 0, 1, 4)], "queue")
+    batch = to_arrow(piece, ALL)
+    batch.validate(full=True)
+    assert [(r["position"], r["delivery_count"], r["acquired_count"], r["redelivered"])
+            for r in batch.to_pylist()] == [
+        ({"index": 5, "ordinal": 2}, 0, 0, False), ({"index": 5, "ordinal": 3}, 0, 0, False),
+        ({"index": 9, "ordinal": 0}, 1, 4, True)]
+    last = batch.to_pylist()[-1]
+    assert (last["queue"], last["exchange"], last["routing_key"], last["priority"]) == (
+        "queue", "x", "k", 7)
+    assert last["message_id"] is None and last["headers"] is None
+
+
+def test_damaged_blocks_and_lying_runs_are_refused() -> None:
+    data = bytearray(encode([b"abc"], [b"\x00\x00"], (b"", b"q")))
+    with pytest.raises(BrokerRefused, match="runs for 2"):
+        Piece.decode(memoryview(data), [(1, 0, 1, 0, 0)], "q")
+    data[-1] ^= 1
+    with pytest.raises(BrokerRefused, match="damaged"):
+        Piece.decode(memoryview(data), [(1, 0, 0, 0, 0)], "q")
+
+
+@pytest.mark.parametrize("raw", [
+    b"", b"\x80", b"\x80\x00\x09ab", b"\x20\x00\x00\x00\x00\x09a", b"\x00\x40",
+    b"\x20\x00\x00\x00\x00\x04\x01aS\x00", b"\x20\x00\x00\x00\x00\x03\x01a?",
+    b"\x20\x00" + b"\x00\x00\xff\xff" + b"\x01aF\x00\x00\xff\xff" * 400,
+])
+def test_a_damaged_property_list_costs_the_properties_not_the_body(raw: bytes) -> None:
+    block = Block.decode(encode([b"body", b"next"], [raw, b"\x10\x00\x02"], (b"", b"q")))
+    read = read_back(block, "body", "message_id", "timestamp", "headers", "delivery_mode")
+    assert [row["body"] for row in read] == [b"body", b"next"]
+    assert read[1]["delivery_mode"] == 2
+
+
+def test_numbers_that_arrow_cannot_hold() -> None:
+    raw = b"\x00\x40" + b"\xff" * 8
+    block = Block.decode(encode([b""], [raw], (b"", b"q")))
+    assert read_back(block, "timestamp") == [{"timestamp": None}]
+
+
+def test_body_as_text() -> None:
+    wanted = pa.schema([pa.field("body", pa.string())])
+    block = Block.decode(encode(["ü".encode(), b"\xff"], [b"\x00\x00"] * 2, (b"", b"q")))
+    with pytest.raises(SchemaRefused, match="not UTF-8"):
+        to_arrow(Piece(block, [(1, 0, 1, 0, 0)], "q"), wanted)
+    block = Block.decode(encode(["ü".encode()], [b"\x00\x00"], (b"", b"q")))
+    assert to_arrow(Piece(block, [(1, 0, 0, 0, 0)], "q"), wanted).to_pylist() == [{"body": "ü"}]
+
+
+def test_schemas_of_the_user() -> None:
+    check_schema(schema_of("priority", "body"))
+    with pytest.raises(SchemaRefused, match="did you mean routing_key"):
+        check_schema(pa.schema([("routingkey", pa.string())]))
+    with pytest.raises(SchemaRefused, match="it is int"):
+        check_schema(pa.schema([("priority", pa.string())]))
+
+
+def test_spark_and_arrow_agree_on_every_type() -> None:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    for name, kind in ARROW_TYPES.items():
+        spark = from_arrow_type(kind)
+        text = spark.simpleString().replace(",", ", ").replace(":", ": ")
+        assert text == COLUMNS[name], name
+
+
+# ------------------------------------------------------------------ writing
+
+
+@pytest.mark.parametrize(("columns", "says"), [
+    ({"body": [b"", None]}, "1 of 2 rows are null"),
+    ({"body": [b""], "priority": [-1]}, "-1 is not between 0 and 255"),
+    ({"body": [b""], "priority": [256]}, "256 is not between 0 and 255"),
+    ({"body": [b""], "expiration": ["soon"]}, "'soon' is not a number of milliseconds"),
+    ({"body": [b""], "expiration": [-1]}, "-1 is below 0"),
+    ({"body": [b""], "message_id": ["ü" * 128]}, "256 bytes; AMQP 0.9.1 carries 255"),
+    ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
+    ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
+    ({"body": [b"x" * ((16 << 20) + 1)]}, "limit is 16777216"),
+])
+def test_rows_that_cannot_be_sent(columns: dict[str, Any], says: str) -> None:
+    with pytest.raises(SchemaRefused, match=says):
+        block_of(rows(**columns))
+
+
+def test_priorities_are_clamped_as_the_queue_does() -> None:
+    (block,) = block_of(rows(body=[b"a", b"b", b"c"], priority=[None, 200, 31]))
+    assert [(bytes(block.body(i)), block.priority(i)) for i in range(3)] == [
+        (b"b", 31), (b"c", 31), (b"a", 4)]
+    assert broker_properties.decode(block.properties(0)).priority == 200
+
+
+def test_delivery_mode_is_persistent_unless_said() -> None:
+    batch = rows(body=[b"a", b"b"], delivery_mode=pa.array([1, None]))
+    (block,) = block_of(batch)
+    assert [broker_properties.decode(block.properties(i)).delivery_mode for i in (0, 1)] == [1, 2]
+    (block,) = block_of(rows(body=[b"a"]), persistent=False)
+    assert broker_properties.decode(block.properties(0)).delivery_mode == 1
+
+
+def test_slices_of_a_batch_are_written_from_where_they_begin() -> None:
+    batch = rows(body=[b"%d" % i for i in range(10)], priority=list(range(10)),
+                 routing_key=[f"k{i % 2}" for i in range(10)], message_id=[str(i) for i in range(10)])
+    (block,) = block_of(batch.slice(3, 4))
+    assert read_back(block, "body", "routing_key", "message_id") == [
+        {"body": b"%d" % i, "routing_key": f"k{i % 2}", "message_id": str(i)} for i in (6, 5, 4, 3)]
+
+
+def test_blocks_are_bounded_and_one_large_row_goes_alone() -> None:
+    batch = rows(body=[b"x" * size for size in (10, 5000, 10, 10)])
+    blocks = block_of(batch, block_bytes=4096)
+    assert [block.count for block in blocks] in ([1, 1, 2], [1, 1, 1, 1])
+    assert [len(row["body"]) for block in blocks for row in read_back(block, "body")] == [
+        10, 5000, 10, 10]
+
+
+def test_message_ids_for_rows_without_one() -> None:
+    batch = rows(body=[b"a", b"b"], message_id=pa.array(["own", None]))
+    ids = pa.array(["m0", "m1"])
+    (block,) = block_of(batch, message_ids=ids)
+    assert [row["message_id"] for row in read_back(block, "message_id")] == ["own", "m1"]

@@ -1,0 +1,98 @@
+"""Real Spark over the fake broker: triggers, crashes at every place that matters, exact each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_world.fake import FakeServer
+from spark_world.runs import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SMALL = {"maxMessagesPerTrigger": "1000", "partitions": "2"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Queues `in` and `out`, empty."""
+    with FakeServer() as server:
+        server.broker.declare("in")
+        server.broker.declare("out")
+        yield World(server, tmp_path)
+
+
+def test_available_now_ends_with_everything_settled(world: World) -> None:
+    bodies = world.publish(2500)
+    batches = world.finish(source=SMALL)
+    assert [batch["rows"] for batch in batches if batch["rows"]] == [1000, 1000, 500]
+    assert batches[0]["backlog"]["messages_ready"] == 2500
+    world.check_exact(bodies)
+
+
+def test_processing_time_settles_what_it_has_committed(world: World) -> None:
+    bodies = world.publish(2500)
+    world.finish(source=SMALL, trigger={"processingTime": "0 seconds"}, until=2500)
+    world.check_exact(bodies)
+
+
+def test_once_reads_everything_in_its_one_batch_and_the_next_run_settles_it(world: World) -> None:
+    bodies = world.publish(1500)
+    batches = world.finish(source=SMALL, trigger={"once": True})
+    assert [batch["rows"] for batch in batches] == [1500]
+    assert world.server.broker.state("in")["acknowledged"] == 0
+    world.finish(source=SMALL)
+    world.check_exact(bodies)
+
+
+def test_two_actions_in_foreach_batch_see_the_same_rows(world: World, tmp_path: Path) -> None:
+    import pyarrow.dataset as ds
+
+    bodies = world.publish(2500)
+    world.finish(source=SMALL, foreach_batch=str(tmp_path / "out"))
+    read = {}
+    for name in ("first", "second"):
+        for batch in (tmp_path / "out" / name).iterdir():
+            rows = ds.dataset(batch, format="parquet").to_table()["body"].to_pylist()
+            read.setdefault(batch.name, []).append(sorted(rows))
+    assert all(first == second for first, second in read.values())
+    assert sorted(row for first, _ in read.values() for row in first) == sorted(
+        body.hex().upper() for body in bodies)
+    assert world.server.broker.state("in")["acknowledged"] == len(bodies)
+
+
+def test_drivers_killed_in_every_phase_of_one_query(world: World) -> None:
+    """kill -9 of the JVM at each place in turn; every run is a restart from the last one's checkpoint.
+
+    after_claim       the claim is open, the offset log does not know it
+    after_offset_log  planned, nothing read
+    before_publish    every row staged, none visible
+    after_publish     every row visible, the commit log does not know it
+    before_settle     committed, the claim still open
+    """
+    bodies = world.publish(4500)
+    places = ("after_claim", "after_offset_log", "before_publish", "after_publish", "before_settle")
+    for place in places:
+        world.arm(place)
+        died = world.run(source=SMALL)
+        assert world.killed, (place, died.stderr[-2000:])
+        assert died.returncode != 0
+        state = world.server.broker.state("in")
+        claimed = sum(n for claims in state["claims"].values() for n in claims.values())
+        assert claimed == 1000, (place, state)
+        assert claimed + state["ready"] + state["acknowledged"] == len(bodies)
+    world.finish(source=SMALL)
+    world.check_exact(bodies)
+    assert len(world.server.broker.state("in")["readers"]) == 1
+
+
+def test_tasks_killed_while_reading_and_after_staging_are_run_again(world: World) -> None:
+    bodies = world.publish(3000)
+    for place in ("in_read", "after_staging"):
+        world.arm(place)
+        world.finish(source={**SMALL, "maxMessagesPerTrigger": "3000"}, master="local[2,3]")
+        assert world.killed, place
+        world.check_exact(bodies)
+        bodies += world.publish(3000, len(bodies)) if place == "in_read" else []
