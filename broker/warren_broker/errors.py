@@ -46,12 +46,6 @@ class Refusal(Exception):
         cut = text.encode("utf-8", "replace")[:REPLY_TEXT_BYTES_MAX]
         return cut.decode("utf-8", "ignore")
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.detail == self.detail
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self.detail))
-
 
 class ContentTooLarge(Refusal):
     """A message above the size limit."""

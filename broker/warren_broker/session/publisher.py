@@ -66,7 +66,7 @@ class PublishLedger:
 
     next_seq  the next publish's sequence number, from 1
     batches   by the first sequence number, ascending, disjoint
-    refused   whether any was since `forget_refusals` (a transaction asks)
+    refused   whether any was since `forget`
 
     Invariants: a batch stays until every message of it is acknowledged or refused, so the first
     batch's unanswered message is the lowest unconfirmed one.
@@ -198,20 +198,22 @@ class PublishLedger:
             return None
         acked, nacked = _normal(self._acked), _normal(self._nacked)
         self._acked, self._nacked = [], []
+        if not nacked and acked[0][0] == acked[-1][1]:
+            return Confirms(0, tuple(acked), 0, ())  # one message: RabbitMQ says no `multiple`
         low = self._lowest_unconfirmed()
         cut = min(low, nacked[0][0]) if nacked else low
         up_to, singles = _split(acked, cut)
         nack_up_to, nacks = _split(nacked, low)
         return Confirms(up_to, singles, nack_up_to, nacks)
 
-    def forget(self) -> tuple[bool, bool]:
-        """Take and drop what is to be told (a transaction's publisher is told by tx.commit-ok).
+    def forget(self) -> bool:
+        """Drop what is to be told (a transaction's publisher is told by tx.commit-ok).
 
-        returns  whether anything was refused since the last call, whether all is answered
+        returns  whether anything was refused since the last call
         """
         self._acked, self._nacked = [], []
         refused, self.refused = self.refused, False
-        return refused, self.idle
+        return refused
 
 
 def _positions(part: Part, table_first: int) -> Sequence[int]:

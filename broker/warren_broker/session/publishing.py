@@ -1,0 +1,234 @@
+"""A channel's publishes: checked by the run, handed over, confirmed; transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.errors import Refusal
+from warren_broker.kernel import (
+    BAD_EXPIRATION,
+    DIRECT_REPLY_TO,
+    USER_ID,
+    MessageTable,
+    distinct_routes,
+    format_confirms,
+    format_return,
+)
+from warren_broker.session import consuming, requests
+from warren_broker.session.channel import Channel, TableRun, Transaction
+from warren_broker.session.definitions import REPLY_TO, may, may_topic
+from warren_broker.session.publisher import Part
+from warren_broker.wire.amqp091 import methods, properties
+from warren_broker.wire.amqp091.methods import Method
+
+
+def publish(channel: Channel, item: TableRun) -> None:
+    """Hand over the run, up to the first message that must be refused; its refusal is raised."""
+    first, last = item.run.first, item.run.last
+    routes = _routes(item)
+    last, refusal = _refused_by_route(channel, item.table, routes, first, last)
+    if item.run.flags & (BAD_EXPIRATION | USER_ID | DIRECT_REPLY_TO):
+        last, refusal = _refused_by_properties(channel, item.table, first, last, refusal)
+    if last > first:
+        table = item.table
+        if item.run.flags & DIRECT_REPLY_TO:
+            table, first, last = _with_reply_name(channel, table, first, last)
+        mandatory = any(item.table.routes.entries[route].mandatory for route in routes)
+        if channel.tx is not None:
+            channel.tx.publishes.append((table, first, last, mandatory))
+        else:
+            _hand_over(channel, table, first, last, mandatory)
+    if refusal is not None:
+        raise refusal
+
+
+def _routes(item: TableRun) -> list[int]:
+    run = item.run
+    return [run.route] if run.route >= 0 else distinct_routes(item.table, run.first, run.last)
+
+
+def _hand_over(channel: Channel, table: MessageTable, first: int, last: int,
+               mandatory: bool) -> None:
+    confirm = channel.confirm or channel.tx is not None
+    number = channel.publishes.published(last - first) if confirm else 0
+    channel.connection.publish(channel, table, first, last, number, mandatory)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], first: int,
+                      last: int) -> tuple[int, Refusal | None]:
+    """Where the run must end, and why; looked up once per distinct route."""
+    refusal = None
+    for route in routes:
+        entry = table.routes.entries[route]
+        try:
+            _check_route(channel, entry.exchange.decode("utf-8", "surrogateescape"),
+                         entry.routing_key.decode("utf-8", "surrogateescape"))
+        except Refusal as refused:
+            at = next((i for i in range(first, last) if table.route_id(i) == route), last)
+            if at < last:
+                last, refusal = at, refused
+    return last, refusal
+
+
+def _check_route(channel: Channel, exchange: str, routing_key: str) -> None:
+    connection = channel.connection
+    may(channel, "write", "exchange", exchange)
+    if exchange == "":
+        return
+    facts = connection.view.exchange(connection.vhost, exchange)
+    if facts is None:
+        raise errors.no_exchange(exchange, connection.vhost)
+    if facts.internal:
+        shown = errors.named("exchange", exchange, connection.vhost)
+        raise errors.AccessRefused(f"cannot publish to internal {shown}")
+    if facts.kind == "topic":
+        may_topic(channel, "write", exchange, routing_key)
+
+
+def _refused_by_properties(channel: Channel, table: MessageTable, first: int, last: int,
+                           refusal: Refusal | None) -> tuple[int, Refusal | None]:
+    """The same for the messages whose properties need a closer look."""
+    for i in range(first, last):
+        flags = table.flags(i)
+        if flags & (BAD_EXPIRATION | USER_ID | DIRECT_REPLY_TO):
+            try:
+                _check_properties(channel, properties.decode(table.properties_of(i)), flags)
+            except Refusal as refused:
+                return i, refused
+    return last, refusal
+
+
+def _check_properties(channel: Channel, given: properties.Properties, flags: int) -> None:
+    user = channel.connection.user
+    if flags & BAD_EXPIRATION:
+        raise errors.PreconditionFailed(
+            f"invalid expiration '{given.expiration}': give milliseconds as decimal digits, "
+            "0 to 4294967295")
+    if flags & USER_ID and given.user_id != user and not channel.connection.impersonator:
+        raise errors.PreconditionFailed(
+            f"user_id property set to '{given.user_id}' but authenticated user was '{user}'")
+    if given.reply_to == REPLY_TO and not channel.reply_name:
+        raise errors.PreconditionFailed("fast reply consumer does not exist")
+
+
+def _with_reply_name(channel: Channel, table: MessageTable, first: int,
+                     last: int) -> tuple[MessageTable, int, int]:
+    """The same messages with the pseudo queue's name replaced by the channel's routable one."""
+    changed = MessageTable()
+    for i in range(first, last):
+        raw = table.properties_of(i)
+        if table.flags(i) & DIRECT_REPLY_TO and properties.decode(raw).reply_to == REPLY_TO:
+            raw = properties.replace(raw, reply_to=channel.reply_name)
+        changed.append(table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i),
+                       table.flags(i))
+    return changed, 0, changed.count
+
+
+# ------------------------------------------------------------------ what comes back
+
+
+def return_unroutable(channel: Channel, table: MessageTable, positions: list[int]) -> None:
+    """basic.return for the mandatory ones among the messages that go nowhere."""
+    connection = channel.connection
+    for at in positions:
+        if table.route(at).mandatory:
+            format_return(connection.out, table, at, channel.number, errors.NoRoute.reply_code,
+                          errors.NoRoute.word, connection.frame_max)
+
+
+def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
+    """Table positions first <= i < last that are in no part."""
+    left = set(range(first, last))
+    for part in parts:
+        left.difference_update(range(part.first, part.last) if part.indices is None
+                               else part.indices)
+    return sorted(left)
+
+
+def tell_confirms(channel: Channel) -> None:
+    """basic.ack and basic.nack for what has been answered since the last time."""
+    confirms = channel.publishes.take()
+    if confirms is None or channel.state != "open":
+        return
+    out = channel.connection.out
+    if confirms.up_to or confirms.singles:
+        format_confirms(out, channel.number, confirms.up_to, confirms.singles)
+    if confirms.nack_up_to or confirms.nacks:
+        format_confirms(out, channel.number, confirms.nack_up_to, confirms.nacks, True)
+
+
+def _confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
+    if channel.tx is not None:
+        raise errors.PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.confirm = True
+    if not method.no_wait:
+        channel.send(methods.ConfirmSelectOk())
+
+
+# ------------------------------------------------------------------ transactions
+
+
+def _tx_select(channel: Channel, method: methods.TxSelect) -> None:
+    if channel.confirm:
+        raise errors.PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.tx is None:
+        channel.tx = Transaction()
+    channel.send(methods.TxSelectOk())
+
+
+def _transaction(channel: Channel) -> Transaction:
+    if channel.tx is None:
+        raise errors.PreconditionFailed("channel is not transactional")
+    return channel.tx
+
+
+def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
+    """Publishes, then acknowledgements; commit-ok when every queue has answered for its part."""
+    tx = _transaction(channel)
+
+    def committed(_: requests.Done) -> None:
+        channel.tx = Transaction()
+        channel.send(methods.TxCommitOk())
+
+    tx.commit = channel.hold(committed)
+    channel.publishes.forget()
+    for table, first, last, mandatory in tx.publishes:
+        _hand_over(channel, table, first, last, mandatory)
+    for kind, held in tx.acks:
+        consuming.settle(channel, kind, held)
+    tx.publishes, tx.acks = [], []
+    channel.connection.check_commit(channel)
+
+
+def finish_commit(channel: Channel) -> None:
+    """Answer a commit whose publishes have all been answered."""
+    tx = channel.tx
+    if tx is None or not tx.commit or not channel.publishes.idle:
+        return
+    token, tx.commit = tx.commit, 0
+    result: requests.Done | Refusal = requests.Done()
+    if channel.publishes.forget():
+        channel.tx = Transaction()
+        result = errors.PreconditionFailed("partial tx completion")
+    channel.connection.answer(token, result)
+
+
+def _tx_rollback(channel: Channel, method: methods.TxRollback) -> None:
+    tx = _transaction(channel)
+    channel.deliveries.put_back([run for _, held in tx.acks for run in held])
+    channel.tx = Transaction()
+    channel.send(methods.TxRollbackOk())
+
+
+HANDLERS: dict[type[Method], Any] = {
+    methods.ConfirmSelect: _confirm_select,
+    methods.TxSelect: _tx_select,
+    methods.TxCommit: _tx_commit,
+    methods.TxRollback: _tx_rollback,
+}
+"""Method to what a channel does with it."""
