@@ -122,7 +122,9 @@ def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
     messages = size_bytes = 0
     while messages < command.max_messages:
         budget = command.max_bytes - size_bytes
-        run = limits.take(turn, command.max_messages - messages, max(budget, 0))
+        if budget < 0:
+            break
+        run = limits.take(turn, command.max_messages - messages, budget)
         if run is None and not runs:  # one message is taken even if it is larger
             run = limits.take(turn, 1)
         if run is None:

@@ -1,0 +1,292 @@
+"""The queue's rules, message by message, as dumb as can be: what the machine is compared with.
+
+No runs, no intervals, no windows; lists of single messages that are searched from the front.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+Name = tuple[int, int]
+"""(index, ordinal)."""
+
+
+@dataclass(eq=False)
+class Message:
+    """One message; expiry None: never. ttl 0 is looked at apart."""
+
+    name: Name
+    size: int
+    priority: int
+    expiry: int | None = None
+    born: int = 0
+    failed: int = 0
+    acquired: int = 0
+
+    def stale(self, now: int, final: bool) -> bool:
+        if self.expiry is None:
+            return False
+        if self.expiry == self.born and not final:
+            return now > self.expiry
+        return now >= self.expiry
+
+
+@dataclass(eq=False)
+class Client:
+    """A consumer. limit None: no limit; credit None: not explicit."""
+
+    key: int
+    session: int
+    limit: int | None
+    credit: int | None
+    priority: int
+    no_ack: bool
+    timeout: int | None
+    order: int
+    held: dict[int, Message] = field(default_factory=dict)
+    since: dict[int, int] = field(default_factory=dict)
+    next_id: int = 0
+    cancelled: bool = False
+    suspended: bool = False
+    quiescing: bool = False
+
+    def room(self) -> int:
+        if self.credit is not None:
+            return self.credit
+        return 10**9 if self.limit is None else self.limit - len(self.held)
+
+
+class Model:
+    """One uplink's view is enough: its consumers are numbered through."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.lanes: dict[int, list[Message]] = defaultdict(list)
+        self.returned: list[Message] = []
+        self.clients: dict[int, Client] = {}
+        self.waiting: dict[int, list[Client]] = defaultdict(list)
+        self.active: Client | None = None
+        self.claims: dict[int, list[Message]] = {}
+        self.settled = self.opened = 0
+        self.stages: dict[tuple[int, int, int], list[list[Message]]] = {}
+        self.batch = -1
+        self.dead: list[tuple[str, Name]] = []
+        self.sent: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
+        self.cancels: list[int] = []
+        self.now = 0
+        self.orders = 0
+
+    # -------------------------------------------------------- ready messages
+
+    def ready(self) -> list[Message]:
+        lanes = [m for p in sorted(self.lanes, reverse=True) for m in self.lanes[p]]
+        return self.returned + lanes
+
+    def remove(self, message: Message) -> None:
+        for place in (self.returned, *self.lanes.values()):
+            if message in place:
+                place.remove(message)
+                return
+        raise AssertionError(message)
+
+    def bury(self, reason: str, message: Message) -> None:
+        if self.config.dead_letter_exchange is not None:
+            self.dead.append((reason, message.name))
+
+    def take(self) -> Message | None:
+        while ready := self.ready():
+            self.remove(ready[0])
+            if not ready[0].stale(self.now, False):
+                return ready[0]
+            self.bury("expired", ready[0])
+        return None
+
+    def expire_heads(self) -> None:
+        for lane in (self.returned, *(self.lanes[p] for p in sorted(self.lanes, reverse=True))):
+            while lane and lane[0].stale(self.now, True):
+                self.bury("expired", lane.pop(0))
+
+    def give_back(self, message: Message, failed: bool) -> None:
+        message.failed += failed
+        message.acquired += 1
+        if 0 <= self.config.delivery_limit < message.failed:
+            self.bury("delivery_limit", message)
+        else:
+            self.returned.append(message)
+
+    def over(self) -> bool:
+        c, ready = self.config, self.ready()
+        return (c.max_length is not None and len(ready) > c.max_length) or (
+            c.max_length_bytes is not None and sum(m.size for m in ready) > c.max_length_bytes
+        )
+
+    def add(self, message: Message) -> None:
+        ttl = self.config.message_ttl_ms
+        own = message.expiry
+        limit = min((t for t in (ttl, own) if t is not None), default=None)
+        message.born = self.now
+        message.expiry = None if limit is None else self.now + limit
+        self.lanes[min(message.priority, 31)].append(message)
+
+    def end(self) -> None:
+        """What every entry ends with."""
+        self.dispatch()
+        if self.config.overflow == "drop-head":
+            while self.over():
+                head = self.ready()[0]
+                self.remove(head)
+                self.bury("maxlen", head)
+        self.expire_heads()
+
+    # ------------------------------------------------------------- consumers
+
+    def review(self, client: Client) -> None:
+        may = not (client.cancelled or client.suspended or client.quiescing) and client.room() > 0
+        if self.config.single_active_consumer and self.active is not client:
+            may = False
+        lane = self.waiting[client.priority]
+        if may and client not in lane:
+            lane.append(client)
+        if not may and client in lane:
+            lane.remove(client)
+
+    def dispatch(self) -> None:
+        share = 0
+        while True:
+            lanes = [p for p in self.waiting if self.waiting[p]]
+            if not lanes or not self.ready():
+                return
+            lane = self.waiting[max(lanes)]
+            client = lane[0]
+            turns = client.room()
+            if len(lane) > 1:
+                share = share or max(1, len(self.ready()) // (4 * len(lane)))
+                turns = min(turns, share)
+            else:
+                share = 0
+            for _ in range(turns):
+                message = self.take()
+                if message is None:
+                    break
+                self.hand(client, message)
+            lane.remove(client)
+            if client.room() > 0:
+                lane.append(client)
+            elif not lane:
+                share = 0
+
+    def hand(self, client: Client, message: Message) -> None:
+        number = client.next_id
+        client.next_id += 1
+        client.held[number] = message
+        client.since[number] = self.now
+        if client.credit is not None:
+            client.credit -= 1
+        self.sent[client.key].append((number, *message.name, message.failed, message.acquired))
+
+    def elect(self) -> None:
+        if not self.config.single_active_consumer:
+            return
+        if self.active is not None and self.active.cancelled:
+            self.active = None
+        others = [
+            c for c in self.clients.values()
+            if c is not self.active and not c.cancelled and not c.suspended
+        ]
+        best = min(others, key=lambda c: (-c.priority, c.order), default=None)
+        active = self.active
+        if active is None:
+            self.active = best
+        elif best is not None and best.priority > active.priority:
+            active.quiescing = bool(active.held)
+            if not active.held:
+                self.active = best
+            self.review(active)
+        else:
+            active.quiescing = False
+            self.review(active)
+        if self.active is not None:
+            self.review(self.active)
+
+    def join(self, key: int, session: int, **how: Any) -> None:
+        client = Client(key, session, order=self.orders, **how)
+        self.orders += 1
+        self.clients[key] = client
+        self.elect()
+        self.review(client)
+
+    def changed(self, client: Client) -> None:
+        if client.cancelled:
+            if not client.held:
+                self.clients.pop(client.key, None)
+            return
+        if client.quiescing:
+            self.elect()
+        self.review(client)
+
+    def resolve(self, client: Client, ids: list[int], how: str) -> None:
+        for number in ids:
+            message = client.held.pop(number, None)
+            if message is None:
+                continue
+            if how == "rejected":
+                self.bury("rejected", message)
+            elif how in ("failed", "returned"):
+                self.give_back(message, how == "failed")
+
+    def retire(self, client: Client) -> None:
+        if client.cancelled:
+            return
+        client.cancelled = True
+        self.review(client)
+        if client.no_ack:
+            client.held.clear()
+        client.quiescing = False
+        self.elect()
+
+    def cancel(self, client: Client) -> None:
+        self.retire(client)
+        self.changed(client)
+
+    def session_down(self, session: int, failed: bool) -> None:
+        for client in [c for c in self.clients.values() if c.session == session]:
+            self.retire(client)
+            self.resolve(client, sorted(client.held), "failed" if failed else "returned")
+            self.clients.pop(client.key, None)
+
+    def overdue(self) -> None:
+        for client in list(self.clients.values()):
+            if client.timeout is None or client.no_ack:
+                continue
+            late = [n for n in client.held if client.since[n] + client.timeout <= self.now]
+            if late:
+                self.resolve(client, late, "returned")
+                self.cancels.append(client.key)
+                self.retire(client)
+                self.changed(client)
+
+    # ---------------------------------------------------------------- claims
+
+    def open_claim(self, number: int, count: int, size: int) -> list[Message] | None:
+        if number in self.claims:
+            return self.claims[number]
+        if number != self.settled + 1 or number <= self.opened:
+            return None
+        self.dispatch()
+        taken: list[Message] = []
+        while len(taken) < count:
+            message = self.take()
+            if message is None:
+                break
+            if taken and sum(m.size for m in taken) + message.size > size:
+                (self.returned if message.acquired else self.lanes[message.priority]).insert(
+                    0, message
+                )
+                break
+            taken.append(message)
+        if taken:
+            self.claims[number] = taken
+            self.opened = number
+        return taken

@@ -1,0 +1,308 @@
+"""Plausible command logs, grown by hypothesis: the machine against the dumb model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from tests.broker.queue.model import Message, Model
+from tests.broker.queue.world import Queue, block, config
+from warren_broker.queue import commands as c
+from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained
+
+SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
+PRIORITIES = st.sampled_from([0, 3, 4, 4, 4, 9, 31])
+TTLS = st.sampled_from([None, None, 0, 5, 50])
+SHORT = settings(
+    max_examples=120, stateful_step_count=40, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)  # fmt: skip
+
+CONFIGS = st.fixed_dictionaries(
+    {
+        "max_length": st.sampled_from([None, None, 0, 3, 10]),
+        "max_length_bytes": st.sampled_from([50, 10**9, 10**9]),
+        "overflow": st.sampled_from(["drop-head", "reject-publish"]),
+        "message_ttl_ms": st.sampled_from([None, None, 0, 20]),
+        "delivery_limit": st.sampled_from([-1, 0, 1, 20]),
+        "dead_letter_exchange": st.sampled_from([None, "dlx"]),
+        "single_active_consumer": st.booleans(),
+        "consumer_timeout_ms": st.sampled_from([None, None, 30]),
+    }
+)
+
+
+class AgainstModel(RuleBasedStateMachine):
+    """Every rule is one submission; afterwards both have sent the same and hold the same."""
+
+    @initialize(settings=CONFIGS)
+    def begin(self, settings: dict[str, Any]) -> None:
+        self.queue = Queue(config(**settings))
+        self.model = Model(self.queue.state.config)
+        self.model.now = self.queue.now
+        self.queue.do(c.RegisterReader("r"))
+        self.next_consumer = 1
+        self.next_batch = 0
+
+    def both(self, command: c.AnyCommand, data: bytes | None = None) -> Any:
+        """One entry on the machine; the caller then does the same to the model, and `end`s."""
+        reply = self.queue.do(command, data)
+        dead = [
+            (effect.reason, (index, ordinal))
+            for effect in self.queue.of(DeadLetter)
+            for index, first, last in effect.runs
+            for ordinal in range(first, last + 1)
+        ]
+        self.seen_dead = dead
+        return reply
+
+    def end(self) -> None:
+        self.model.end()
+        assert sorted(self.seen_dead) == sorted(self.model.dead)
+        self.model.dead.clear()
+        for key in {*self.model.sent, *(k for _, k in self.queue.delivered)}:
+            assert self.queue.got(key) == self.model.sent.pop(key, []), key
+
+    def messages(self, sizes: list[int], prio: list[int], ttls: list[int | None]) -> list[Message]:
+        """The messages of the next entry's block, in block order."""
+        order = sorted(range(len(sizes)), key=lambda i: -prio[i])
+        return [
+            Message((self.queue.index + 1, at), sizes[i], prio[i], ttls[i])
+            for at, i in enumerate(order)
+        ]
+
+    @rule(shape=st.lists(st.tuples(SIZES, PRIORITIES, TTLS), min_size=1, max_size=12),
+          ttl=st.booleans())  # fmt: skip
+    def enqueue(self, shape: list[tuple[int, int, int | None]], ttl: bool) -> None:
+        sizes, prio = [s for s, _, _ in shape], [p for _, p, _ in shape]
+        ttls = [t if ttl else None for _, _, t in shape]
+        new = self.messages(sizes, prio, ttls)
+        reply = self.both(c.Enqueue(), block(len(sizes), sizes, prio, ttls if ttl else None))
+        if self.model.config.overflow == "reject-publish":
+            accepted = 0
+            for message in new:
+                self.model.add(message)
+                self.model.dispatch()
+                if self.model.over():
+                    self.model.remove(message)
+                    break
+                accepted += 1
+            assert (reply.accepted if isinstance(reply, c.Refused) else len(new)) == accepted
+        else:
+            for message in new:
+                self.model.add(message)
+        self.end()
+
+    @rule(limit=st.sampled_from([0, 1, 2, 5]), credit=st.booleans(), no_ack=st.booleans(),
+          priority=st.sampled_from([0, 0, 5]), session=st.integers(1, 3),
+          timeout=st.sampled_from([None, None, 10]))  # fmt: skip
+    def checkout(
+        self, limit: int, credit: bool, no_ack: bool, priority: int, session: int,
+        timeout: int | None,
+    ) -> None:  # fmt: skip
+        key = self.next_consumer
+        self.next_consumer += 1
+        self.both(c.Checkout(key, session, "t", limit, credit, priority, no_ack, False, timeout))
+        self.model.join(
+            key, session, limit=None if no_ack else limit or None, credit=0 if credit else None,
+            priority=priority, no_ack=no_ack,
+            timeout=timeout or self.model.config.consumer_timeout_ms,
+        )  # fmt: skip
+        self.end()
+
+    def client(self, data: Any) -> Any:
+        return data.draw(st.sampled_from([self.model.clients[k] for k in sorted(self.model.clients)]))
+
+    @precondition(lambda self: self.model.clients)
+    @rule(data=st.data(), credit=st.integers(0, 6), drain=st.booleans())
+    def credit(self, data: Any, credit: int, drain: bool) -> None:
+        client = self.client(data)
+        delivered = client.next_id
+        self.both(c.Credit(client.key, delivered, credit, drain))
+        if client.no_ack:
+            client.held.clear()
+        if client.credit is not None and not client.cancelled:
+            client.credit = credit
+        self.model.changed(client)
+        if drain and client.credit is not None and not client.cancelled:
+            self.model.dispatch()
+            client.credit = 0
+            self.model.review(client)
+            assert self.queue.of(Drained) == [Drained(1, client.key, client.next_id)]
+        self.end()
+
+    @precondition(lambda self: any(x.held for x in self.model.clients.values()))
+    @rule(data=st.data(), how=st.sampled_from(["settled", "returned", "failed", "rejected"]))
+    def settle(self, data: Any, how: str) -> None:
+        holders = [x for _, x in sorted(self.model.clients.items()) if x.held]
+        client = data.draw(st.sampled_from(holders))
+        ids = sorted(data.draw(st.sets(st.integers(0, client.next_id + 1), min_size=1, max_size=6)))
+        if data.draw(st.booleans()):  # multiple: everything up to the last
+            ranges: tuple[tuple[int, int], ...] = ((0, ids[-1]),)
+            ids = list(range(ids[-1] + 1))
+        else:
+            ranges = tuple((i, i) for i in ids)
+        command: c.AnyCommand = {
+            "settled": c.Settle(client.key, ranges),
+            "returned": c.Return(client.key, ranges, False),
+            "failed": c.Return(client.key, ranges, True),
+            "rejected": c.Discard(client.key, ranges),
+        }[how]
+        self.both(command)
+        self.model.resolve(client, ids, how)
+        self.model.changed(client)
+        self.end()
+
+    @precondition(lambda self: self.model.clients)
+    @rule(data=st.data())
+    def cancel(self, data: Any) -> None:
+        client = self.client(data)
+        self.both(c.Cancel(client.key))
+        self.model.cancel(client)
+        self.end()
+
+    @rule(session=st.integers(1, 3), failed=st.booleans())
+    def session_down(self, session: int, failed: bool) -> None:
+        self.both(c.SessionDown(session, failed))
+        self.model.session_down(session, failed)
+        self.end()
+
+    @rule()
+    def purge(self) -> None:
+        reply = self.both(c.Purge())
+        self.model.dispatch()
+        assert reply.messages == len(self.model.ready())
+        self.model.returned.clear()
+        self.model.lanes.clear()
+        self.end()
+
+    @rule(count=st.integers(1, 8), size=st.sampled_from([1, 20, 1000]), skip=st.integers(0, 1))
+    def open_claim(self, count: int, size: int, skip: int) -> None:
+        number = self.model.settled + 1 + skip
+        reply = self.both(c.OpenClaim("r", number, 1, count, size))
+        expected = self.model.open_claim(number, count, size)
+        if expected is None:
+            assert reply.reason == "claim_lost"
+        else:
+            runs = [
+                ((index, i), failed, acquired)
+                for index, first, last, failed, acquired in reply.runs
+                for i in range(first, last + 1)
+            ]
+            assert runs == [(m.name, m.failed, m.acquired) for m in expected]
+            assert reply.messages == len(expected)
+        self.end()
+
+    @rule(back=st.integers(0, 2))
+    def settle_claims(self, back: int) -> None:
+        number = max(0, self.model.settled + 1 - back)
+        reply = self.both(c.SettleClaims("r", number, 1))
+        if number > max(self.model.opened, self.model.settled):
+            assert reply.reason == "claim_lost"
+        else:
+            done = [n for n in self.model.claims if n <= number]
+            assert reply.messages == sum(len(self.model.claims.pop(n)) for n in done)
+            self.model.settled = max(self.model.settled, number)
+        self.end()
+
+    @rule(failed=st.booleans())
+    def release(self, failed: bool) -> None:
+        number = self.model.settled + 1
+        reply = self.both(c.ReleaseClaim("r", number, -1, failed))
+        released = self.model.claims.pop(number, [])
+        assert reply.messages == len(released)
+        for message in released:
+            self.model.give_back(message, failed)
+        self.end()
+
+    @rule(ahead=st.integers(-1, 2), partition=st.integers(0, 1), attempt=st.integers(0, 1),
+          count=st.integers(1, 4), priority=PRIORITIES)  # fmt: skip
+    def stage(self, ahead: int, partition: int, attempt: int, count: int, priority: int) -> None:
+        batch = max(0, self.model.batch + ahead)
+        new = self.messages([10] * count, [priority] * count, [None] * count)
+        self.both(c.Stage("s", batch, partition, attempt), block(count, 10, priority))
+        if batch > self.model.batch:
+            self.model.stages.setdefault((batch, partition, attempt), []).append(new)
+        self.end()
+
+    @rule(ahead=st.integers(0, 2), attempts=st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=3))  # fmt: skip
+    def publish(self, ahead: int, attempts: list[tuple[int, int]]) -> None:
+        batch = max(0, self.model.batch + ahead)
+        reply = self.both(c.PublishBatch("s", batch, tuple(attempts)))
+        if isinstance(reply, c.Refused):
+            assert reply.reason == "queue_full"
+        elif batch <= self.model.batch:
+            assert reply.messages == 0
+        else:
+            count = 0
+            for key in dict.fromkeys((batch, *attempt) for attempt in attempts):
+                for staged in self.model.stages.pop(key, []):
+                    for message in staged:
+                        self.model.add(message)
+                        count += 1
+            assert reply.messages == count
+            self.model.batch = batch
+            for key in [k for k in self.model.stages if k[0] <= batch]:
+                del self.model.stages[key]
+        self.end()
+
+    @rule(passed=st.sampled_from([1, 5, 10, 30, 100]))
+    def tick(self, passed: int) -> None:
+        # Time may not jump over an expiry: the timer would have fired in between.
+        for _ in range(passed):
+            self.queue.now += 1
+            self.model.now = self.queue.now
+            if self.queue.state.timer_ms and self.queue.state.timer_ms <= self.queue.now:
+                self.both(c.Timer())
+                cancelled = [e.consumer for e in self.queue.of(CancelConsumer)]
+                self.model.overdue()
+                assert cancelled == self.model.cancels
+                self.model.cancels.clear()
+                self.end()
+
+    @invariant()
+    def same(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        model, stat = self.model, self.queue.stat()
+        assert self.queue.ready() == [m.name for m in model.ready()]
+        assert stat.bytes_ready == sum(m.size for m in model.ready())
+        assert stat.returned == len(model.returned)
+        held = {x.key: {i: m.name for i, m in x.held.items()} for x in model.clients.values()}
+        mine = {
+            consumer.id: {
+                i: (index, first + i - low)
+                for low, high, index, first, *_ in consumer.held
+                for i in range(low, high + 1)
+            }
+            for consumer in self.queue.state.all_consumers()
+        }
+        assert mine == held
+        assert stat.messages_claimed == sum(map(len, model.claims.values()))
+        assert stat.messages_staged == sum(len(b) for s in model.stages.values() for b in s)
+
+    def teardown(self) -> None:
+        """The log again, with a restart from a snapshot somewhere, ends in the same bytes."""
+        if not hasattr(self, "queue"):
+            return
+        machine = self.queue.machine
+        state = machine.init()
+        for at, (meta, data) in enumerate(self.queue.log):
+            if at == len(self.queue.log) // 2:
+                state = machine.restore(machine.snapshot(state))
+            machine.apply(meta, data, state)
+        assert machine.snapshot(state) == self.queue.digest()
+
+
+TestAgainstModel = AgainstModel.TestCase
+TestAgainstModel.settings = SHORT
