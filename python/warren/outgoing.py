@@ -50,7 +50,7 @@ class BlockSender:
 
     def __init__(
         self, connection: Connection, target: Callable[[int], str], *, window_bytes: int,
-        timeout_s: float | None = None, numbered: bool = True, raising: bool = True,
+        timeout_s: float | None = None, numbered: bool = False, raising: bool = True,
     ) -> None:
         self.queues: set[str] = set()
         self._connection = connection

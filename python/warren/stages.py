@@ -51,7 +51,7 @@ class StageWriter:
         target = (f"/exchanges/{quote(exchange, safe='')}/stage?sink={quote(sink, safe='')}"
                   f"&batch={batch}&partition={partition}&attempt={attempt}")
         self._sender = BlockSender(connection, lambda number: f"{target}&seq={number}",
-                                   window_bytes=window_bytes, timeout_s=timeout_s)
+                                   window_bytes=window_bytes, timeout_s=timeout_s, numbered=True)
         self._blocks = 0
         self._size_bytes = 0
 
