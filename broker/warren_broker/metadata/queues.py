@@ -103,10 +103,10 @@ def node_started(turn: Turn, command: NodeStarted) -> AnyReply:
 def begin_life(turn: Turn, node: str, uplink: UplinkId) -> list[Queue]:
     """Make `uplink` the node's life; remove what was bound to older ones.
 
-    1. A node dies with an exclusive queue in it.  2. It starts again and its first submission
-                                                   comes.
-    3. The old life's connections can never come back, so their queues go, wherever they lie, and so
-    do transient queues that lay on it: their messages were in its memory.
+    1. A node dies with an exclusive queue in it.
+    2. It starts again; its first submission comes.
+    3. The old life's connections can never come back, so their queues go, wherever they lie. So do
+       transient queues that lay on it: their messages were in its memory.
     """
     state = turn.state
     previous = state.lives.get(node, 0)

@@ -1,0 +1,31 @@
+"""Direct exchanges: the routing key is the binding's."""
+
+from __future__ import annotations
+
+from warren_broker.metadata.records import Binding, BindingKey
+from warren_broker.routing.matcher import Counted, Destination, Headers
+
+
+class DirectMatcher:
+    """Destinations by routing key."""
+
+    __slots__ = ("by_key",)
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Counted] = {}
+
+    def add(self, key: BindingKey, binding: Binding) -> None:
+        self.by_key.setdefault(binding.routing_key, Counted()).add(key[:2])
+
+    def remove(self, key: BindingKey, binding: Binding) -> None:
+        there = self.by_key[binding.routing_key]
+        there.remove(key[:2])
+        if not there.counts:
+            del self.by_key[binding.routing_key]
+
+    def match(
+        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
+    ) -> None:
+        there = self.by_key.get(routing_key)
+        if there is not None:
+            found.update(dict.fromkeys(there.counts))

@@ -1,0 +1,26 @@
+"""Fanout exchanges: everything goes everywhere."""
+
+from __future__ import annotations
+
+from warren_broker.metadata.records import Binding, BindingKey
+from warren_broker.routing.matcher import Counted, Destination, Headers
+
+
+class FanoutMatcher:
+    """All destinations."""
+
+    __slots__ = ("all",)
+
+    def __init__(self) -> None:
+        self.all = Counted()
+
+    def add(self, key: BindingKey, binding: Binding) -> None:
+        self.all.add(key[:2])
+
+    def remove(self, key: BindingKey, binding: Binding) -> None:
+        self.all.remove(key[:2])
+
+    def match(
+        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
+    ) -> None:
+        found.update(dict.fromkeys(self.all.counts))

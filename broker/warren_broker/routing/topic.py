@@ -1,0 +1,125 @@
+"""Topic exchanges: patterns over words separated by dots.
+
+`*` stands for exactly one word, `#` for any number of them, none included. Words may be empty:
+"a..b" has three, "" has none, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+from warren_broker.metadata.records import Binding, BindingKey
+from warren_broker.routing.matcher import Counted, Destination, Headers
+
+
+def split_words(key: str) -> list[str]:
+    """The words of a routing key or pattern."""
+    return key.split(".") if key else []
+
+
+class Node:
+    """A place in the trie: where patterns end, and what may follow.
+
+    hash  the place after `#`; a key that has come there may stay for any number of words
+    """
+
+    __slots__ = ("ends", "greedy", "hash", "next", "star")
+
+    def __init__(self, greedy: bool = False) -> None:
+        self.greedy = greedy
+        self.ends: Counted | None = None
+        self.next: dict[str, Node] = {}
+        self.star: Node | None = None
+        self.hash: Node | None = None
+
+    def child(self, word: str) -> Node | None:
+        """The place after that word of a pattern."""
+        if word == "#":
+            return self.hash
+        return self.star if word == "*" else self.next.get(word)
+
+    def grow(self, word: str) -> Node:
+        """The same, made when there is none."""
+        there = self.child(word)
+        if there is None:
+            there = Node(greedy=word == "#")
+            self._set(word, there)
+        return there
+
+    def prune(self, word: str) -> None:
+        """Cut the place after that word off when no pattern needs it."""
+        child = self.child(word)
+        assert child is not None, word
+        if child.ends is None and not child.next and child.star is None and child.hash is None:
+            self._set(word, None)
+
+    def _set(self, word: str, child: Node | None) -> None:
+        if word == "#":
+            self.hash = child
+        elif word == "*":
+            self.star = child
+        elif child is None:
+            del self.next[word]
+        else:
+            self.next[word] = child
+
+
+class TopicMatcher:
+    """A trie of patterns.
+
+    A routing key walks it with all the places that its words so far can have led to, each place
+    once: at most (places) x (words) steps, however many `#` the patterns have.
+    """
+
+    __slots__ = ("root",)
+
+    def __init__(self) -> None:
+        self.root = Node()
+
+    def add(self, key: BindingKey, binding: Binding) -> None:
+        node = self.root
+        for word in split_words(binding.routing_key):
+            node = node.grow(word)
+        if node.ends is None:
+            node.ends = Counted()
+        node.ends.add(key[:2])
+
+    def remove(self, key: BindingKey, binding: Binding) -> None:
+        words = split_words(binding.routing_key)
+        path = [self.root]
+        for word in words:
+            child = path[-1].child(word)
+            assert child is not None, binding
+            path.append(child)
+        ends = path[-1].ends
+        assert ends is not None, binding
+        ends.remove(key[:2])
+        if not ends.counts:
+            path[-1].ends = None
+        for node, word in zip(reversed(path[:-1]), reversed(words), strict=True):
+            node.prune(word)
+
+    def match(
+        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
+    ) -> None:
+        places: dict[Node, None] = {}
+        _reach(self.root, places)
+        for word in split_words(routing_key):
+            following: dict[Node, None] = {}
+            for node in places:
+                child = node.next.get(word)
+                if child is not None:
+                    _reach(child, following)
+                if node.star is not None:
+                    _reach(node.star, following)
+                if node.greedy:
+                    _reach(node, following)
+            places = following
+        for node in places:
+            if node.ends is not None:
+                found.update(dict.fromkeys(node.ends.counts))
+
+
+def _reach(node: Node | None, places: dict[Node, None]) -> None:
+    """A place has been reached, and with it those that lie behind a `#` that takes no word."""
+    while node is not None and node not in places:
+        places[node] = None
+        node = node.hash

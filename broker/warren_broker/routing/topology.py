@@ -1,0 +1,223 @@
+"""Where messages go, by what is declared now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from warren_broker.errors import no_exchange
+from warren_broker.metadata.records import Binding, BindingKey, Exchange, Queue
+from warren_broker.routing.direct import DirectMatcher
+from warren_broker.routing.fanout import FanoutMatcher
+from warren_broker.routing.headers import HeadersMatcher
+from warren_broker.routing.matcher import Destination, Headers, Matcher
+from warren_broker.routing.topic import TopicMatcher
+
+MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
+    "direct": DirectMatcher, "fanout": FanoutMatcher, "topic": TopicMatcher,
+    "headers": HeadersMatcher,
+}
+CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of exchange names, routing keys and results kept per vhost; beyond it the cache starts again."""
+ENTRY_BYTES: Final = 200
+"""What an entry costs beside its texts, about."""
+
+
+class Definitions(Protocol):
+    """A vhost as routing sees it (`metadata.state.Scope`).
+
+    version          rises with every change
+    source_versions  exchange to the version of its last change; absent: none since the beginning
+    """
+
+    exchanges: dict[str, Exchange]
+    queues: dict[str, Queue]
+    bindings: dict[str, dict[BindingKey, Binding]]
+    version: int
+    source_versions: dict[str, int]
+
+
+class Arranged:
+    """One exchange's bindings in its matcher, as of a version."""
+
+    __slots__ = ("held", "kind", "matcher", "version")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.matcher = MATCHERS[kind]()
+        self.held: dict[BindingKey, Binding] = {}
+        self.version = -1
+
+    def follow(self, bindings: Mapping[BindingKey, Binding], version: int) -> None:
+        """Bring the matcher up to date: only what differs is touched."""
+        if version == self.version:
+            return
+        for key in sorted(self.held.keys() - bindings.keys()):
+            self.matcher.remove(key, self.held.pop(key))
+        for key in sorted(bindings.keys() - self.held.keys()):
+            self.matcher.add(key, bindings[key])
+            self.held[key] = bindings[key]
+        self.version = version
+
+
+class VhostTopology:
+    """Routing within one vhost.
+
+    Invariant: what is cached was computed at `version`.
+    """
+
+    __slots__ = ("arranged", "cache", "cached_bytes", "definitions", "version", "with_headers")
+
+    def __init__(self, definitions: Definitions) -> None:
+        self.definitions = definitions
+        self.arranged: dict[str, Arranged] = {}
+        self.cache: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.cached_bytes = 0
+        self.with_headers: dict[str, bool] = {}
+        self.version = -1
+
+    def _refresh(self) -> None:
+        if self.version == self.definitions.version:
+            return
+        self._forget()
+        self.with_headers.clear()
+        exchanges = self.definitions.exchanges
+        for name in [name for name in self.arranged if name not in exchanges]:
+            del self.arranged[name]
+        self.version = self.definitions.version
+
+    def _forget(self) -> None:
+        self.cache.clear()
+        self.cached_bytes = 0
+
+    def route(self, exchange: str, routing_key: str, headers: Headers | None) -> tuple[str, ...]:
+        """The names of the queues, sorted, each once; the exchange exists."""
+        self._refresh()
+        if exchange == "":
+            return (routing_key,) if routing_key in self.definitions.queues else ()
+        if self.needs_headers(exchange):
+            return self._search(exchange, routing_key, headers)
+        cached = self.cache.get((exchange, routing_key))
+        if cached is None:
+            cached = self._search(exchange, routing_key, None)
+            self._remember(exchange, routing_key, cached)
+        return cached
+
+    def _remember(self, exchange: str, routing_key: str, queues: tuple[str, ...]) -> None:
+        size = ENTRY_BYTES + len(exchange) + len(routing_key) + 8 * len(queues)
+        if self.cached_bytes + size > CACHED_BYTES_MAX:
+            self._forget()
+        self.cache[(exchange, routing_key)] = queues
+        self.cached_bytes += size
+
+    def _search(self, start: str, routing_key: str, headers: Headers | None) -> tuple[str, ...]:
+        """Breadth first over exchanges, each visited once: cycles end there."""
+        queues: dict[str, None] = {}
+        visited = {start: None}
+        waiting = [start]
+        while waiting:
+            name = waiting.pop()
+            exchange = self.definitions.exchanges.get(name)
+            if exchange is None:
+                continue  # an alternate exchange that is not there
+            found = self._match(exchange, routing_key, headers)
+            further = [exchange.alternate] if not found and exchange.alternate is not None else []
+            for to_queue, destination in found:
+                if to_queue:
+                    queues[destination] = None
+                else:
+                    further.append(destination)
+            for target in further:
+                if target not in visited:
+                    visited[target] = None
+                    waiting.append(target)
+        return tuple(sorted(queues))
+
+    def _match(
+        self, exchange: Exchange, routing_key: str, headers: Headers | None
+    ) -> dict[Destination, None]:
+        found: dict[Destination, None] = {}
+        if exchange.name == "":
+            if routing_key in self.definitions.queues:
+                found[(True, routing_key)] = None
+            return found
+        arranged = self.arranged.get(exchange.name)
+        if arranged is None or arranged.kind != exchange.kind:
+            arranged = self.arranged[exchange.name] = Arranged(exchange.kind)
+        version = self.definitions.source_versions.get(exchange.name, 0)
+        arranged.follow(self.definitions.bindings.get(exchange.name, {}), version)
+        arranged.matcher.match(routing_key, headers, found)
+        return found
+
+    def needs_headers(self, exchange: str) -> bool:
+        """Whether a headers exchange can be reached from it."""
+        self._refresh()
+        known = self.with_headers.get(exchange)
+        if known is None:
+            known = self.with_headers[exchange] = self._reaches_headers(exchange)
+        return known
+
+    def _reaches_headers(self, start: str) -> bool:
+        visited = {start: None}
+        waiting = [start]
+        while waiting:
+            name = waiting.pop()
+            exchange = self.definitions.exchanges.get(name)
+            if exchange is None:
+                continue
+            if exchange.kind == "headers":
+                return True
+            leaving = self.definitions.bindings.get(name, {}).values()
+            further = [binding.destination for binding in leaving if not binding.to_queue]
+            if exchange.alternate is not None:
+                further.append(exchange.alternate)
+            for target in further:
+                if target not in visited:
+                    visited[target] = None
+                    waiting.append(target)
+        return False
+
+
+class Topology:
+    """Routing over all vhosts of a state; cheap to make, it arranges what is asked for."""
+
+    __slots__ = ("scopes", "vhosts")
+
+    def __init__(self, scopes: Mapping[str, Definitions]) -> None:
+        self.scopes = scopes
+        self.vhosts: dict[str, VhostTopology] = {}
+
+    def _vhost(self, vhost: str, exchange: str) -> VhostTopology:
+        definitions = self.scopes.get(vhost)
+        if definitions is None or exchange not in definitions.exchanges:
+            raise no_exchange(exchange, vhost)
+        there = self.vhosts.get(vhost)
+        if there is None or there.definitions is not definitions:
+            there = self.vhosts[vhost] = VhostTopology(definitions)
+        return there
+
+    def route(
+        self,
+        vhost: str,
+        exchange: str,
+        routing_key: str,
+        headers: Headers | None = None,
+        further_keys: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """The names of the queues that a message goes to, sorted, each once; raises NotFound.
+
+        headers       plain values; None will do unless `needs_headers`
+        further_keys  from `sender_selected.further_keys`
+        """
+        there = self._vhost(vhost, exchange)
+        queues = there.route(exchange, routing_key, headers)
+        if not further_keys:
+            return queues
+        found = dict.fromkeys(queues)
+        for key in further_keys:
+            found.update(dict.fromkeys(there.route(exchange, key, headers)))
+        return tuple(sorted(found))
+
+    def needs_headers(self, vhost: str, exchange: str) -> bool:
+        """Whether `route` depends on the message's headers; raises NotFound."""
+        return self._vhost(vhost, exchange).needs_headers(exchange)
