@@ -1,0 +1,136 @@
+"""One log, one state: over snapshots, repeats, and interpreters with other hash seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.world import NODES, World
+from warren_broker.arguments import QueueDefaults, queue_declaration
+from warren_broker.metadata import commands
+from warren_broker.metadata.commands import AnyCommand
+from warren_broker.metadata.machine import HANDLERS, MetadataMachine
+from warren_broker.metadata.records import Grant, User, Vhost
+from warren_raft.machine import Meta
+
+VHOSTS = ("/", "v")
+EXCHANGES = ("amq.direct", "amq.topic", "x", "y", "z", "")
+QUEUES = ("p", "q", "r", "s")
+
+
+def one_command(draw: random.Random) -> AnyCommand:
+    """Any command, about few enough names that they meet."""
+    vhost = draw.choice(VHOSTS)
+    source, other = draw.choice(EXCHANGES), draw.choice(EXCHANGES)
+    queue, key = draw.choice(QUEUES), draw.choice(("", "k", "a.*"))
+    to_queue, connection = draw.random() < 0.7, draw.choice((0, 1, 2))
+    ends = (vhost, source, queue if to_queue else other, to_queue, key, {}, connection)
+    declaration = queue_declaration(
+        vhost, queue, durable=draw.random() < 0.5, exclusive=draw.random() < 0.4,
+        auto_delete=draw.random() < 0.3, arguments=draw.choice(({}, {"x-max-length": 5})),
+        defaults=QueueDefaults())
+    home = draw.choice(NODES)
+    choices: list[AnyCommand] = [
+        commands.Barrier(),
+        commands.Bootstrap(Vhost("/"), User("guest", "h")),
+        commands.AddVhost(Vhost(vhost)),
+        commands.PutUser(User(draw.choice("uw"), "h", tuple(draw.choice("mt")))),
+        commands.PutGrant(Grant(vhost, draw.choice("uw"), "a", "b", "c",
+                                draw.choice((None, "amq.topic")))),
+        commands.DeleteGrant(vhost, draw.choice("uw"), draw.choice((None, "", "amq.topic"))),
+        commands.DeclareExchange(vhost, source, draw.choice(("direct", "topic", "headers")),
+                                 auto_delete=draw.random() < 0.5),
+        commands.DeleteExchange(vhost, source, draw.random() < 0.5),
+        commands.Bind(*ends), commands.Bind(*ends), commands.Unbind(*ends),
+        commands.DeclareQueue(declaration.config, declaration.arguments, (home,), home,
+                              connection),
+        commands.DeclareQueue(declaration.config, declaration.arguments, (home,), home,
+                              connection),
+        commands.DeleteQueue(vhost, queue, 0, connection),
+        commands.OwnerGone(draw.choice((71, 72)), connection),
+    ]
+    if draw.random() < 0.03:
+        choices = [commands.DeleteVhost(vhost), commands.DeleteUser(draw.choice("uw"))]
+    return draw.choice(choices)
+
+
+def grow(seed: int, entries: int = 150) -> World:
+    """A world with a plausible log: several nodes, repeats, gaps, restarts."""
+    draw = random.Random(seed)
+    world = World()
+    world.do(commands.AddVhost(Vhost("v")))
+    lives = {"a": 71, "b": 72, "c": 73}
+    for _ in range(entries):
+        node = draw.choice(NODES)
+        if draw.random() < 0.03:
+            lives[node] += 10
+            life = lives[node]
+            world.submit(commands.NodeStarted(node, life), uplink=life, node=node)
+        some = [one_command(draw) for _ in range(draw.randint(1, 4))]
+        uplink = lives[node]
+        odd = draw.random()
+        if odd < 0.05 and world.seqs.get(uplink):
+            world.submit(*some, uplink=uplink, node=node, seq=world.seqs[uplink])
+        elif odd < 0.08:
+            world.submit(*some, uplink=uplink, node=node, seq=world.seqs.get(uplink, 0) + 2)
+        elif odd < 0.1:
+            world.submit(*some, uplink=uplink - 10, node=node, seq=1)
+        else:
+            world.submit(*some, uplink=uplink, node=node)
+    return world
+
+
+def digest(seed: int) -> str:
+    """Of everything that a grown log leaves."""
+    world = grow(seed)
+    return hashlib.sha256(world.machine.snapshot(world.state)).hexdigest()
+
+
+def replay(log: list[bytes], cut: int) -> tuple[bytes, list[object]]:
+    """Apply a log with a snapshot and restore after `cut` entries; the state, the replies."""
+    machine = MetadataMachine()
+    state, replies = machine.init(), []
+    for index, data in enumerate(log, 1):
+        applied = machine.apply(Meta(index, 1, 1000), data, state)
+        replies.append((applied.reply, applied.effects))
+        if index == cut:
+            image = machine.snapshot(state)
+            state = machine.restore(image)
+            assert machine.snapshot(state) == image
+    return machine.snapshot(state), replies
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_split_anywhere_gives_the_same(seed: int) -> None:
+    world = grow(seed)
+    whole = replay(world.log, 0)
+    assert whole[0] == world.machine.snapshot(world.state)
+    for cut in range(1, len(world.log), 13):
+        assert replay(world.log, cut) == whole, cut
+
+
+def test_grown_logs_meet_every_command_and_make_something() -> None:
+    made = {type(one_command(random.Random(seed))) for seed in range(3000)}
+    assert made | {commands.NodeStarted} == set(HANDLERS)
+    worlds = [grow(seed) for seed in range(3)]
+    assert any(world.state.groups for world in worlds)
+    assert any(scope.bindings for world in worlds for scope in world.state.scopes.values())
+
+
+def test_two_hash_seeds_give_one_digest() -> None:
+    root = Path(__file__).resolve().parents[3]
+    path = os.pathsep.join(str(root / part) for part in ("raft", "broker", "tests"))
+    code = ("from broker.metadata.test_determinism import digest\n"
+            "print([digest(seed) for seed in range(3)])")
+    outputs = {
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                       env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}).stdout
+        for seed in (1, 2)
+    }
+    assert len(outputs) == 1 and "[" in outputs.pop()

@@ -1,0 +1,77 @@
+"""A metadata machine with a log in memory, as one node's client would see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker.arguments import QueueDefaults, queue_declaration
+from warren_broker.metadata import commands
+from warren_broker.metadata.changes import Change
+from warren_broker.metadata.codec import encode_submission
+from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.records import Queue, User, Vhost
+from warren_raft.machine import Meta
+
+NODES = ("a", "b", "c")
+UPLINK = 71
+
+
+class World:
+    """Applies commands as node `a`, keeps the log, checks the state after every entry."""
+
+    def __init__(self, bootstrap: bool = True) -> None:
+        self.machine = MetadataMachine()
+        self.state = self.machine.init()
+        self.log: list[bytes] = []
+        self.changes: list[Change] = []
+        self.seqs: dict[int, int] = {}
+        if bootstrap:
+            self.do(commands.Bootstrap(Vhost("/"), User("guest", "hash", ("administrator",))))
+
+    def entry(self, data: bytes) -> Any:
+        """Apply one entry; its reply."""
+        self.log.append(data)
+        applied = self.machine.apply(Meta(len(self.log), 1, 1000), data, self.state)
+        self.state.check()
+        self.changes = list(applied.effects)
+        return applied.reply
+
+    def submit(self, *some: commands.AnyCommand, uplink: int = UPLINK, node: str = "a",
+               seq: int | None = None) -> commands.SubmissionReply:
+        """Apply a submission, the next of its uplink unless `seq` is given."""
+        if seq is None:
+            seq = self.seqs[uplink] = self.seqs.get(uplink, 0) + 1
+        return self.entry(encode_submission(uplink, node, seq, some))
+
+    def do(self, command: commands.AnyCommand, uplink: int = UPLINK, node: str = "a") -> Any:
+        """Apply one command; its reply, or its refusal raised."""
+        (reply,) = self.submit(command, uplink=uplink, node=node).replies
+        if isinstance(reply, commands.Refused):
+            raise commands.to_refusal(reply)
+        return reply
+
+    def declare(self, name: str, *, durable: bool = True, exclusive: bool = False,
+                auto_delete: bool = False, arguments: dict[str, Any] | None = None,
+                connection: int = 1, server_named: bool = False, uplink: int = UPLINK,
+                node: str = "a", nodes: tuple[str, ...] = ("a",)) -> Queue:
+        """Declare a queue; the queue."""
+        declaration = queue_declaration(
+            "/", name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
+            arguments=arguments or {}, defaults=QueueDefaults())
+        command = commands.DeclareQueue(
+            declaration.config, declaration.arguments, nodes, nodes[0], connection, server_named)
+        return self.do(command, uplink, node).queue
+
+    def exchange(self, name: str, kind: str = "direct", **more: Any) -> None:
+        """Declare an exchange."""
+        self.do(commands.DeclareExchange("/", name, kind, **more))
+
+    def bind(self, source: str, destination: str, routing_key: str = "", to_queue: bool = True,
+             **more: Any) -> None:
+        """Bind a queue, or an exchange."""
+        self.do(commands.Bind("/", source, destination, to_queue, routing_key, **more))
+
+    def unbind(self, source: str, destination: str, routing_key: str = "", to_queue: bool = True,
+               **more: Any) -> None:
+        """Take a binding away."""
+        self.do(commands.Unbind("/", source, destination, to_queue, routing_key, **more))

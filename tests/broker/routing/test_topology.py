@@ -1,0 +1,203 @@
+"""From exchange and routing key to queues."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.metadata.world import World
+from warren_broker.errors import NotFound, PreconditionFailed
+from warren_broker.metadata import commands
+from warren_broker.routing import topology
+from warren_broker.routing.headers import same
+from warren_broker.routing.sender_selected import further_keys
+from warren_broker.routing.topology import Topology
+from warren_broker.wire.amqp091.fields import Timestamp
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for name in ("p", "q", "r"):
+        world.declare(name)
+    return world
+
+
+@pytest.fixture
+def routes(world: World) -> Topology:
+    return Topology(world.state.scopes)
+
+
+def test_the_default_exchange_knows_queues_by_name(world: World, routes: Topology) -> None:
+    assert routes.route("/", "", "q") == ("q",)
+    assert routes.route("/", "", "none") == ()
+    world.do(commands.DeleteQueue("/", "q"))
+    assert routes.route("/", "", "q") == ()
+
+
+def test_unknown_exchange_or_vhost(routes: Topology) -> None:
+    for vhost, exchange in (("/", "none"), ("none", "amq.direct")):
+        with pytest.raises(NotFound, match=f"no exchange '{exchange}' in vhost '{vhost}'"):
+            routes.route(vhost, exchange, "k")
+
+
+def test_direct(world: World, routes: Topology) -> None:
+    world.bind("amq.direct", "q", "k")
+    world.bind("amq.direct", "q", "k", arguments={"another": 1})
+    world.bind("amq.direct", "p", "k")
+    world.bind("amq.direct", "r", "other")
+    assert routes.route("/", "amq.direct", "k") == ("p", "q")
+    world.unbind("amq.direct", "q", "k")
+    assert routes.route("/", "amq.direct", "k") == ("p", "q")
+    world.unbind("amq.direct", "q", "k", arguments={"another": 1})
+    assert routes.route("/", "amq.direct", "k") == ("p",)
+    assert routes.route("/", "amq.direct", "nothing") == ()
+
+
+def test_fanout(world: World, routes: Topology) -> None:
+    world.bind("amq.fanout", "r", "x")
+    world.bind("amq.fanout", "q", "y")
+    assert routes.route("/", "amq.fanout", "whatever") == ("q", "r")
+
+
+@pytest.mark.parametrize("arguments, headers, hit", [
+    ({"x-match": "all", "a": 1, "b": "t"}, {"a": 1, "b": "t", "c": 3}, True),
+    ({"a": 1, "b": "t"}, {"a": 1}, False),
+    ({"x-match": "any", "a": 1, "b": "t"}, {"b": "t"}, True),
+    ({"x-match": "any", "a": 1, "b": "t"}, {"b": "u"}, False),
+    ({"x-match": "any"}, {"b": "u"}, False),
+    ({"x-match": "all"}, {}, True),
+    ({"a": None}, {"a": "anything"}, True),
+    ({"a": None}, {}, False),
+    ({"a": 1}, {"a": True}, False),
+    ({"a": 1}, {"a": 1.0}, False),
+    ({"a": 1}, {"a": "1"}, False),
+    ({"x-kind": 1, "a": 1}, {"a": 1}, True),
+    ({"x-match": "all-with-x", "x-kind": 1, "a": 1}, {"a": 1}, False),
+    ({"x-match": "all-with-x", "x-kind": 1, "a": 1}, {"a": 1, "x-kind": 1}, True),
+    ({"x-match": "any", "x-kind": 1}, {"x-kind": 1}, False),
+    ({"x-match": "any-with-x", "x-kind": 1}, {"x-kind": 1}, True),
+    ({"a": [1, {"b": "c"}]}, {"a": [1, {"b": b"c"}]}, True),
+])
+def test_headers(world: World, routes: Topology, arguments: dict, headers: dict, hit: bool) -> None:
+    world.bind("amq.headers", "q", arguments=arguments)
+    assert routes.needs_headers("/", "amq.headers")
+    assert routes.route("/", "amq.headers", "", headers) == (("q",) if hit else ())
+
+
+def test_same_value() -> None:
+    assert same(Timestamp(5), 5) and same("é", "é".encode()) and not same([1], [1, 2])
+
+
+def test_exchange_to_exchange_with_a_cycle(world: World, routes: Topology) -> None:
+    world.exchange("x", "topic")
+    world.exchange("y", "fanout")
+    world.bind("x", "y", "a.#", to_queue=False)
+    world.bind("y", "x", to_queue=False)
+    world.bind("y", "q")
+    world.bind("x", "r", "#.z")
+    assert routes.route("/", "x", "a.b") == ("q",)
+    assert routes.route("/", "x", "a.z") == ("q", "r")
+    assert routes.route("/", "x", "z") == ("r",)
+    assert routes.route("/", "y", "z") == ("q", "r")
+
+
+def test_the_alternate_exchange_gets_what_finds_nothing(world: World, routes: Topology) -> None:
+    world.exchange("x", arguments={"alternate-exchange": "spare"})
+    world.bind("x", "q", "k")
+    assert routes.route("/", "x", "other") == ()  # not there: dropped
+    world.exchange("spare", "fanout", arguments={"alternate-exchange": "x"})
+    assert routes.route("/", "x", "other") == ()  # and round again, once
+    world.bind("spare", "r")
+    assert routes.route("/", "x", "other") == ("r",)
+    assert routes.route("/", "x", "k") == ("q",)
+
+
+def test_an_alternate_default_exchange(world: World, routes: Topology) -> None:
+    world.exchange("x", arguments={"alternate-exchange": ""})
+    assert routes.route("/", "x", "q") == ("q",)
+
+
+def test_headers_are_needed_when_a_headers_exchange_can_be_reached(
+    world: World, routes: Topology
+) -> None:
+    assert not routes.needs_headers("/", "amq.direct")
+    world.exchange("x", arguments={"alternate-exchange": "h"})
+    assert not routes.needs_headers("/", "x")
+    world.exchange("h", "headers")
+    assert routes.needs_headers("/", "x")
+    world.bind("amq.direct", "x", "k", to_queue=False)
+    assert routes.needs_headers("/", "amq.direct") and not routes.needs_headers("/", "amq.fanout")
+    world.bind("h", "q", arguments={"a": 1})
+    assert routes.route("/", "amq.direct", "k", {"a": 1}) == ("q",)
+    assert routes.route("/", "amq.direct", "k", {"a": 2}) == ()
+
+
+def test_further_keys(world: World, routes: Topology) -> None:
+    headers = {"CC": ["q", 5, "none"], "BCC": ["r"]}
+    assert further_keys(headers) == ("q", "none", "r")
+    assert routes.route("/", "", "p", None, further_keys(headers)) == ("p", "q", "r")
+    assert further_keys({}) == ()
+    with pytest.raises(PreconditionFailed, match="CC"):
+        further_keys({"CC": "q"})
+
+
+def test_a_vhost_that_was_made_again_is_another(world: World, routes: Topology) -> None:
+    world.bind("amq.fanout", "q")
+    assert routes.route("/", "amq.fanout", "") == ("q",)
+    vhost = world.state.scopes["/"].vhost
+    world.do(commands.DeleteVhost("/"))
+    world.do(commands.AddVhost(vhost))
+    assert routes.route("/", "amq.fanout", "") == ()
+
+
+def test_an_exchange_that_was_made_again_as_another_kind(world: World, routes: Topology) -> None:
+    world.exchange("x", "direct")
+    world.bind("x", "q", "#")
+    assert routes.route("/", "x", "k") == ()
+    world.do(commands.DeleteExchange("/", "x"))
+    world.exchange("x", "topic")
+    world.bind("x", "q", "#")
+    assert routes.route("/", "x", "k") == ("q",)
+
+
+def test_the_cache_is_bounded(
+    world: World, routes: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "CACHED_BYTES_MAX", 50_000)
+    world.bind("amq.topic", "q", "#")
+    for number in range(2_000):
+        assert routes.route("/", "amq.topic", f"key.{number}") == ("q",)
+    there = routes.vhosts["/"]
+    assert 0 < len(there.cache) < 300 and there.cached_bytes <= 50_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_following_changes_gives_what_starting_afresh_gives(seed: int) -> None:
+    draw = random.Random(seed)
+    world = World()
+    routes = Topology(world.state.scopes)
+    queues = [f"q{number}" for number in range(6)]
+    for name in queues:
+        world.declare(name)
+    kinds = ("direct", "topic", "fanout", "headers")
+    for step in range(150):
+        name = draw.choice("xyz")
+        try:
+            if draw.random() < 0.1:
+                world.exchange(name, draw.choice(kinds))
+            elif draw.random() < 0.06:
+                world.do(commands.DeleteExchange("/", name))
+            else:
+                to_queue = draw.random() < 0.8
+                act = world.bind if draw.random() < 0.65 else world.unbind
+                act(name, draw.choice(queues if to_queue else list("xyz")),
+                    draw.choice(("a", "a.b", "#", "*.b")), to_queue=to_queue)
+        except (NotFound, PreconditionFailed):
+            continue
+        fresh = Topology(world.state.scopes)
+        for exchange in sorted(world.state.scopes["/"].exchanges):
+            for key in ("a", "a.b", "c"):
+                assert routes.route("/", exchange, key, {}) == fresh.route(
+                    "/", exchange, key, {}), (step, exchange, key)

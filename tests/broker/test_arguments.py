@@ -1,0 +1,206 @@
+"""Arguments of queues and consumers: bounds, texts, what becomes of them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from warren_broker import arguments
+from warren_broker.arguments import QueueDefaults, queue_declaration
+from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
+from warren_broker.wire.amqp091.fields import Field, Timestamp
+
+
+def declare(given: dict[str, Any] | None = None, *, durable: bool = True, exclusive: bool = False,
+            auto_delete: bool = False, name: str = "q", **defaults: Any) -> Any:
+    return queue_declaration(
+        "/", name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
+        arguments=given or {}, defaults=QueueDefaults(**defaults))
+
+
+def test_a_durable_queue_is_a_quorum_queue_by_default() -> None:
+    declaration = declare()
+    assert declaration.config.kind == "quorum"
+    assert declaration.config.delivery_limit == 20
+    assert (declaration.config.priority_max, declaration.config.priority_default) == (31, 4)
+    assert (declaration.group_size, declaration.leader_locator) == (3, "client-local")
+
+
+@pytest.mark.parametrize("flags", [
+    {"durable": False}, {"exclusive": True}, {"auto_delete": True},
+    {"durable": False, "exclusive": True, "auto_delete": True},
+])
+def test_temporary_queues_are_classic_by_default(flags: dict[str, bool]) -> None:
+    declaration = declare(**flags)
+    assert declaration.config.kind == "classic"
+    assert declaration.config.delivery_limit == -1
+    assert declaration.group_size == 1
+
+
+def test_an_exclusive_queue_is_never_durable() -> None:
+    assert not declare(exclusive=True, durable=True).config.durable
+
+
+@pytest.mark.parametrize("flags, flaw", [
+    ({"durable": False}, "non-durable"), ({"exclusive": True}, "exclusive-owner"),
+    ({"auto_delete": True}, "auto-delete"),
+])
+def test_quorum_asked_for_by_name_must_be_possible(flags: dict[str, bool], flaw: str) -> None:
+    with pytest.raises(PreconditionFailed) as caught:
+        declare({"x-queue-type": "quorum"}, **flags)
+    assert caught.value.reply_text == (
+        f"PRECONDITION_FAILED - invalid property '{flaw}' for queue 'q' in vhost '/'")
+
+
+def test_everything_reaches_the_config() -> None:
+    given = {
+        "x-queue-type": "quorum", "x-max-length": 10, "x-max-length-bytes": 1000,
+        "x-overflow": "reject-publish", "x-message-ttl": 0, "x-expires": 1,
+        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+        "x-delivery-limit": 3, "x-single-active-consumer": True, "x-consumer-timeout": 5000,
+        "x-consumer-disconnected-timeout": 70, "x-quorum-initial-group-size": 5,
+        "x-queue-leader-locator": "balanced", "x-something-else": [1, {"a": None}],
+    }
+    declaration = declare(given)
+    config = declaration.config
+    assert (config.max_length, config.max_length_bytes) == (10, 1000)
+    assert (config.overflow, config.message_ttl_ms, config.expires_ms) == ("reject-publish", 0, 1)
+    assert (config.dead_letter_exchange, config.dead_letter_routing_key) == ("", "dead")
+    assert (config.delivery_limit, config.single_active_consumer) == (3, True)
+    assert (config.consumer_timeout_ms, config.consumer_disconnected_timeout_ms) == (5000, 70)
+    assert (declaration.group_size, declaration.leader_locator) == (5, "balanced")
+    assert declaration.arguments == given
+
+
+def test_no_delivery_limit() -> None:
+    assert declare({"x-delivery-limit": -1}).config.delivery_limit == -1
+    assert declare({"x-delivery-limit": -7}).config.delivery_limit == -1
+
+
+def test_settings_are_the_defaults() -> None:
+    config = declare(kind="classic", consumer_timeout_ms=9).config
+    assert (config.kind, config.consumer_timeout_ms) == ("classic", 9)
+
+
+def test_max_priority_has_its_own_default_priority() -> None:
+    config = declare({"x-max-priority": 10}).config
+    assert (config.priority_max, config.priority_default) == (10, 0)
+    assert declare({"x-max-priority": 255}).config.priority_max == 31
+
+
+REFUSED = [
+    ({"x-expires": 0}, "{value_zero,0}"),
+    ({"x-expires": -1}, "{value_negative,-1}"),
+    ({"x-message-ttl": -1}, "{value_negative,-1}"),
+    ({"x-message-ttl": 315_360_000_001}, "{value_too_large,315360000001}"),
+    ({"x-message-ttl": "60"}, '"expected integer, got longstr"'),
+    ({"x-max-length": True}, '"expected integer, got bool"'),
+    ({"x-max-length": 1.5}, '"expected integer, got double"'),
+    ({"x-max-priority": 256}, "{max_value_exceeded,256}"),
+    ({"x-max-priority": -1}, "{value_negative,-1}"),
+    ({"x-overflow": "drop-tail"}, "invalid_overflow"),
+    ({"x-overflow": 1}, "{unacceptable_type,signedint}"),
+    ({"x-queue-type": "stream"}, "\"unsupported queue type 'stream'\""),
+    ({"x-dead-letter-exchange": 7}, "{unacceptable_type,signedint}"),
+    ({"x-dead-letter-routing-key": "k"}, "routing_key_but_no_dlx_defined"),
+    ({"x-dead-letter-strategy": "exactly-once"}, "invalid_dlx_strategy"),
+    ({"x-single-active-consumer": 1}, "{unacceptable_type,signedint}"),
+    ({"x-queue-leader-locator": "here"}, "invalid_queue_locator_arg"),
+    ({"x-quorum-initial-group-size": 0}, "{value_zero,0}"),
+]
+
+
+@pytest.mark.parametrize("given, problem", REFUSED)
+def test_what_cannot_be_is_refused_in_rabbitmqs_words(given: dict[str, Any], problem: str) -> None:
+    (name,) = given
+    with pytest.raises(InvalidArgument) as caught:
+        declare(given)
+    assert caught.value.reply_code == 406
+    assert caught.value.detail == f"invalid arg '{name}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize("given", [
+    {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
+    {"x-delayed-retry-type": "all"}, {"x-overflow": "reject-publish-dlx"},
+])
+def test_a_promise_that_would_not_be_kept_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="not available"):
+        declare(given)
+
+
+def test_at_least_once_falls_back_with_drop_head_as_in_rabbitmq() -> None:
+    declare({"x-dead-letter-strategy": "at-least-once"})
+
+
+def test_classic_arguments_on_a_queue_that_asks_for_quorum() -> None:
+    declare({"x-queue-mode": "lazy"})
+    with pytest.raises(InvalidArgument, match="of queue type rabbit_quorum_queue"):
+        declare({"x-queue-mode": "lazy", "x-queue-type": "quorum"})
+
+
+def test_stream_arguments_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="invalid arg 'x-max-age'"):
+        declare({"x-max-age": "1D"})
+
+
+def test_long_names_are_refused() -> None:
+    declare(name="é" * 127)
+    with pytest.raises(PreconditionFailed, match="256 bytes"):
+        declare(name="é" * 128)
+
+
+def test_values_become_plain() -> None:
+    given = {"a": Field("b", 1), "b": Timestamp(7), "c": Decimal("1.5"), "d": memoryview(b"x"),
+             "e": [Field("t", True), {"f": None}], "g": 2.5}
+    made = arguments.plain(given)
+    assert made == {"a": 1, "b": 7, "c": "1.5", "d": b"x", "e": [True, {"f": None}], "g": 2.5}
+    assert type(made["b"]) is int and type(made["a"]) is int
+
+
+def test_nesting_is_bounded() -> None:
+    value: Any = 1
+    for _ in range(70):
+        value = [value]
+    with pytest.raises(PreconditionFailed, match="nested"):
+        arguments.plain(value)
+
+
+def test_consumers() -> None:
+    checked = arguments.consume_arguments("/", "q", "quorum", {"x-priority": -3})
+    assert (checked.priority, checked.timeout_ms) == (-3, None)
+    checked = arguments.consume_arguments("/", "q", "classic", {"x-consumer-timeout": 10})
+    assert (checked.priority, checked.timeout_ms) == (0, 10)
+    for given in ({"x-priority": "high"}, {"x-consumer-timeout": -1}, {"x-stream-offset": "next"}):
+        with pytest.raises(InvalidArgument) as caught:
+            arguments.consume_arguments("/", "q", "quorum", given)
+        assert next(iter(given)) in caught.value.detail
+
+
+def check(current: dict[str, Any], received: dict[str, Any], kind: str = "quorum") -> None:
+    arguments.check_equivalent_arguments("/", "q", kind, current, received)  # type: ignore[arg-type]
+
+
+def test_equivalence() -> None:
+    check({}, {})
+    check({"x-max-length": 5, "x-other": 1}, {"x-max-length": 5, "x-other": 2})
+    check({}, {"x-queue-type": "quorum"})
+    check({"x-queue-type": "classic"}, {}, "classic")
+    with pytest.raises(PreconditionFailed) as caught:
+        check({"x-max-length": 5}, {})
+    assert caught.value.detail == (
+        "inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
+        "received none but current is the value '5' of type 'signedint'")
+    with pytest.raises(PreconditionFailed) as caught:
+        check({"x-queue-type": "classic"}, {"x-queue-type": "quorum"}, "classic")
+    assert caught.value.detail == (
+        "inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': received the value 'quorum' "
+        "of type 'longstr' but current is the value 'classic' of type 'longstr'")
+    with pytest.raises(Refusal):
+        check({"x-single-active-consumer": True}, {"x-single-active-consumer": False})
+
+
+def test_every_declared_argument_is_in_the_table_once() -> None:
+    places = [(row.name, row.at) for row in arguments.TABLE]
+    assert len(places) == len(set(places))
