@@ -109,8 +109,7 @@ def clean(options: argparse.Namespace) -> int:
     """Remove everything that build.py made."""
     made = [".venv", ".warren", "build", "dist", ".pytest_cache", ".mypy_cache", ".ruff_cache",
             ".hypothesis", "report"]
-    kernel = environment.KERNEL
-    paths = [ROOT / name for name in made] + [*kernel.glob("*.so"), *kernel.glob("*.c")]
+    paths = [ROOT / name for name in made] + environment.compiled_kernel()
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path)

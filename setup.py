@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,24 +11,24 @@ from typing import Any
 from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
+BUILD_KERNEL = ROOT / "broker" / "warren_broker" / "kernel" / "build_kernel.py"
 
 
 def kernel_extensions() -> list[Any]:
-    """The kernel's modules, each optional: without a compiler they run interpreted."""
+    """The kernel's modules; none without Cython: they run interpreted.
+
+    The package itself cannot be imported here: what it depends on is not installed yet.
+    """
+    spec = importlib.util.spec_from_file_location("build_kernel", BUILD_KERNEL)
+    assert spec is not None and spec.loader is not None, BUILD_KERNEL
+    build_kernel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build_kernel)
     try:
-        from Cython.Build import cythonize
-        from setuptools import Extension
-    except ImportError:
-        print("Cython is missing: the kernel will run interpreted", file=sys.stderr)
+        return list(build_kernel.extensions("build/kernel", Path("broker")))
+    except ImportError as error:
+        print(f"the kernel will run interpreted: {error}", file=sys.stderr)
         return []
-    folder = Path("broker/warren_broker/kernel")
-    names = (folder / "COMPILED").read_text(encoding="utf-8").split()
-    extensions = [
-        Extension(f"warren_broker.kernel.{name}", [str(folder / f"{name}.py")],
-                  extra_compile_args=["-O3"], optional=True)
-        for name in names
-    ]
-    return list(cythonize(extensions, language_level=3))
 
 
+os.chdir(ROOT)
 setup(ext_modules=kernel_extensions())

@@ -89,7 +89,7 @@ def _lock_stamp() -> str:
 
 
 def _kernel_stamp() -> str:
-    sources = sorted(KERNEL.glob("*.py")) + sorted(KERNEL.glob("*.pxd"))
+    sources = sorted([*KERNEL.glob("*.py"), *KERNEL.glob("*.pxd")])
     texts = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in sources]
     return _stamp_of([_lock_stamp(), *texts])
 
@@ -146,6 +146,11 @@ def _link_sources() -> None:
         script.chmod(0o755)
 
 
+def compiled_kernel() -> list[Path]:
+    """The extensions that stand beside the kernel's sources."""
+    return sorted((KERNEL / "compiled").glob("*.so"))
+
+
 def ensure_kernel() -> bool:
     """Compile the kernel when its source changed; False: it will run interpreted."""
     hint = compiler_missing()
@@ -153,15 +158,16 @@ def ensure_kernel() -> bool:
         console.say(f" ! the kernel runs interpreted (correct, about ten times slower): {hint}")
         return False
     stamp = VENV / ".kernel"
-    built = sorted(KERNEL.glob("*.so"))
-    if built and _read(stamp) == _kernel_stamp():
+    if compiled_kernel() and _read(stamp) == _kernel_stamp():
         return True
+    for stale in compiled_kernel():
+        stale.unlink()
     worked = console.quiet(
         "compiling the kernel",
-        [str(python()), "setup.py", "-q", "build_ext", "--inplace", "--force"],
+        [str(python()), "-m", "warren_broker.kernel.build_kernel", "-v"],
         LOGS / "kernel.log", env=environment(), cwd=ROOT,
     )
-    if not worked or not sorted(KERNEL.glob("*.so")):
+    if not worked or not compiled_kernel():
         console.say(" ! the kernel runs interpreted (correct, about ten times slower)")
         return False
     stamp.write_text(_kernel_stamp(), encoding="utf-8")

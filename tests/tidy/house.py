@@ -24,7 +24,7 @@ FLOORS: dict[str, int] = {
     "warren_raft.runtime": 3,
     "warren_broker": 0,
     "warren_broker.kernel": 0,
-    "warren_broker.kernel.compile": 5,
+    "warren_broker.kernel.build_kernel": 5,
     "warren_broker.wire": 0,
     "warren_broker.queue": 1,
     "warren_broker.queue.commands": 0,
