@@ -1,0 +1,257 @@
+"""Publishing messages with confirms, many in one block."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from warren_broker import block as blocks
+from warren_broker.wire.amqp091 import properties as codec
+
+from warren.connection import Connection
+from warren.errors import TooLarge, Unroutable, UsageError, WarrenError
+from warren.outgoing import BlockSender, Outgoing
+
+BATCH_BYTES = 256 << 10
+BATCH_MESSAGES_MAX = 65_536
+WINDOW_BYTES = 16 << 20
+POLL_S = 0.001
+PERSISTENT = 2
+_TEMPLATES_MAX = 1024
+
+
+class Confirm:
+    """What came of a message; messages of one block with one routing key share it.
+
+    done   decided
+    error  why it was not published; None: not decided yet, or published
+    """
+
+    __slots__ = ("_producer", "done", "error")
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.done = False
+        self.error: WarrenError | None = None
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until it is decided; raises why it was not published. Sends what waits in the producer."""
+        if not self.done:
+            self._producer.flush(timeout_s, raising=False)
+        assert self.done, "flush returned before everything was decided"
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages that will go as one block."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    properties: list[bytes] = field(default_factory=list)
+    routes: list[blocks.Route] = field(default_factory=list)
+    priorities: list[int] = field(default_factory=list)
+    ttls_ms: list[int | None] = field(default_factory=list)
+    confirms: dict[blocks.Route, Confirm] = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def encode(self) -> bytes:
+        """The block."""
+        ttls = self.ttls_ms if any(ttl is not None for ttl in self.ttls_ms) else None
+        return blocks.encode(self.bodies, self.properties, self.routes, self.priorities, ttls)
+
+    def only(self, route: blocks.Route) -> _Batch:
+        """The messages of one route."""
+        chosen = [i for i, each in enumerate(self.routes) if each == route]
+        columns = (self.bodies, self.properties, self.routes, self.priorities, self.ttls_ms)
+        picked: list[list[Any]] = [[column[i] for i in chosen] for column in columns]  # type: ignore[index]
+        return _Batch(*picked, confirms={route: self.confirms[route]})
+
+
+class Producer:
+    """Messages in, blocks out.
+
+    A message leaves at once when nothing is under way; while something is, messages gather and leave
+    together when it is answered or `batch_bytes` are reached. What has gathered leaves at the latest
+    in `flush`, `close` or a Confirm's `wait`: a program that stops sending must call one of them.
+
+    Confirmed means: on the disks of a majority, in every queue that it goes to. After a lost
+    connection what was not confirmed is sent again, so a message may be there twice (at least once);
+    each gets a message_id that stays the same, by which a consumer can tell.
+
+    exchange      "": the default exchange, where the routing key is a queue's name
+    window_bytes  how much may be unconfirmed; `send` waits when it is reached
+    message_ids   give every message without one a message_id
+    """
+
+    def __init__(
+        self, connection: Connection, exchange: str = "", *, batch_bytes: int = BATCH_BYTES,
+        window_bytes: int = WINDOW_BYTES, timeout_s: float | None = None, message_ids: bool = True,
+    ) -> None:
+        if batch_bytes < 1 or window_bytes < batch_bytes:
+            raise UsageError(f"batch_bytes={batch_bytes}, window_bytes={window_bytes}: "
+                             "both must be positive, the window not below the batch")
+        self._exchange = exchange.encode()
+        self._batch_bytes = batch_bytes
+        target = f"/exchanges/{quote(exchange, safe='')}/blocks"
+        self._sender = BlockSender(connection, lambda number: target, window_bytes=window_bytes,
+                                   timeout_s=timeout_s, raising=False)
+        self._batch = _Batch()
+        self._retries: list[_Batch] = []
+        self._errors: list[WarrenError] = []
+        self._prefix = secrets.token_hex(8) if message_ids else ""
+        self._sent = 0
+        self._templates: dict[tuple[int | None, int | None, str | None], bytes] = {}
+        self._polled = 0.0
+
+    def send(
+        self, body: bytes | str, routing_key: str = "", *, priority: int | None = None,
+        expiration_ms: int | None = None, headers: Mapping[str, Any] | None = None,
+        content_type: str | None = None, message_id: str | None = None, **others: Any,
+    ) -> Confirm:
+        """Publish a message; returns at once unless the window is full.
+
+        priority       0 to 31, higher first; None: the queue's default
+        expiration_ms  how long it may wait in a queue
+        others         correlation_id, reply_to, type, timestamp (seconds), user_id, app_id,
+                       content_encoding, delivery_mode (persistent unless given)
+        raises         UsageError, TooLarge (16 MiB unless the broker says otherwise), Unavailable
+        """
+        data = body.encode() if isinstance(body, str) else bytes(body)
+        if len(data) > blocks.MESSAGE_BYTES_MAX:
+            raise TooLarge(f"a message of {len(data)} bytes; {blocks.MESSAGE_BYTES_MAX} is the limit: split it")
+        if priority is not None and not 0 <= priority <= 255:
+            raise UsageError(f"priority={priority}: 0 to 31 is expected (more counts as 31)")
+        self._sent += 1
+        number = message_id or (f"{self._prefix}-{self._sent}" if self._prefix else None)
+        plain = not headers and not others
+        encoded = self._encode_plain(priority, expiration_ms, content_type, number) if plain else _encode(
+            priority, expiration_ms, content_type, number, headers, others)
+        batch = self._batch
+        route = (self._exchange, _short(routing_key))
+        confirm = batch.confirms.get(route)
+        if confirm is None:
+            confirm = batch.confirms[route] = Confirm(self)
+        batch.bodies.append(data)
+        batch.properties.append(encoded)
+        batch.routes.append(route)
+        batch.priorities.append(blocks.PRIORITY_DEFAULT if priority is None else min(priority, blocks.PRIORITY_MAX))
+        batch.ttls_ms.append(expiration_ms)
+        batch.size_bytes += len(data) + len(encoded)
+        self._maybe_ship()
+        return confirm
+
+    def flush(self, timeout_s: float | None = None, *, raising: bool = True) -> None:
+        """Wait until everything that was sent is decided; raises the first error since the last flush.
+
+        Unavailable when the deadline passes: what is undecided stays under way, call it again.
+        """
+        while self._batch.bodies or self._retries or self._sender.unanswered:
+            self._ship_all()
+            self._sender.flush(timeout_s)
+        errors, self._errors = self._errors, self._errors if not raising else []
+        if raising and errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Flush, then detach."""
+        try:
+            self.flush()
+        finally:
+            self._sender.close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._sender.close()
+
+    # -------------------------------------------------------------- batches
+
+    def _maybe_ship(self) -> None:
+        batch = self._batch
+        if batch.size_bytes >= self._batch_bytes or len(batch.bodies) >= BATCH_MESSAGES_MAX:
+            self._ship_all()
+            return
+        now = time.monotonic()
+        if now - self._polled >= POLL_S:
+            self._polled = now
+            self._sender.poll()
+            if not self._sender.unanswered:
+                self._ship_all()
+
+    def _ship_all(self) -> None:
+        while self._retries:
+            self._ship(self._retries.pop(0))
+        if self._batch.bodies:
+            batch, self._batch = self._batch, _Batch()
+            self._ship(batch)
+
+    def _ship(self, batch: _Batch) -> None:
+        self._sender.send(batch.encode(), lambda outgoing: self._answered(batch, outgoing))
+
+    def _answered(self, batch: _Batch, outgoing: Outgoing) -> None:
+        """A block's outcome is that of its messages; one that lacked a route somewhere is taken apart."""
+        if isinstance(outgoing.error, Unroutable) and len(batch.confirms) > 1:
+            self._retries.extend(batch.only(route) for route in batch.confirms)
+            return
+        error = outgoing.error
+        if isinstance(error, Unroutable):
+            exchange, key = next(iter(batch.confirms))
+            error = Unroutable(
+                f"exchange {exchange.decode()!r} has no queue for routing key {key.decode()!r}; "
+                "bind one, or declare it", status=error.status, condition=error.condition)
+        if error is not None and len(self._errors) < BATCH_MESSAGES_MAX:
+            self._errors.append(error)
+        for confirm in batch.confirms.values():
+            confirm.done, confirm.error = True, error
+
+    def _encode_plain(self, priority: int | None, expiration_ms: int | None, content_type: str | None,
+                      message_id: str | None) -> bytes:
+        """The properties of a message without headers: all but the id are the same for many."""
+        key = (priority, expiration_ms, content_type)
+        template = self._templates.get(key)
+        if template is None:
+            if len(self._templates) >= _TEMPLATES_MAX:
+                self._templates.clear()
+            template = self._templates[key] = _encode(priority, expiration_ms, content_type, None, None, {})
+        if message_id is None:
+            return template
+        flags = int.from_bytes(template[:2], "big") | codec.flag("message_id")
+        text = _short(message_id)
+        return flags.to_bytes(2, "big") + template[2:] + bytes((len(text),)) + text
+
+
+_OTHERS = frozenset(codec.NAMES) - {"headers", "priority", "expiration", "content_type", "message_id"}
+
+
+def _encode(priority: int | None, expiration_ms: int | None, content_type: str | None,
+            message_id: str | None, headers: Mapping[str, Any] | None, others: Mapping[str, Any]) -> bytes:
+    """The properties as bytes of a 0.9.1 content header."""
+    for name in others:
+        if name not in _OTHERS:
+            raise UsageError(f"unknown property {name!r}; known: {', '.join(sorted(_OTHERS))}")
+    if expiration_ms is not None and expiration_ms < 0:
+        raise UsageError(f"expiration_ms={expiration_ms} is below 0")
+    return codec.encode(codec.Properties(**{
+        "delivery_mode": PERSISTENT, "priority": priority, "content_type": content_type,
+        "expiration": None if expiration_ms is None else str(expiration_ms),
+        "message_id": message_id, "headers": dict(headers) if headers else None, **others,
+    }))
+
+
+def _short(text: str) -> bytes:
+    """A text that travels as a short string."""
+    encoded = text.encode()
+    if len(encoded) > 255:
+        raise UsageError(f"{text[:40]!r}… has {len(encoded)} bytes; 255 is the limit")
+    return encoded
