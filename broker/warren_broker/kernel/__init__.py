@@ -22,6 +22,7 @@ assemble
                                  one Selection per target, each in the order received
     assemble(selections, form=0) -> bytes                 one block, stable-sorted by priority
     load_block(block, mandatory=False) -> MessageTable    a client's block, to be partitioned
+    examine_block(block) -> int  its flags; BlockError when a client's properties are malformed
 
 deliver                                                   all append to `out`, a bytearray
     format_deliveries(out, block, first, last, channel, consumer_tag, delivery_tag_first,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
     from warren_broker.kernel.assemble import (
         assemble,
         distinct_routes,
+        examine_block,
         load_block,
         partition,
         select,
@@ -123,8 +125,8 @@ if TYPE_CHECKING:
         format_deliveries,
         format_get_ok,
         format_return,
-        with_headers,
     )
+    from warren_broker.kernel.properties import with_headers
     from warren_broker.kernel.scan import FrameScanner
 
     ACTIVE: Mode
@@ -137,6 +139,7 @@ else:
     partition = _kernel.assemble.partition
     assemble = _kernel.assemble.assemble
     load_block = _kernel.assemble.load_block
+    examine_block = _kernel.assemble.examine_block
     format_deliveries = _kernel.deliver.format_deliveries
     format_get_ok = _kernel.deliver.format_get_ok
     format_return = _kernel.deliver.format_return
@@ -148,6 +151,6 @@ __all__ = [
     "FrameScanner", "HEADERS", "Heartbeat", "Item", "Malformed", "MessageTable", "Method", "Mode",
     "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
     "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
-    "assemble", "distinct_routes", "format_confirms", "format_deliveries", "format_get_ok",
+    "assemble", "distinct_routes", "examine_block", "format_confirms", "format_deliveries", "format_get_ok",
     "format_return", "load", "load_block", "partition", "select", "with_headers",
 ]  # fmt: skip

@@ -1,0 +1,459 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# mypy: ignore-errors
+"""Messages of tables chosen by route, gathered into blocks.
+
+One source for both kernels: interpreted, rows and columns are views of 32-bit words; compiled,
+pointers to them. The row is that of `table.ROW`: 0 route, 1 end of properties, 2 end of body,
+3 ttl_ms, 4 priority | flags << 8.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Sequence
+
+try:
+    import cython
+except ImportError:
+    from warren_broker.kernel import no_cython as cython
+
+from warren_broker.block import Block, BlockError
+from warren_broker.block_layout import (
+    COLUMN_ROUTE,
+    COLUMN_TTL,
+    FORM_AMQP091,
+    HEADER_BYTES,
+    RUN,
+    encode_head,
+    encode_routes,
+)
+from warren_broker.kernel.table import ROW, MessageTable, Route, Selection
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+    from warren_broker.kernel.compiled.properties import examine
+else:
+    from warren_broker.kernel.properties import examine
+
+_ROW_BYTES = ROW.size
+_U32_MAX = 0xFFFFFFFF
+
+
+@cython.cfunc
+def _rows_of(table: object) -> cython.p_uint:
+    """The table's rows as words."""
+    rows: bytearray = table.rows
+    assert len(rows) == table.count * _ROW_BYTES, (len(rows), table.count)
+    if cython.compiled:
+        return cython.cast(cython.p_uint, PyByteArray_AS_STRING(rows))
+    else:
+        return memoryview(rows).cast("I")
+
+
+def _check_range(table: MessageTable, first: int, last: int) -> None:
+    assert 0 <= first <= last <= table.count, (first, last, table.count)
+
+
+def distinct_routes(table: MessageTable, first: int, last: int) -> list[int]:
+    """Route ids of messages first <= i < last, in the order first seen."""
+    _check_range(table, first, last)
+    rows: cython.p_uint = _rows_of(table)
+    i: cython.Py_ssize_t
+    route: cython.uint
+    before: cython.longlong = -1
+    seen: bytearray = bytearray(len(table.routes.entries))
+    found: list = []
+    for i in range(first, last):
+        route = rows[5 * i]
+        if route != before:
+            before = route
+            if not seen[route]:
+                seen[route] = 1
+                found.append(route)
+    return found
+
+
+def select(table: MessageTable, first: int, last: int, route_ids: object) -> Selection:
+    """The messages of first <= i < last whose route is one of these, in the order received."""
+    _check_range(table, first, last)
+    rows: cython.p_uint = _rows_of(table)
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    wanted: bytearray = bytearray(len(table.routes.entries))
+    for route in route_ids:
+        wanted[route] = 1
+    indices = array("I", bytes(4 * (last - first)))
+    if last == first:
+        return Selection(table, first, last)
+    out: cython.uint[::1] = indices
+    for i in range(first, last):
+        if wanted[rows[5 * i]]:
+            out[at] = i
+            at += 1
+    return _selection(table, first, last, indices[:at])
+
+
+@cython.cfunc
+def _selection(table: object, first: object, last: object, indices: object) -> object:
+    """A Selection; without indices where it is one range."""
+    if not indices:
+        return Selection(table, first, first)
+    low, high = indices[0], indices[len(indices) - 1] + 1
+    if high - low == len(indices):
+        return Selection(table, low, high)
+    return Selection(table, first, last, indices)
+
+
+def partition(
+    table: MessageTable, first: int, last: int, targets: object, count: int
+) -> list[Selection]:
+    """One Selection for each target 0 <= t < count, each in the order received; one may be empty.
+
+    targets   route id -> the targets of a message with this route, each at most once; asked for the
+              routes that occur
+    """
+    routes: list = distinct_routes(table, first, last)
+    if len(routes) <= 1:
+        hit = set(targets[routes[0]]) if routes else ()
+        return [Selection(table, first, last if t in hit else first) for t in range(count)]
+    chosen: list = [[] for _ in range(count)]
+    for route in routes:
+        for target in targets[route]:
+            chosen[target].append(route)
+    whole = len(routes)
+    return [
+        Selection(table, first, last)
+        if len(some) == whole
+        else select(table, first, last, some)
+        if some
+        else Selection(table, first, first)
+        for some in chosen
+    ]
+
+
+# ------------------------------------------------------------------ block
+
+
+@cython.cclass
+class _Gathering:
+    """The block under way: what it will hold, then where the next message goes.
+
+    maps   per dictionary of routes: its ids to the block's, -1 for those not met
+    """
+
+    count: cython.Py_ssize_t
+    properties_bytes: cython.ulonglong
+    body_bytes: cython.ulonglong
+    priorities: list
+    has_ttl: cython.bint
+    routes: dict
+    maps: dict
+    p: cython.p_uchar
+    words: cython.p_uint
+    at: cython.Py_ssize_t
+    properties_column: cython.Py_ssize_t
+    body_column: cython.Py_ssize_t
+    route_column: cython.Py_ssize_t
+    ttl_column: cython.Py_ssize_t
+    properties_area: cython.Py_ssize_t
+    body_area: cython.Py_ssize_t
+    properties_at: cython.Py_ssize_t
+    body_at: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.properties_bytes = 0
+        self.body_bytes = 0
+        self.priorities = [0] * 32
+        self.has_ttl = False
+        self.routes = {}
+        self.maps = {}
+        self.at = 0
+        self.properties_at = 0
+        self.body_at = 0
+
+    @cython.cfunc
+    def measure(self, selection: object) -> cython.uint:
+        """Count a selection in; the set of its priorities, as bits."""
+        table = selection.table
+        rows: cython.p_uint = _rows_of(table)
+        entries: list = table.routes.entries
+        key: object = id(table.routes)
+        if key not in self.maps:
+            self.maps[key] = array("i", [-1]) * len(entries)
+        mapping: cython.int[::1] = self.maps[key]
+        each: object = selection.indices
+        k: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        size: cython.Py_ssize_t = len(selection)
+        first: cython.Py_ssize_t = selection.first
+        route: cython.uint
+        before: cython.longlong = -1
+        priority: cython.uint
+        run: cython.Py_ssize_t = 0
+        run_priority: cython.uint = 0
+        found: cython.uint = 0
+        indices: cython.uint[::1] = each
+        listed: cython.bint = each is not None
+        for k in range(size):
+            i = indices[k] if listed else first + k
+            route = rows[5 * i]
+            if route != before:
+                before = route
+                if mapping[route] < 0:
+                    entry = entries[route]
+                    pair = (entry.exchange, entry.routing_key)
+                    mapping[route] = self.routes.setdefault(pair, len(self.routes))
+            if rows[5 * i + 3] != 0xFFFFFFFF:
+                self.has_ttl = True
+            priority = rows[5 * i + 4] & 0xFF
+            if priority != run_priority:
+                self.priorities[run_priority] += run
+                run = 0
+                run_priority = priority
+            run += 1
+            found |= 1 << priority
+            if listed:
+                self.properties_bytes += rows[5 * i + 1] - (rows[5 * i - 4] if i else 0)
+                self.body_bytes += rows[5 * i + 2] - (rows[5 * i - 3] if i else 0)
+        if run:
+            self.priorities[run_priority] += run
+        if size and not listed:
+            i = first + size - 1
+            self.properties_bytes += rows[5 * i + 1] - (rows[5 * first - 4] if first else 0)
+            self.body_bytes += rows[5 * i + 2] - (rows[5 * first - 3] if first else 0)
+        self.count += size
+        return found
+
+    @cython.cfunc
+    def place(self, p: cython.p_uchar, words: cython.p_uint, start: int, properties: int) -> None:
+        """Where the columns start (`start`, bytes) and the properties area (`properties`)."""
+        self.p = p
+        self.words = words
+        self.properties_column = start // 4
+        self.body_column = self.properties_column + self.count + 1
+        at: cython.Py_ssize_t = self.body_column + self.count + 1
+        self.route_column = at if len(self.routes) > 1 else 0
+        if self.route_column:
+            at += self.count
+        self.ttl_column = at if self.has_ttl else 0
+        self.properties_area = properties
+        self.body_area = properties + self.properties_bytes
+        self.words[self.properties_column] = 0
+        self.words[self.body_column] = 0
+
+    @cython.cfunc
+    def take(self, selection: object, priority: cython.int) -> None:
+        """Write the messages of that priority, -1: of every one."""
+        table = selection.table
+        rows: cython.p_uint = _rows_of(table)
+        mapping: cython.int[::1] = self.maps[id(table.routes)]
+        each: object = selection.indices
+        indices: cython.uint[::1] = each
+        listed: cython.bint = each is not None
+        words: cython.p_uint = self.words
+        k: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        at: cython.Py_ssize_t = self.at
+        size: cython.Py_ssize_t = len(selection)
+        first: cython.Py_ssize_t = selection.first
+        # Messages that follow one another in the table are copied together: open .. i
+        start: cython.Py_ssize_t = -1
+        until: cython.Py_ssize_t = -1
+        shift_properties: cython.longlong = 0
+        shift_body: cython.longlong = 0
+        for k in range(size):
+            i = indices[k] if listed else first + k
+            if priority >= 0 and cython.cast(cython.int, rows[5 * i + 4] & 0xFF) != priority:
+                continue
+            if i != until:
+                if start >= 0:
+                    self.copy(table, rows, start, until)
+                start = i
+                shift_properties = self.properties_at
+                shift_body = self.body_at
+                if i:
+                    shift_properties -= rows[5 * i - 4]
+                    shift_body -= rows[5 * i - 3]
+            until = i + 1
+            words[self.properties_column + at + 1] = rows[5 * i + 1] + shift_properties
+            words[self.body_column + at + 1] = rows[5 * i + 2] + shift_body
+            if self.route_column:
+                words[self.route_column + at] = mapping[rows[5 * i]]
+            if self.ttl_column:
+                words[self.ttl_column + at] = rows[5 * i + 3]
+            at += 1
+        if start >= 0:
+            self.copy(table, rows, start, until)
+        self.at = at
+
+    @cython.cfunc
+    def copy(
+        self,
+        table: object,
+        rows: cython.p_uint,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+    ) -> None:
+        """The bytes of messages first <= i < last go to the ends of the two areas."""
+        properties: bytearray = table.properties
+        bodies: bytearray = table.bodies
+        start: cython.Py_ssize_t = rows[5 * first - 4] if first else 0
+        size: cython.Py_ssize_t = rows[5 * last - 4] - start
+        to: cython.Py_ssize_t = self.properties_area + self.properties_at
+        assert start + size <= len(properties), (start, size, len(properties))
+        if cython.compiled:
+            memcpy(self.p + to, PyByteArray_AS_STRING(properties) + start, size)
+        else:
+            self.p[to : to + size] = properties[start : start + size]
+        self.properties_at += size
+        start = rows[5 * first - 3] if first else 0
+        size = rows[5 * last - 3] - start
+        to = self.body_area + self.body_at
+        assert start + size <= len(bodies), (start, size, len(bodies))
+        if cython.compiled:
+            memcpy(self.p + to, PyByteArray_AS_STRING(bodies) + start, size)
+        else:
+            self.p[to : to + size] = bodies[start : start + size]
+        self.body_at += size
+
+
+def assemble(selections: Sequence[Selection], form: int = FORM_AMQP091) -> bytes:
+    """One block of all selected messages: higher priorities first, else in the order given.
+
+    form   of the properties of all of them
+    """
+    gathering: _Gathering = _Gathering()
+    present: list = [gathering.measure(selection) for selection in selections]
+    runs: list = []
+    at = 0
+    for priority in range(31, -1, -1):
+        if gathering.priorities[priority]:
+            runs.append((at, priority))
+            at += gathering.priorities[priority]
+    count: int = gathering.count
+    routes = encode_routes(gathering.routes)
+    columns = (COLUMN_ROUTE if len(gathering.routes) > 1 else 0) | (
+        COLUMN_TTL if gathering.has_ttl else 0
+    )
+    start: int = HEADER_BYTES + RUN.size * len(runs)
+    wide: int = 2 * (count + 1) + count * (columns & 1) + count * (columns >> 1)
+    routes_at: int = start + 4 * wide
+    properties: int = (routes_at + len(routes) + 7) // 8 * 8
+    length: int = properties + gathering.properties_bytes + gathering.body_bytes
+    if length > _U32_MAX:
+        raise BlockError(f"a block of {length} bytes; the limit is {_U32_MAX}: submit fewer at once")
+    head = b"".join([RUN.pack(first, priority) for first, priority in runs])
+    if cython.compiled:
+        block: bytes = PyBytes_FromStringAndSize(cython.NULL, length)
+        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
+        gathering.place(p, cython.cast(cython.p_uint, p), start, properties)
+    else:
+        buffer = bytearray(length)
+        p = memoryview(buffer)
+        gathering.place(p, p[: routes_at // 4 * 4].cast("I"), start, properties)
+    several: bool = len(runs) > 1
+    for _, priority in runs:
+        for k in range(len(selections)):
+            if present[k] >> priority & 1:
+                # All of one priority go in one piece, without being looked at.
+                gathering.take(selections[k], priority if several else -1)
+    assert gathering.at == count, (gathering.at, count)
+    pad = bytes(properties - routes_at - len(routes))
+    if cython.compiled:
+        _put(p, HEADER_BYTES, head)
+        _put(p, routes_at, routes)
+        _put(p, routes_at + len(routes), pad)
+    else:
+        p[HEADER_BYTES:start] = head
+        p[routes_at:properties] = routes + pad
+        block = buffer
+    crc = zlib.crc32(memoryview(block)[HEADER_BYTES:])
+    first_bytes = encode_head(
+        form=form, columns=columns, count=count, crc=crc, length=length,
+        routes=len(gathering.routes), runs=len(runs), routes_bytes=len(routes),
+    )  # fmt: skip
+    if cython.compiled:
+        _put(p, 0, first_bytes)
+        return block
+    else:
+        p[:HEADER_BYTES] = first_bytes
+        return bytes(buffer)
+
+
+@cython.cfunc
+def _put(p: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> None:
+    if cython.compiled:
+        memcpy(p + at, PyBytes_AS_STRING(data), len(data))
+
+
+# ------------------------------------------------------------------ a client's block
+
+
+def examine_block(block: Block) -> int:
+    """The flags of all messages or-ed (items.py); BlockError when properties are malformed.
+
+    Of a block from outside, once, before it may enter a queue. AMQP 1.0 sections are the business
+    of wire/amqp10: the flags are 0.
+    """
+    flags: int = 0
+    if block.form == FORM_AMQP091:
+        raw: bytes = b""
+        found: int = 0
+        for i in range(block.count):
+            properties = bytes(block.properties(i))
+            if properties != raw:
+                raw = properties
+                found = _examined(i, raw)
+                flags |= found >> 40
+    return flags
+
+
+@cython.cfunc
+def _examined(i: object, raw: bytes) -> object:
+    found = examine(raw)
+    if found < 0:
+        raise BlockError(f"message {i} of a block has malformed properties: {raw[:32]!r}")
+    return found
+
+
+def load_block(block: Block, mandatory: bool = False) -> MessageTable:
+    """A client's verified block as a table, to be partitioned; priority and ttl as in the block."""
+    table = MessageTable()
+    entries = [table.routes.add(Route(*pair, mandatory)) for pair in block.routes]
+    raw: bytes = b""
+    found: int = _examined(0, b"\x00\x00")
+    words = array("I", bytes(_ROW_BYTES * block.count))
+    if not block.count:
+        return table
+    i: cython.Py_ssize_t
+    rows: cython.uint[::1] = words
+    ends: cython.const[cython.uint][::1] = block.properties_offsets
+    body_ends: cython.const[cython.uint][::1] = block.body_offsets
+    routed: cython.bint = block.route_column is not None
+    timed: cython.bint = block.ttl_column is not None
+    column: cython.const[cython.uint][::1] = block.route_column
+    ttl: cython.const[cython.uint][::1] = block.ttl_column
+    first: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    for first, last, priority in block.priority_runs:
+        for i in range(first, last):
+            if block.form == FORM_AMQP091:
+                properties = bytes(block.properties_data[ends[i] : ends[i + 1]])
+                if properties != raw:
+                    raw = properties
+                    found = _examined(i, raw)
+            rows[5 * i] = entries[column[i]] if routed else entries[0]
+            rows[5 * i + 1] = ends[i + 1]
+            rows[5 * i + 2] = body_ends[i + 1]
+            rows[5 * i + 3] = ttl[i] if timed else 0xFFFFFFFF
+            rows[5 * i + 4] = priority | (found >> 40) << 8
+    table.rows += words.tobytes()
+    table.properties += block.properties_data
+    table.bodies += block.body_data
+    table.count = block.count
+    return table

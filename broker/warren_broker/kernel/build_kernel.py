@@ -1,0 +1,69 @@
+"""Compiles the kernel: `python -m warren_broker.kernel.build_kernel` does it in place.
+
+Needs Cython, setuptools, a C compiler. The kernel's sources compile unchanged under other names,
+`warren_broker.kernel.compiled.*`, so both kernels can be had in one process.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+MODULES = ("properties", "scan", "assemble", "deliver")
+_HERE = Path(__file__).resolve().parent
+_PARENT = _HERE.parent.parent
+
+
+def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = True) -> list[Any]:
+    """What a setup script gives as ext_modules.
+
+    build_dir    where the C files go
+    source_root  the folder that holds warren_broker
+    optional     a compiler that fails is not the end of the build: the kernel runs interpreted
+    """
+    from Cython.Build import cythonize
+    from setuptools import Extension
+
+    sources = source_root / "warren_broker" / "kernel"
+    return list(
+        cythonize(
+            [
+                Extension(
+                    f"warren_broker.kernel.compiled.{name}",
+                    [str(sources / f"{name}.py")],
+                    extra_compile_args=["-O3"],
+                    optional=optional,
+                )
+                for name in MODULES
+            ],
+            build_dir=build_dir,
+            quiet=True,
+        )
+    )
+
+
+def build(inplace: bool = True, verbose: bool = False) -> None:
+    """Compile into kernel/compiled beside the sources; raises what the compiler's driver raises.
+
+    inplace  False: compile and throw away, to see whether it can be done
+    """
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    with tempfile.TemporaryDirectory(prefix="warren-kernel-") as scratch:
+        distribution = Distribution(
+            {"name": "warren-kernel", "ext_modules": extensions(scratch, optional=False)}
+        )
+        command = build_ext(distribution)
+        command.build_temp = scratch
+        command.build_lib = str(_PARENT) if inplace else scratch
+        command.parallel = 2
+        command.verbose = verbose
+        command.ensure_finalized()
+        command.run()
+
+
+if __name__ == "__main__":
+    build(verbose="-v" in sys.argv)

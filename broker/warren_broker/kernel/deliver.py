@@ -1,0 +1,316 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# mypy: ignore-errors
+"""Ranges of blocks as the AMQP 0.9.1 frames that carry them to a client.
+
+One source for both kernels: compiled, a range is measured first, then written into `out` in place;
+interpreted, it is packed message by message.
+"""
+
+from __future__ import annotations
+
+import struct
+
+try:
+    import cython
+except ImportError:
+    from warren_broker.kernel import no_cython as cython
+
+from warren_broker.block import Block, BlockError
+from warren_broker.block_layout import FORM_AMQP091
+from warren_broker.kernel.table import MessageTable
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import (
+        PyByteArray_AS_STRING,
+        PyByteArray_GET_SIZE,
+        PyByteArray_Resize,
+    )
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+    from cython.cimports.libc.string import memcpy
+
+    from warren_broker.kernel.compiled.properties import with_headers
+else:
+    from warren_broker.kernel.properties import with_headers
+
+__all__ = [
+    "format_confirms", "format_deliveries", "format_get_ok", "format_return", "with_headers",
+]  # fmt: skip
+
+_METHOD = struct.Struct(">BHIHH")
+_HEADER = struct.Struct(">BHIHHQ")
+_BODY = struct.Struct(">BHI")
+_TAG = struct.Struct(">QB")
+_SETTLED = struct.Struct(">BHIHHQBB")
+_FRAME_MAX_MIN = 4096
+
+
+def format_deliveries(
+    out: bytearray,
+    block: Block,
+    first: int,
+    last: int,
+    channel: int,
+    consumer_tag: str,
+    delivery_tag_first: int,
+    redelivered: bool,
+    frame_max: int,
+    headers: dict[str, int] | None = None,
+) -> None:
+    """Append basic.deliver for messages first <= i < last; i has delivery_tag_first + i - first.
+
+    block      of AMQP 0.9.1 form
+    frame_max  as agreed; bodies are cut to frame_max - 8
+    headers    64-bit integers to be added to (or replaced in) each message's headers
+    """
+    if block.form != FORM_AMQP091:
+        raise BlockError(f"a block of form {block.form} cannot leave as AMQP 0.9.1: convert it")
+    if not 0 <= first <= last <= block.count:
+        raise BlockError(f"messages {first} to {last} of a block of {block.count}")
+    assert frame_max >= _FRAME_MAX_MIN, frame_max
+    assert 0 < channel <= 0xFFFF, channel
+    if first == last:
+        return
+    tag = consumer_tag.encode()
+    assert len(tag) <= 255, consumer_tag
+    changed: object = None
+    if headers:
+        changed = [with_headers(block.properties(i), headers) for i in range(first, last)]
+    if cython.compiled:
+        _write(
+            out, block, first, last, channel, tag, delivery_tag_first, redelivered, frame_max - 8,
+            changed,
+        )  # fmt: skip
+    else:
+        for i in range(first, last):
+            exchange, key = block.route(i)
+            fields = b"%c%b%b%c%b%c%b" % (
+                len(tag), tag, _TAG.pack(delivery_tag_first + i - first, redelivered),
+                len(exchange), exchange, len(key), key,
+            )  # fmt: skip
+            properties = bytes(block.properties(i)) if changed is None else changed[i - first]
+            out += _content(channel, 60, fields, properties, block.body(i), frame_max)
+
+
+def format_get_ok(
+    out: bytearray,
+    block: Block,
+    i: int,
+    channel: int,
+    delivery_tag: int,
+    redelivered: bool,
+    message_count: int,
+    frame_max: int,
+    headers: dict[str, int] | None = None,
+) -> None:
+    """Append basic.get-ok with message i; message_count is what is still ready in the queue."""
+    if block.form != FORM_AMQP091:
+        raise BlockError(f"a block of form {block.form} cannot leave as AMQP 0.9.1: convert it")
+    if not 0 <= i < block.count:
+        raise BlockError(f"message {i} of a block of {block.count}")
+    exchange, key = block.route(i)
+    properties = bytes(block.properties(i))
+    if headers:
+        properties = with_headers(properties, headers)
+    fields = b"%b%c%b%c%b%b" % (
+        _TAG.pack(delivery_tag, redelivered), len(exchange), exchange, len(key), key,
+        min(message_count, 0xFFFFFFFF).to_bytes(4, "big"),
+    )  # fmt: skip
+    out += _content(channel, 71, fields, properties, block.body(i), frame_max)
+
+
+def format_return(
+    out: bytearray,
+    table: MessageTable,
+    i: int,
+    channel: int,
+    reply_code: int,
+    reply_text: str,
+    frame_max: int,
+) -> None:
+    """Append basic.return with message i of a table; reply_text of at most 255 bytes."""
+    route = table.route(i)
+    text = reply_text.encode()
+    assert len(text) <= 255, reply_text
+    fields = b"%b%c%b%c%b%c%b" % (
+        reply_code.to_bytes(2, "big"), len(text), text, len(route.exchange), route.exchange,
+        len(route.routing_key), route.routing_key,
+    )  # fmt: skip
+    out += _content(channel, 50, fields, table.properties_of(i), table.body(i), frame_max)
+
+
+def format_confirms(
+    out: bytearray, channel: int, up_to: int, tags: object = (), negative: bool = False
+) -> None:
+    """Append basic.ack, or basic.nack when negative.
+
+    up_to  one of them with multiple, for all up to this delivery tag; 0: none
+    tags   closed ranges (first, last) above up_to, one frame for each tag in them
+    """
+    method = 120 if negative else 80
+    if up_to:
+        out += _SETTLED.pack(1, channel, 13, 60, method, up_to, 1, 0xCE)
+    tag: cython.longlong
+    for first, last in tags:
+        assert up_to < first <= last, (up_to, first, last)
+        frames = bytearray(_SETTLED.pack(1, channel, 13, 60, method, first, 0, 0xCE))
+        out += frames
+        for tag in range(first + 1, last + 1):
+            frames[11:19] = tag.to_bytes(8, "big")
+            out += frames
+
+
+def _content(
+    channel: int, method: int, fields: bytes, properties: bytes, body: object, frame_max: int
+) -> bytes:
+    """Method, header and body frames of one message; method is one of class 60."""
+    size = len(body)
+    head = _METHOD.pack(1, channel, 4 + len(fields), 60, method)
+    header = _HEADER.pack(2, channel, 12 + len(properties), 60, 0, size)
+    if size == 0:
+        return b"%b%b\xce%b%b\xce" % (head, fields, header, properties)
+    if size <= frame_max - 8:
+        start = _BODY.pack(3, channel, size)
+        return b"%b%b\xce%b%b\xce%b%b\xce" % (head, fields, header, properties, start, body)
+    parts = [head, fields, b"\xce", header, properties, b"\xce"]
+    for at in range(0, size, frame_max - 8):
+        piece = body[at : at + frame_max - 8]
+        parts += (_BODY.pack(3, channel, len(piece)), piece, b"\xce")
+    return b"".join(parts)
+
+
+# ------------------------------------------------------------------ compiled
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _frame(
+    p: cython.p_uchar, kind: cython.uint, channel: cython.uint, size: cython.ulonglong
+) -> cython.void:
+    p[0] = kind
+    p[1] = channel >> 8
+    p[2] = channel & 0xFF
+    p[3] = size >> 24 & 0xFF
+    p[4] = size >> 16 & 0xFF
+    p[5] = size >> 8 & 0xFF
+    p[6] = size & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_u64(p: cython.p_uchar, value: cython.ulonglong) -> cython.void:
+    k: cython.int
+    for k in range(8):
+        p[k] = value >> (56 - 8 * k) & 0xFF
+
+
+@cython.cfunc
+def _route_fields(block: object, route: object) -> bytes:
+    exchange, key = block.routes[route]
+    return b"%c%b%c%b\xce" % (len(exchange), exchange, len(key), key)
+
+
+@cython.cfunc
+def _write(
+    out: bytearray,
+    block: object,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    channel: cython.uint,
+    tag: bytes,
+    delivery_tag: cython.ulonglong,
+    redelivered: cython.bint,
+    piece_max: cython.Py_ssize_t,
+    changed: object,
+) -> None:
+    """Measure the range and check every offset, then write it: one resize, no bytes twice."""
+    if not cython.compiled:
+        return
+    ends: cython.const[cython.uint][::1] = block.properties_offsets
+    body_ends: cython.const[cython.uint][::1] = block.body_offsets
+    properties: cython.const[cython.uchar][::1] = block.properties_data
+    bodies: cython.const[cython.uchar][::1] = block.body_data
+    column_object = block.route_column
+    column: cython.const[cython.uint][::1] = column_object
+    routed: cython.bint = column_object is not None
+    i: cython.Py_ssize_t
+    total: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    route: cython.longlong = -1
+    limit: cython.Py_ssize_t = len(properties)
+    body_limit: cython.Py_ssize_t = len(bodies)
+    fields: bytes = b""
+    known: dict = {}
+    raw: bytes
+    for i in range(first, last):
+        if route < 0 or (routed and column[i] != route):
+            route = column[i] if routed else 0
+            if route not in known:
+                known[route] = _route_fields(block, route)
+            fields = known[route]
+        if ends[i] > ends[i + 1] or ends[i + 1] > limit:
+            raise BlockError(f"message {i} of a block has its properties outside of the block")
+        if body_ends[i] > body_ends[i + 1] or body_ends[i + 1] > body_limit:
+            raise BlockError(f"message {i} of a block has its body outside of the block")
+        size = body_ends[i + 1] - body_ends[i]
+        total += 41 + PyBytes_GET_SIZE(tag) + PyBytes_GET_SIZE(fields) + size
+        total += 8 * ((size + piece_max - 1) // piece_max)
+        if changed is None:
+            total += ends[i + 1] - ends[i]
+        else:
+            total += len(changed[i - first])
+    old: cython.Py_ssize_t = PyByteArray_GET_SIZE(out)
+    PyByteArray_Resize(out, old + total)
+    p: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + old
+    stop: cython.p_uchar = p + total
+    n: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    route = -1
+    for i in range(first, last):
+        if route < 0 or (routed and column[i] != route):
+            route = column[i] if routed else 0
+            fields = known[route]
+        n = PyBytes_GET_SIZE(tag)
+        _frame(p, 1, channel, 13 + n + PyBytes_GET_SIZE(fields))
+        p[7] = 0
+        p[8] = 60
+        p[9] = 0
+        p[10] = 60
+        p[11] = n
+        memcpy(p + 12, PyBytes_AS_STRING(tag), n)
+        p += 12 + n
+        _put_u64(p, delivery_tag)
+        delivery_tag += 1
+        p[8] = 1 if redelivered else 0
+        n = PyBytes_GET_SIZE(fields)
+        memcpy(p + 9, PyBytes_AS_STRING(fields), n)
+        p += 9 + n
+        if changed is None:
+            n = ends[i + 1] - ends[i]
+        else:
+            raw = changed[i - first]
+            n = PyBytes_GET_SIZE(raw)
+        size = body_ends[i + 1] - body_ends[i]
+        _frame(p, 2, channel, 12 + n)
+        p[7] = 0
+        p[8] = 60
+        p[9] = 0
+        p[10] = 0
+        _put_u64(p + 11, size)
+        if changed is not None:
+            memcpy(p + 19, PyBytes_AS_STRING(raw), n)
+        elif n:
+            memcpy(p + 19, cython.address(properties[ends[i]]), n)
+        p[19 + n] = 0xCE
+        p += 20 + n
+        at = body_ends[i]
+        while size > 0:
+            n = size if size < piece_max else piece_max
+            _frame(p, 3, channel, n)
+            memcpy(p + 7, cython.address(bodies[at]), n)
+            p[7 + n] = 0xCE
+            p += 8 + n
+            at += n
+            size -= n
+    assert p == stop

@@ -1,0 +1,249 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# mypy: ignore-errors
+"""Property flags and list of AMQP 0.9.1: what the broker must know of them, without decoding them.
+
+One source for both kernels: interpreted, `p` is the bytes; compiled, a pointer to them.
+"""
+
+from __future__ import annotations
+
+import struct
+
+try:
+    import cython
+except ImportError:
+    from warren_broker.kernel import no_cython as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+
+TABLE_DEPTH_MAX = 64
+"""Field tables and arrays within each other."""
+
+_REPLY_TO = b"amq.rabbitmq.reply-to"
+_HEADERS = 0x2000
+_LONG = struct.Struct(">cq")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    if cython.compiled:
+        high: cython.uint = p[at]
+        return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
+    else:
+        return int.from_bytes(p[at : at + 4], "big")
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _value_end(
+    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
+) -> cython.Py_ssize_t:
+    """Where the field value (type octet first) at `at` ends; -1 when it is none or goes beyond."""
+    kind: cython.uchar
+    size: cython.Py_ssize_t
+    if at >= end:
+        return -1
+    kind = p[at]
+    at += 1
+    if kind in (0x53, 0x78, 0x46, 0x41):  # S long string, x bytes, F table, A array
+        if end - at < 4:
+            return -1
+        size = _u32(p, at)
+        at += 4
+        if size > end - at:
+            return -1
+        if kind == 0x46 and _table_flags(p, at, at + size, depth + 1) < 0:
+            return -1
+        if kind == 0x41 and not _array_valid(p, at, at + size, depth + 1):
+            return -1
+        return at + size
+    if kind in (0x6C, 0x4C, 0x64, 0x54):  # l, L 64 bit, d double, T timestamp
+        size = 8
+    elif kind in (0x49, 0x69, 0x66):  # I, i 32 bit, f float
+        size = 4
+    elif kind in (0x74, 0x62, 0x42):  # t boolean, b, B 8 bit
+        size = 1
+    elif kind in (0x73, 0x75):  # s, u 16 bit
+        size = 2
+    elif kind == 0x44:  # D decimal
+        size = 5
+    elif kind == 0x56:  # V nothing
+        size = 0
+    else:
+        return -1
+    return at + size if size <= end - at else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _array_valid(
+    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
+) -> cython.bint:
+    if depth > TABLE_DEPTH_MAX:
+        return False
+    while at < end:
+        at = _value_end(p, at, end, depth)
+        if at < 0:
+            return False
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _table_flags(
+    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
+) -> cython.int:
+    """CC when a field of that name or BCC is there, 0 otherwise, -1 when it is no field table."""
+    found: cython.int = 0
+    size: cython.Py_ssize_t
+    if depth > TABLE_DEPTH_MAX:
+        return -1
+    while at < end:
+        size = p[at]
+        if size >= end - at:
+            return -1
+        if size == 2 and p[at + 1] == 0x43 and p[at + 2] == 0x43:  # CC
+            found = 4
+        elif size == 3 and p[at + 1] == 0x42 and p[at + 2] == 0x43 and p[at + 3] == 0x43:  # BCC
+            found = 4
+        at = _value_end(p, at + 1 + size, end, depth)
+        if at < 0:
+            return -1
+    return found
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _milliseconds(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
+    """An expiration's value, -1 when it is no integer from 0 to 2**32 - 1."""
+    total: cython.longlong = 0
+    i: cython.Py_ssize_t
+    start: cython.Py_ssize_t = at
+    if size > 0 and p[at] == 0x2B:  # RabbitMQ takes a plus sign
+        start += 1
+    if start == at + size:
+        return -1
+    for i in range(start, at + size):
+        if p[i] < 0x30 or p[i] > 0x39:
+            return -1
+        total = total * 10 + (p[i] - 0x30)
+        if total > 0xFFFFFFFF:
+            return -1
+    return total
+
+
+def examine(properties: bytes) -> int:
+    """What a table's row needs of these: (flags << 8 | priority) << 32 | ttl_ms; -1: malformed.
+
+    All of it is walked, nested tables too: whoever decodes them later meets no surprise but bytes
+    that are not UTF-8.
+    """
+    p: cython.p_uchar
+    end: cython.Py_ssize_t = len(properties)
+    at: cython.Py_ssize_t = 2
+    there: cython.uint
+    bit: cython.uint = 0x8000
+    size: cython.Py_ssize_t
+    inside: cython.int
+    priority: cython.longlong = 4
+    flags: cython.longlong = 0
+    value: cython.longlong
+    ttl: cython.longlong = 0xFFFFFFFF
+    if end < 2:
+        return -1
+    if cython.compiled:
+        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
+    else:
+        p = properties
+    there = (p[0] << 8) | p[1]
+    if there & 3:  # a second word of flags, and a bit that means nothing
+        return -1
+    while bit > 2:
+        if not there & bit:
+            bit >>= 1
+            continue
+        if at >= end:
+            return -1
+        if bit == 0x2000:  # headers
+            if end - at < 4:
+                return -1
+            size = _u32(p, at)
+            at += 4
+            if size > end - at:
+                return -1
+            inside = _table_flags(p, at, at + size, 0)
+            if inside < 0:
+                return -1
+            flags |= 2 | inside
+            at += size
+        elif bit == 0x1000:  # delivery_mode
+            if p[at] == 2:
+                flags |= 1
+            at += 1
+        elif bit == 0x0800:  # priority
+            priority = p[at] if p[at] < 31 else 31
+            at += 1
+        elif bit == 0x0040:  # timestamp
+            at += 8
+        else:
+            size = p[at]
+            at += 1
+            if size > end - at:
+                return -1
+            if bit == 0x0100:  # expiration
+                value = _milliseconds(p, at, size)
+                if value < 0:
+                    flags |= 16
+                else:
+                    ttl = value if value < 0xFFFFFFFF else 0xFFFFFFFE
+            elif bit == 0x0200:  # reply_to
+                if size >= 21 and p[at : at + 21] == _REPLY_TO:
+                    flags |= 32
+            elif bit == 0x0010:  # user_id
+                flags |= 8
+            at += size
+        bit >>= 1
+    return (flags << 8 | priority) << 32 | ttl if at == end else -1
+
+
+def with_headers(properties: bytes | memoryview, headers: dict[str, int]) -> bytes:
+    """The properties with these 64-bit integers in their headers, added or replaced.
+
+    properties  well formed, as `examine` has it; a table is made when there is none
+    headers     names of at most 255 bytes
+    """
+    p: cython.p_uchar
+    data: bytes = bytes(properties)
+    at: cython.Py_ssize_t
+    after: cython.Py_ssize_t
+    assert examine(data) >= 0, data
+    if cython.compiled:
+        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
+    else:
+        p = data
+    there: int = (p[0] << 8) | p[1]
+    start: cython.Py_ssize_t = 2
+    bit: cython.uint
+    for bit in (0x8000, 0x4000):  # content_type, content_encoding stand before the headers
+        if there & bit:
+            start += 1 + p[start]
+    end: cython.Py_ssize_t = start
+    names = {name.encode(): value for name, value in headers.items()}
+    fields: list = []
+    if there & _HEADERS:
+        at = start + 4
+        end = at + _u32(p, start)
+        while at < end:
+            after = _value_end(p, at + 1 + p[at], end, 0)
+            if data[at + 1 : at + 1 + p[at]] not in names:
+                fields.append(data[at:after])
+            at = after
+    for name, value in names.items():
+        assert len(name) <= 255, name
+        fields.append(bytes((len(name),)) + name + _LONG.pack(b"l", value))
+    table = b"".join(fields)
+    flags = (there | _HEADERS).to_bytes(2, "big")
+    return b"".join((flags, data[2:start], len(table).to_bytes(4, "big"), table, data[end:]))

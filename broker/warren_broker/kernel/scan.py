@@ -1,0 +1,678 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# mypy: ignore-errors
+"""Received AMQP 0.9.1 bytes cut into messages, settlements, other methods.
+
+One source for both kernels: interpreted, `_p` is the received bytes; compiled, a pointer to them.
+Only where an operation differs does the code ask which one it is.
+
+A message whose three frames have arrived whole takes the short way, `_publish_whole`; it decides
+nothing, it gives up where anything is unusual. All else goes frame by frame through `_step`, which
+is where every refusal is made.
+"""
+
+from __future__ import annotations
+
+import struct
+
+try:
+    import cython
+except ImportError:
+    from warren_broker.kernel import no_cython as cython
+
+from warren_broker.kernel.items import (
+    FRAME_ERROR,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    SYNTAX_ERROR,
+    UNEXPECTED_FRAME,
+    AckRun,
+    ContentRefused,
+    Heartbeat,
+    Malformed,
+    Method,
+    PublishRun,
+)
+from warren_broker.kernel.table import MessageTable, Route, Routes
+
+if cython.compiled:
+    from warren_broker.kernel.compiled.properties import examine
+else:
+    from warren_broker.kernel.properties import examine
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import (
+        PyByteArray_AS_STRING,
+        PyByteArray_GET_SIZE,
+        PyByteArray_Resize,
+    )
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+    from cython.cimports.libc.string import memcmp, memcpy
+
+MESSAGE_BYTES_MAX = 16 << 20
+FRAME_MAX_MIN = 4096
+ROUTES_MAX = 4096
+"""A connection's dictionary of routes starts anew with the next table beyond this many."""
+
+_HEAD = struct.Struct(">BHI")
+_HEADER = struct.Struct(">HHQ")
+_ROW = struct.Struct("=5I")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _u16(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    return (p[at] << 8) | p[at + 1]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    if cython.compiled:
+        high: cython.uint = p[at]
+        return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
+    else:
+        return int.from_bytes(p[at : at + 4], "big")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _u64(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
+    if cython.compiled:
+        return (cython.cast(cython.ulonglong, _u32(p, at)) << 32) | _u32(p, at + 4)
+    else:
+        return int.from_bytes(p[at : at + 8], "big")
+
+
+class _Content:
+    """A basic.publish whose header or body has not arrived whole.
+
+    route        itself, not its id: the dictionary may start anew before the message is complete
+    mixed, ttl   as in a table's row, once the header is there (properties is not None)
+    left         bytes of the body still to come
+    """
+
+    __slots__ = ("body", "left", "mixed", "properties", "route", "ttl")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.properties: bytes | None = None
+        self.mixed = 0
+        self.ttl = 0
+        self.body = bytearray()
+        self.left = 0
+
+
+@cython.cclass
+class FrameScanner:
+    """One connection's received bytes, from the first frame after the protocol header on.
+
+    Invariants: _rest holds at most one incomplete frame, so at most frame_max + 8 bytes; a channel
+    is in at most one of _contents and _refused; the open run ends at the table's last message.
+    """
+
+    frame_max = cython.declare(cython.uint, visibility="public")
+    table = cython.declare(object, visibility="readonly")
+    message_bytes_max = cython.declare(cython.ulonglong, visibility="readonly")
+    _p: cython.p_uchar
+    _count: cython.Py_ssize_t
+    _rows: bytearray
+    _properties: bytearray
+    _bodies: bytearray
+    _rest: bytearray
+    _items: list
+    _contents: dict
+    _refused: set
+    _unusual: cython.bint
+    _dead: cython.bint
+    _route_raw: bytes
+    _route: cython.uint
+    _seen: bytes
+    _mixed: cython.uint
+    _ttl: cython.uint
+    _run_channel: cython.int
+    _run_first: cython.Py_ssize_t
+    _run_route: cython.longlong
+    _run_flags: cython.uint
+    _ack_channel: cython.int
+    _ack_ranges: list
+    _ack_kind: cython.int
+    _ack_first: cython.ulonglong
+    _ack_last: cython.ulonglong
+    _ack_multiple: cython.bint
+
+    def __init__(self, frame_max: int, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        assert frame_max >= FRAME_MAX_MIN, frame_max
+        assert 0 < message_bytes_max < 1 << 32, message_bytes_max
+        self.frame_max = frame_max
+        self.message_bytes_max = message_bytes_max
+        self._rest = bytearray()
+        self._items = []
+        self._contents = {}
+        self._refused = set()
+        self._unusual = False
+        self._dead = False
+        self._run_channel = -1
+        self._ack_channel = -1
+        self._ack_ranges = []
+        self._seen = b""
+        self._start_table(Routes())
+
+    @property
+    def pending_bytes(self) -> int:
+        """Held for frames and messages that are not complete yet."""
+        return len(self._rest) + sum(len(content.body) for content in self._contents.values())
+
+    def take_table(self) -> MessageTable:
+        """The table filled so far; later messages go to a new one."""
+        table = self.table
+        routes = table.routes
+        self._start_table(Routes() if len(routes.entries) > ROUTES_MAX else routes)
+        return table
+
+    def discard_channel(self, channel: int) -> None:
+        """Drop content on that channel until channel.close or channel.close-ok comes on it.
+
+        For a channel that was sent channel.close: its client may stop in the middle of a message.
+        """
+        self._contents.pop(channel, None)
+        self._refused.add(channel)
+        self._unusual = True
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list:
+        """Take received bytes; the items completed by them, in order.
+
+        After a Malformed item nothing is taken any more. A view of the table must not be held.
+        """
+        used: cython.Py_ssize_t
+        if self._dead:
+            return []
+        if self._rest:
+            self._rest += data
+            used = self._scan(self._rest)
+            if used:
+                del self._rest[:used]
+        else:
+            used = self._scan(data)
+            if used < len(data):
+                self._rest = bytearray(memoryview(data)[used:])
+        self._close_run()
+        self._close_acks()
+        if self._dead:
+            self._rest = bytearray()
+            self._contents = {}
+        self.table.count = self._count
+        items: list = self._items
+        self._items = []
+        return items
+
+    # -------------------------------------------------------------- frames
+
+    @cython.cfunc
+    def _scan(self, data: object) -> cython.Py_ssize_t:
+        """Cut all complete frames; the number of bytes used."""
+        p: cython.p_uchar
+        at: cython.Py_ssize_t = 0
+        after: cython.Py_ssize_t
+        whole: cython.Py_ssize_t
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        kind: cython.uint
+        channel: cython.int
+        if end == 0:
+            return 0
+        if cython.compiled:
+            view: cython.const[cython.uchar][::1] = data
+            p = cython.cast(cython.p_uchar, cython.address(view[0]))
+        else:
+            p = bytes(data)
+        self._p = p
+        while end - at >= 7:
+            if cython.compiled:
+                kind = p[at]
+                channel = _u16(p, at + 1)
+                size = _u32(p, at + 3)
+            else:
+                kind, channel, size = _HEAD.unpack_from(p, at)
+            # Refused before it is complete: a wild size would make us wait for bytes for ever.
+            if kind != 1 and kind != 2 and kind != 3 and kind != 8:
+                self._frame_error(at, end, "unknown_frame")
+                break
+            if size > self.frame_max:  # RabbitMQ, too, lets 8 bytes more than agreed pass
+                self._frame_error(at, end, f"frame_too_large, {size}, {self.frame_max - 8}")
+                break
+            after = at + size + 8
+            if after > end:
+                break
+            if p[after - 1] != 0xCE:
+                self._frame_error(at, end, f"invalid_frame_end_marker, {p[after - 1]}")
+                break
+            if kind == 1 and size >= 4 and _u32(p, at + 7) == 0x003C0028 and not self._unusual:
+                whole = self._publish_whole(at, after, end, channel)
+                if whole > 0:
+                    at = whole
+                    continue
+            self._step(at, after, kind, channel)
+            if self._dead:
+                break
+            at = after
+        return at
+
+    @cython.cfunc
+    def _publish_whole(
+        self,
+        at: cython.Py_ssize_t,
+        after: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        channel: cython.int,
+    ) -> cython.Py_ssize_t:
+        """Take method, header and one body frame in one go; where they end, or -1: not this way."""
+        p: cython.p_uchar = self._p
+        size: cython.Py_ssize_t
+        body: cython.Py_ssize_t
+        left: cython.ulonglong
+        if channel == 0 or end - after < 22 or not self._find_route(at + 11, after - 1):
+            return -1
+        if cython.compiled:
+            if p[after] != 2 or _u16(p, after + 1) != cython.cast(cython.uint, channel):
+                return -1
+            size = _u32(p, after + 3)
+            if _u32(p, after + 7) != 0x003C0000:
+                return -1
+            left = _u64(p, after + 11)
+        else:
+            kind, there, size = _HEAD.unpack_from(p, after)
+            class_id, weight, left = _HEADER.unpack_from(p, after + 7)
+            if kind != 2 or there != channel or class_id != 60 or weight:
+                return -1
+        if size < 14 or size > self.frame_max or size > end - after - 8:
+            return -1
+        body = after + 8 + size
+        if p[body - 1] != 0xCE or left > self.frame_max or left > self.message_bytes_max:
+            return -1
+        if left == 0:
+            if not self._examine(after + 19, body - 1):
+                return -1
+            self._append(after + 19, body - 1, body, body, channel)
+            return body
+        size = left
+        if end - body < size + 8 or p[body + 7 + size] != 0xCE:
+            return -1
+        if cython.compiled:
+            if p[body] != 3 or _u16(p, body + 1) != cython.cast(cython.uint, channel):
+                return -1
+            if _u32(p, body + 3) != left:
+                return -1
+        elif _HEAD.unpack_from(p, body) != (3, channel, left):
+            return -1
+        if not self._examine(after + 19, body - 1):
+            return -1
+        self._append(after + 19, body - 1, body + 7, body + 7 + size, channel)
+        return body + 8 + size
+
+    @cython.cfunc
+    def _step(
+        self,
+        at: cython.Py_ssize_t,
+        after: cython.Py_ssize_t,
+        kind: cython.uint,
+        channel: cython.int,
+    ) -> None:
+        """One complete frame, any kind, any state."""
+        start: cython.Py_ssize_t = at + 7
+        end: cython.Py_ssize_t = after - 1
+        if kind == 8:
+            if end > start:
+                self._frame_error(at, after, "unknown_frame")
+            elif channel:
+                text = f"heartbeat on channel {channel}; it goes on channel 0"
+                self._malformed(channel, UNEXPECTED_FRAME, text)
+            else:
+                self._add(Heartbeat())
+        elif kind == 1:
+            if end - start < 4:
+                self._frame_error(at, after, "unknown_frame")
+            else:
+                self._method(start, end, channel)
+        elif self._unusual and channel in self._refused:
+            pass
+        elif channel not in self._contents:
+            text = "expected method frame, got non method frame instead"
+            self._malformed(channel, UNEXPECTED_FRAME, text)
+        elif kind == 2:
+            self._header(start, end, channel)
+        else:
+            self._body(start, end, channel)
+
+    @cython.cfunc
+    def _method(
+        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
+    ) -> None:
+        class_id: cython.uint = _u16(self._p, start)
+        method_id: cython.uint = _u16(self._p, start + 2)
+        if self._unusual and channel in self._contents:
+            if self._contents[channel].properties is None:
+                text = "expected content header for class 60, got non content header frame instead"
+            else:
+                text = "expected content body, got non content body frame instead"
+            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            return
+        if class_id == 60 and channel:
+            if method_id == 40:
+                self._publish(start + 4, end, channel)
+                return
+            if method_id == 80 or method_id == 90 or method_id == 120:
+                self._settle(start + 4, end, channel, method_id)
+                return
+        if class_id == 20 and (method_id == 40 or method_id == 41) and self._unusual:
+            self._refused.discard(channel)
+            self._unusual = len(self._refused) + len(self._contents) > 0
+        self._add(Method(channel, class_id, method_id, self._p[start + 4 : end]))
+
+    @cython.cfunc
+    def _settle(
+        self,
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        channel: cython.int,
+        method_id: cython.uint,
+    ) -> None:
+        """basic.ack, reject, nack: joined to the open run of settlements where possible."""
+        tag: cython.ulonglong
+        bits: cython.uint
+        kind: cython.int
+        multiple: cython.bint = False
+        if end - start != 9:
+            text = f"{end - start} bytes of arguments; this method has 9"
+            self._malformed(channel, SYNTAX_ERROR, text, 60, method_id)
+            return
+        tag = _u64(self._p, start)
+        bits = self._p[start + 8]
+        if method_id == 80:
+            kind = 0
+            multiple = bits & 1 != 0
+        elif method_id == 120:
+            kind = 1 if bits & 2 else 2
+            multiple = bits & 1 != 0
+        else:
+            kind = 3 if bits & 1 else 4
+        self._close_run()
+        if self._ack_channel != channel:
+            self._close_acks()
+            self._ack_channel = channel
+        elif (
+            kind == self._ack_kind
+            and not multiple
+            and not self._ack_multiple
+            and tag > 0
+            and tag - 1 == self._ack_last
+        ):
+            self._ack_last = tag
+            return
+        else:
+            self._close_range()
+        self._ack_kind = kind
+        self._ack_first = 0 if multiple else tag
+        self._ack_last = tag
+        self._ack_multiple = multiple
+
+    # -------------------------------------------------------------- content
+
+    @cython.cfunc
+    def _publish(
+        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
+    ) -> None:
+        if self._unusual and channel in self._refused:
+            return
+        if self._find_route(start, end):
+            self._contents[channel] = _Content(self.table.routes.entries[self._route])
+            self._unusual = True
+        elif self._immediate(start, end):
+            self._malformed(channel, NOT_IMPLEMENTED, "immediate=true", 60, 40)
+        else:
+            self._malformed(channel, SYNTAX_ERROR, "malformed basic.publish", 60, 40)
+
+    @cython.cfunc
+    def _header(
+        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
+    ) -> None:
+        content: _Content = self._contents[channel]
+        size: cython.ulonglong
+        if content.properties is not None:
+            text = "expected content body, got non content body frame instead"
+            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            return
+        if end - start < 14:
+            text = f"content header of {end - start} bytes; the shortest has 14"
+            self._malformed(channel, FRAME_ERROR, text, 60, 40)
+            return
+        if _u32(self._p, start) != 0x003C0000:
+            class_id: cython.uint = _u16(self._p, start)
+            text = f"expected content header for class 60, got one for class {class_id} instead"
+            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            return
+        if not self._examine(start + 12, end):
+            text = "content header with malformed properties"
+            self._malformed(channel, SYNTAX_ERROR, text, 60, 40)
+            return
+        size = _u64(self._p, start + 4)
+        if size > self.message_bytes_max:
+            del self._contents[channel]
+            self._refused.add(channel)
+            limit = self.message_bytes_max
+            text = f"message size {size} is larger than configured max size {limit}"
+            self._add(ContentRefused(channel, PRECONDITION_FAILED, text))
+            return
+        content.properties = self._p[start + 12 : end]
+        content.mixed = self._mixed
+        content.ttl = self._ttl
+        content.left = size
+        if size == 0:
+            self._finish(content, channel)
+
+    @cython.cfunc
+    def _body(
+        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
+    ) -> None:
+        content: _Content = self._contents[channel]
+        if content.properties is None:
+            text = "expected content header for class 60, got non content header frame instead"
+            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            return
+        if end - start > content.left:
+            text = f"content body exceeds its header's size by {end - start - content.left} bytes"
+            self._malformed(channel, FRAME_ERROR, text, 60, 40)
+            return
+        content.body += self._p[start:end]
+        content.left -= end - start
+        if content.left == 0:
+            self._finish(content, channel)
+
+    @cython.cfunc
+    def _finish(self, content: _Content, channel: cython.int) -> None:
+        """A message that came in pieces is complete."""
+        del self._contents[channel]
+        self._unusual = len(self._refused) + len(self._contents) > 0
+        self._route = self.table.routes.add(content.route)
+        self._route_raw = b""
+        self._mixed = content.mixed
+        self._ttl = content.ttl
+        self._seen = b""
+        self._properties += content.properties
+        self._bodies += content.body
+        self._append_row(channel)
+
+    @cython.cfunc
+    def _append(
+        self,
+        properties: cython.Py_ssize_t,
+        properties_end: cython.Py_ssize_t,
+        body: cython.Py_ssize_t,
+        body_end: cython.Py_ssize_t,
+        channel: cython.int,
+    ) -> None:
+        """A message joins the table; its route and properties were looked at just now."""
+        old: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        if cython.compiled:
+            size = properties_end - properties
+            old = PyByteArray_GET_SIZE(self._properties)
+            PyByteArray_Resize(self._properties, old + size)
+            memcpy(PyByteArray_AS_STRING(self._properties) + old, self._p + properties, size)
+            size = body_end - body
+            old = PyByteArray_GET_SIZE(self._bodies)
+            PyByteArray_Resize(self._bodies, old + size)
+            memcpy(PyByteArray_AS_STRING(self._bodies) + old, self._p + body, size)
+        else:
+            self._properties += self._p[properties:properties_end]
+            self._bodies += self._p[body:body_end]
+        self._append_row(channel)
+
+    @cython.cfunc
+    def _append_row(self, channel: cython.int) -> None:
+        old: cython.Py_ssize_t
+        if len(self._bodies) > 0xFFFFFFFF or len(self._properties) > 0xFFFFFFFF:
+            raise OverflowError("a message table above 4 GiB: take_table() was not called in time")
+        if cython.compiled:
+            row: cython.p_uint
+            old = PyByteArray_GET_SIZE(self._rows)
+            PyByteArray_Resize(self._rows, old + 20)
+            row = cython.cast(cython.p_uint, PyByteArray_AS_STRING(self._rows) + old)
+            row[0] = self._route
+            row[1] = cython.cast(cython.uint, PyByteArray_GET_SIZE(self._properties))
+            row[2] = cython.cast(cython.uint, PyByteArray_GET_SIZE(self._bodies))
+            row[3] = self._ttl
+            row[4] = self._mixed
+        else:
+            ends = len(self._properties), len(self._bodies)
+            self._rows += _ROW.pack(self._route, *ends, self._ttl, self._mixed)
+        if self._run_channel == channel:
+            if self._run_route != self._route:
+                self._run_route = -1
+            self._run_flags |= self._mixed >> 8
+        else:
+            self._close_run()
+            self._close_acks()
+            self._run_channel = channel
+            self._run_first = self._count
+            self._run_route = self._route
+            self._run_flags = self._mixed >> 8
+        self._count += 1
+
+    # -------------------------------------------------------------- fields
+
+    @cython.cfunc
+    def _find_route(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Set _route from basic.publish's arguments; False when malformed, or with immediate."""
+        p: cython.p_uchar = self._p
+        start: cython.Py_ssize_t = at + 2
+        raw: bytes
+        if end - start < 3:
+            return False
+        if cython.compiled:
+            raw = self._route_raw
+            if PyBytes_GET_SIZE(raw) == end - start:
+                if memcmp(PyBytes_AS_STRING(raw), p + start, end - start) == 0:
+                    return True
+        elif p[start:end] == self._route_raw:
+            return True
+        if self._flags_at(start, end) < 0 or p[end - 1] & 2:
+            return False
+        raw = p[start:end]
+        self._route = self.table.routes.add_raw(raw)
+        self._route_raw = raw
+        return True
+
+    @cython.cfunc
+    def _immediate(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Whether these are good arguments of basic.publish, but for the immediate flag."""
+        if end - at < 5 or self._flags_at(at + 2, end) < 0:
+            return False
+        return self._p[end - 1] & 2 != 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _flags_at(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Where the flags stand after exchange and routing key; -1 when that is not the end."""
+        at += 1 + self._p[at]
+        if at >= end:
+            return -1
+        at += 1 + self._p[at]
+        return at if at + 1 == end else -1
+
+    @cython.cfunc
+    def _examine(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Set _mixed and _ttl from property flags and list; False when they are malformed."""
+        raw: bytes
+        found: cython.longlong
+        if cython.compiled:
+            raw = self._seen
+            if PyBytes_GET_SIZE(raw) == end - at:
+                if memcmp(PyBytes_AS_STRING(raw), self._p + at, end - at) == 0:
+                    return True
+        elif self._p[at:end] == self._seen:
+            return True
+        raw = self._p[at:end]
+        found = examine(raw)
+        if found < 0:
+            return False
+        self._seen = raw
+        self._mixed = found >> 32
+        self._ttl = found & 0xFFFFFFFF
+        return True
+
+    # -------------------------------------------------------------- items
+
+    @cython.cfunc
+    def _start_table(self, routes: Routes) -> None:
+        table = MessageTable(routes)
+        self.table = table
+        self._count = 0
+        self._rows = table.rows
+        self._properties = table.properties
+        self._bodies = table.bodies
+        self._route_raw = b""
+
+    @cython.cfunc
+    def _add(self, item: object) -> None:
+        self._close_run()
+        self._close_acks()
+        self._items.append(item)
+
+    @cython.cfunc
+    def _close_run(self) -> None:
+        if self._run_channel >= 0:
+            first, last = self._run_first, self._count
+            route, flags = self._run_route, self._run_flags
+            self._items.append(PublishRun(self._run_channel, first, last, route, flags))
+            self._run_channel = -1
+
+    @cython.cfunc
+    def _close_range(self) -> None:
+        multiple = bool(self._ack_multiple)
+        self._ack_ranges.append((self._ack_kind, self._ack_first, self._ack_last, multiple))
+
+    @cython.cfunc
+    def _close_acks(self) -> None:
+        if self._ack_channel >= 0:
+            self._close_range()
+            self._items.append(AckRun(self._ack_channel, tuple(self._ack_ranges)))
+            self._ack_ranges = []
+            self._ack_channel = -1
+
+    @cython.cfunc
+    def _malformed(
+        self, channel: int, code: int, text: str, class_id: int = 0, method_id: int = 0
+    ) -> None:
+        self._add(Malformed(channel, code, text, class_id, method_id))
+        self._dead = True
+
+    @cython.cfunc
+    def _frame_error(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, why: str) -> None:
+        """A frame that is none; the text shows the head of its payload, as RabbitMQ's does."""
+        shown: bytes = self._p[min(at + 7, end) : min(at + 23, end)]
+        octets = ",".join([str(octet) for octet in shown])
+        text = f"type {self._p[at]}, first 16 octets = <<{octets}>>: {{{why}}}"
+        self._malformed(_u16(self._p, at + 1), FRAME_ERROR, text)
