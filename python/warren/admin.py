@@ -14,7 +14,7 @@ from warren.errors import Conflict, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A claim reader as its queue knows it; open claims are settled + 1 … settled + open_claims."""
+    """A claim reader as its queue knows it; open are settled + 1 … settled + open_claims."""
 
     name: str
     epoch: int
@@ -52,7 +52,8 @@ class Queue:
 
 
 class Admin:
-    """Management calls over one connection; each raises NotFound, Conflict, AccessRefused, Unavailable."""
+    """Management calls over one connection; each raises NotFound, Conflict, AccessRefused,
+    Unavailable."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -64,12 +65,21 @@ class Admin:
     # -------------------------------------------------------------- queues
 
     def declare_queue(
-        self, name: str, *, durable: bool = True, exclusive: bool = False, auto_delete: bool = False,
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Queue:
         """Make the queue, or find it there with the same settings; Conflict when they differ."""
-        body = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete,
-                "arguments": dict(arguments or {})}
+        body = {
+            "durable": durable,
+            "exclusive": exclusive,
+            "auto_delete": auto_delete,
+            "arguments": dict(arguments or {}),
+        }
         return _queue(self.connection.request("PUT", _queue_path(name), body))
 
     def queue(self, name: str) -> Queue:
@@ -82,25 +92,42 @@ class Admin:
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete it, if it is there; returns how many ready messages went with it."""
-        flags = "&".join(flag for flag, on in (("if-unused=true", if_unused), ("if-empty=true", if_empty)) if on)
+        flags = "&".join(
+            flag for flag, on in (("if-unused=true", if_unused), ("if-empty=true", if_empty)) if on
+        )
         path = _queue_path(name) + (f"?{flags}" if flags else "")
         return int(self.connection.request("DELETE", path)["message_count"])
 
     def purge_queue(self, name: str) -> int:
         """Drop its ready messages; returns how many."""
-        return int(self.connection.request("DELETE", _queue_path(name) + "/messages")["message_count"])
+        return int(
+            self.connection.request("DELETE", _queue_path(name) + "/messages")["message_count"]
+        )
 
     # -------------------------------------------------------------- exchanges and bindings
 
     def declare_exchange(
-        self, name: str, kind: str = "direct", *, durable: bool = True, auto_delete: bool = False,
-        internal: bool = False, arguments: Mapping[str, Any] | None = None,
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Make the exchange, or find it there with the same settings; Conflict when they differ."""
-        self.connection.request("PUT", f"/exchanges/{quote(name, safe='')}", {
-            "type": kind, "durable": durable, "auto_delete": auto_delete, "internal": internal,
-            "arguments": dict(arguments or {}),
-        })
+        self.connection.request(
+            "PUT",
+            f"/exchanges/{quote(name, safe='')}",
+            {
+                "type": kind,
+                "durable": durable,
+                "auto_delete": auto_delete,
+                "internal": internal,
+                "arguments": dict(arguments or {}),
+            },
+        )
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete it, if it is there."""
@@ -112,8 +139,13 @@ class Admin:
         return [dict(body) for body in self.connection.request("GET", "/exchanges")]
 
     def bind(
-        self, source: str, *, queue: str | None = None, exchange: str | None = None,
-        routing_key: str = "", arguments: Mapping[str, Any] | None = None,
+        self,
+        source: str,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Bind a queue (or an exchange) to the exchange `source`."""
         body = {"source": source, "binding_key": routing_key, "arguments": dict(arguments or {})}
@@ -121,22 +153,35 @@ class Admin:
         self.connection.request("POST", "/bindings", body)
 
     def unbind(
-        self, source: str, *, queue: str | None = None, exchange: str | None = None,
-        routing_key: str = "", arguments: Mapping[str, Any] | None = None,
+        self,
+        source: str,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Undo `bind`; harmless when there is no such binding."""
         wanted = dict(arguments or {})
-        for body in self.bindings(source=source, queue=queue, exchange=exchange, routing_key=routing_key):
+        for body in self.bindings(
+            source=source, queue=queue, exchange=exchange, routing_key=routing_key
+        ):
             if dict(body["arguments"]) == wanted:
                 self.connection.request("DELETE", body["location"])
 
     def bindings(
-        self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None,
+        self,
+        *,
+        source: str | None = None,
+        queue: str | None = None,
+        exchange: str | None = None,
         routing_key: str | None = None,
     ) -> list[dict[str, Any]]:
         """The bindings asked for; None: any."""
         asked = {"src": source, "dstq": queue, "dste": exchange, "key": routing_key}
-        query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items() if value is not None)
+        query = "&".join(
+            f"{key}={quote(value, safe='')}" for key, value in asked.items() if value is not None
+        )
         return [dict(body) for body in self.connection.request("GET", f"/bindings?{query}")]
 
     # -------------------------------------------------------------- claims, by an operator
@@ -148,19 +193,31 @@ class Admin:
     def settle_claims(self, queue: str, reader: str, number: int) -> int:
         """Acknowledge a reader's claims up to `number` for it; returns how many messages."""
         body = {"epoch": self._current_epoch(queue, reader), "number": number}
-        return int(self.connection.request("POST", reader_path(queue, reader) + "/settle", body)["messages"])
+        return int(
+            self.connection.request("POST", reader_path(queue, reader) + "/settle", body)[
+                "messages"
+            ]
+        )
 
-    def release_claims(self, queue: str, reader: str, number: int = 0, *, failed: bool = False) -> int:
+    def release_claims(
+        self, queue: str, reader: str, number: int = 0, *, failed: bool = False
+    ) -> int:
         """Give a reader's claim back (0: all, and forget the reader); returns how many messages."""
         body = {"epoch": -1, "number": number, "failed": failed}
-        return int(self.connection.request("POST", reader_path(queue, reader) + "/release", body)["messages"])
+        return int(
+            self.connection.request("POST", reader_path(queue, reader) + "/release", body)[
+                "messages"
+            ]
+        )
 
     def _current_epoch(self, queue: str, reader: str) -> int:
         """The epoch of the driver that an operator acts for."""
         for known in self.readers(queue):
             if known.name == reader:
                 return known.epoch
-        raise Conflict(f"queue {queue!r} has no reader {reader!r}; see `warren claims list {queue}`")
+        raise Conflict(
+            f"queue {queue!r} has no reader {reader!r}; see `warren claims list {queue}`"
+        )
 
 
 def _queue_path(name: str) -> str:
@@ -173,8 +230,14 @@ def _queue_path(name: str) -> str:
 def _destination(queue: str | None, exchange: str | None) -> dict[str, str]:
     """A binding's destination."""
     if (queue is None) == (exchange is None):
-        raise UsageError(f"bind to queue={queue!r}, exchange={exchange!r}: give exactly one of them")
-    return {"destination_queue": queue} if queue is not None else {"destination_exchange": str(exchange)}
+        raise UsageError(
+            f"bind to queue={queue!r}, exchange={exchange!r}: give exactly one of them"
+        )
+    return (
+        {"destination_queue": queue}
+        if queue is not None
+        else {"destination_exchange": str(exchange)}
+    )
 
 
 def _queue(body: Mapping[str, Any]) -> Queue:
@@ -182,7 +245,9 @@ def _queue(body: Mapping[str, Any]) -> Queue:
     known = {name: body[name] for name in Queue.__dataclass_fields__ if name in body}
     known["replicas"] = tuple(body["replicas"])
     known["arguments"] = dict(body.get("arguments") or {})
-    known["by_priority"] = {int(priority): int(count) for priority, count in body.get("by_priority") or ()}
+    known["by_priority"] = {
+        int(priority): int(count) for priority, count in body.get("by_priority") or ()
+    }
     known["readers"] = tuple(
         Reader(**{name: reader[name] for name in Reader.__dataclass_fields__})
         for reader in body.get("readers") or ()

@@ -56,10 +56,13 @@ class FetchedBlock:
 class ClaimReader:
     """A named reader of one queue, as its driver sees it.
 
-    epoch  what `register` gave; None before. A driver that takes up an older registration may set it
+    epoch  what `register` gave; None before. A driver that takes up an older registration may set
+           it
     """
 
-    def __init__(self, connection: Connection, queue: str, reader: str, epoch: int | None = None) -> None:
+    def __init__(
+        self, connection: Connection, queue: str, reader: str, epoch: int | None = None
+    ) -> None:
         if not reader or len(reader) > 255:
             raise UsageError(f"reader {reader!r}: a name has 1 to 255 characters")
         self.connection = connection
@@ -81,11 +84,19 @@ class ClaimReader:
         raises  ClaimLost when the number was settled, released or has expired; Fenced
         """
         if max_messages < 1 or max_bytes < 1:
-            raise UsageError(f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more")
-        answer = self.connection.request("PUT", self._path(f"/claims/{number}"), {
-            "epoch": self._epoch(), "max_messages": min(max_messages, MESSAGES_MAX),
-            "max_bytes": max_bytes, "ttl_ms": ttl_ms,
-        })
+            raise UsageError(
+                f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
+            )
+        answer = self.connection.request(
+            "PUT",
+            self._path(f"/claims/{number}"),
+            {
+                "epoch": self._epoch(),
+                "max_messages": min(max_messages, MESSAGES_MAX),
+                "max_bytes": max_bytes,
+                "ttl_ms": ttl_ms,
+            },
+        )
         return Claim(int(answer["number"]), int(answer["messages"]), int(answer["size_bytes"]))
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
@@ -127,7 +138,12 @@ def reader_path(queue: str, reader: str) -> str:
 
 
 def fetch_claim(
-    connection: Connection, queue: str, reader: str, number: int, first: int, last: int,
+    connection: Connection,
+    queue: str,
+    reader: str,
+    number: int,
+    first: int,
+    last: int,
 ) -> Iterator[FetchedBlock]:
     """The messages first ≤ i < last of an open claim, in claim order, from any node.
 
@@ -141,14 +157,20 @@ def fetch_claim(
     position = first
     if first == last:
         return
-    for message in connection.stream(lambda: f"{path}?first={position}&last={last}"):
+
+    def source() -> str:
+        return f"{path}?first={position}&last={last}"
+
+    for message in connection.stream(source):
         piece = FetchedBlock(*decode_piece(message))
         position += piece.messages
         yield piece
         if position >= last:
             return
-    raise PeerError(f"queue {queue!r}: claim {number} of reader {reader!r} ended at message {position}, "
-                    f"before {last}; ask for no more than the claim holds")
+    raise PeerError(
+        f"queue {queue!r}: claim {number} of reader {reader!r} ended at message {position}, "
+        f"before {last}; ask for no more than the claim holds"
+    )
 
 
 def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[FetchedBlock]:

@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 
 from proton import Event, Link, Session
 
-from warren.errors import ConnectionLost, DeadlinePassed, Unavailable, UsageError, WarrenError, refusal
+from warren.errors import (
+    ConnectionLost,
+    DeadlinePassed,
+    Unavailable,
+    UsageError,
+    WarrenError,
+    refusal,
+)
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Wire
 from warren_broker.wire.amqp10.fetched import decode_section
@@ -27,10 +34,10 @@ CLOSE_S = 1.0
 class Connection:
     """A cluster, through whichever node answers.
 
-    It connects when first used, and again when used after it was lost or idle for long; requests that
-    were under way are repeated on the next node until their deadline (every request of this package
-    may be repeated). A lock makes calls from several threads take turns. It does not survive a fork:
-    the child connects anew.
+    It connects when first used, and again when used after it was lost or idle for long; requests
+    that were under way are repeated on the next node until their deadline (every request of this
+    package may be repeated). A lock makes calls from several threads take turns. It does not
+    survive a fork: the child connects anew.
 
     where  an Address or a URI, see `warren.uri.parse_uri`
     name   shown by the broker
@@ -51,8 +58,12 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
@@ -74,7 +85,9 @@ class Connection:
 
     # -------------------------------------------------------------- requests
 
-    def request(self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
+    ) -> Any:
         """A management request: its answer's body, or the refusal as an error."""
 
         def ask(wire: Wire, deadline: float) -> Any:
@@ -105,8 +118,8 @@ class Connection:
     def stream(self, source: Callable[[], str], *, resumable: bool = True) -> Iterator[memoryview]:
         """The messages that a receiver from `source()` gets until the broker closes the link.
 
-        Each message's bytes are a view of its own. With resumable, a connection that is lost is made
-        anew and `source` asked again: it must then name what is still to come.
+        Each message's bytes are a view of its own. With resumable, a connection that is lost is
+        made anew and `source` asked again: it must then name what is still to come.
         """
         timeout = self.address.request_timeout_s
         pause = Pause(time.monotonic() + timeout, timeout)

@@ -1,16 +1,16 @@
 """The errors that a user of `warren` sees, by who must act.
 
-    WarrenError
-      UsageError        you: an argument, an option, an address
-      PeerError         the broker refused, and will refuse again
-        NotFound          no such queue, exchange, vhost
-        AccessRefused     wrong credentials, or not allowed
-        Conflict          there already, with other settings; in use; not empty
-        TooLarge          above a size limit
-        Unroutable        no queue for a message
-        ClaimLost         the claim was released or expired: its rows cannot be had again
-        Fenced            a newer driver has registered this reader
-      Unavailable       nobody, try later: no node answers, no majority, deadline passed
+WarrenError
+  UsageError        you: an argument, an option, an address
+  PeerError         the broker refused, and will refuse again
+    NotFound          no such queue, exchange, vhost
+    AccessRefused     wrong credentials, or not allowed
+    Conflict          there already, with other settings; in use; not empty
+    TooLarge          above a size limit
+    Unroutable        no queue for a message
+    ClaimLost         the claim was released or expired: its rows cannot be had again
+    Fenced            a newer driver has registered this reader
+  Unavailable       nobody, try later: no node answers, no majority, deadline passed
 """
 
 from __future__ import annotations
@@ -97,8 +97,13 @@ _BY_CONDITION: dict[str, type[PeerError]] = {
     "warren:no-route": Unroutable,
 }
 _BY_STATUS: dict[int, type[PeerError]] = {
-    401: AccessRefused, 403: AccessRefused, 404: NotFound, 409: Conflict, 410: ClaimLost,
-    412: Conflict, 413: TooLarge,
+    401: AccessRefused,
+    403: AccessRefused,
+    404: NotFound,
+    409: Conflict,
+    410: ClaimLost,
+    412: Conflict,
+    413: TooLarge,
 }
 _LATER = frozenset({"warren:unavailable", "amqp:connection:forced", "amqp:resource-limit-exceeded"})
 

@@ -69,13 +69,21 @@ class LocalCluster:
     """
 
     def __init__(
-        self, nodes: int = 3, directory: str | Path | None = None, *,
-        settings: Mapping[str, Any] | None = None, detached: bool = False,
+        self,
+        nodes: int = 3,
+        directory: str | Path | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        detached: bool = False,
     ) -> None:
         if not 1 <= nodes <= NODES_MAX:
             raise UsageError(f"{nodes} nodes: a local cluster has 1 to {NODES_MAX}")
-        self._temporary = tempfile.TemporaryDirectory(prefix="warren-") if directory is None else None
-        self.directory = Path(self._temporary.name if self._temporary else str(directory)).absolute()
+        self._temporary = (
+            tempfile.TemporaryDirectory(prefix="warren-") if directory is None else None
+        )
+        self.directory = Path(
+            self._temporary.name if self._temporary else str(directory)
+        ).absolute()
         self._detached = detached
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
@@ -124,15 +132,20 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def start(self, i: int | None = None, timeout_s: float = START_S) -> LocalCluster:
         """Start node i, or every node that does not run.
 
         One node: waits until it listens (it serves as soon as a majority does). All: waits until
-        every one has answered. Unavailable, with the end of the node's log, when that takes too long.
+        every one has answered. Unavailable, with the end of the node's log, when that takes too
+        long.
         """
         deadline = time.monotonic() + timeout_s
         wanted = range(len(self.nodes)) if i is None else (i,)
@@ -232,8 +245,12 @@ class LocalCluster:
         with node.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "warren_broker", "--config", str(node.config_file)],
-                cwd=node.directory, env=_environment(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                cwd=node.directory,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         self._processes[i] = process
         self._pids[i] = process.pid
@@ -265,7 +282,9 @@ class LocalCluster:
             return
         how = "ran out of time" if self.is_running(i) else "has ended"
         tail = "\n".join(self.log(i).splitlines()[-LOG_TAIL_LINES:])
-        raise Unavailable(f"node {self.nodes[i].name} {how}: {what}\n{self.nodes[i].log_file}:\n{tail}")
+        raise Unavailable(
+            f"node {self.nodes[i].name} {how}: {what}\n{self.nodes[i].log_file}:\n{tail}"
+        )
 
     def _signal(self, i: int, which: signal.Signals) -> None:
         if self.is_running(i):
@@ -281,8 +300,10 @@ class LocalCluster:
         return True
 
     def _write_state(self) -> None:
-        state = {"nodes": [asdict(node) for node in self.nodes],
-                 "pids": {str(i): pid for i, pid in self._pids.items()}}
+        state = {
+            "nodes": [asdict(node) for node in self.nodes],
+            "pids": {str(i): pid for i, pid in self._pids.items()},
+        }
         new = self.directory / (STATE_FILE + ".new")
         new.write_text(json.dumps(state, indent=2), encoding="utf-8")
         new.replace(self.directory / STATE_FILE)
@@ -315,17 +336,24 @@ def _new_nodes(count: int, directory: Path) -> tuple[LocalNode, ...]:
     return tuple(nodes)
 
 
-def _write_config(node: LocalNode, nodes: tuple[LocalNode, ...], settings: Mapping[str, Any]) -> None:
+def _write_config(
+    node: LocalNode, nodes: tuple[LocalNode, ...], settings: Mapping[str, Any]
+) -> None:
     """The node's TOML file; see `warren_broker.config`."""
     values: dict[str, Any] = {
-        "node": node.name, "cluster": "local", "secret": "local", "data_dir": str(node.data_dir),
+        "node": node.name,
+        "cluster": "local",
+        "secret": "local",
+        "data_dir": str(node.data_dir),
         "listen": {"amqp": f"127.0.0.1:{node.amqp_port}", "peers": f"127.0.0.1:{node.peers_port}"},
         "peers": {each.name: f"127.0.0.1:{each.peers_port}" for each in nodes},
     }
     for key, value in settings.items():
         both = isinstance(value, Mapping) and isinstance(values.get(key), dict)
         values[key] = {**values[key], **value} if both else value
-    lines = [f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, Mapping)]
+    lines = [
+        f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, Mapping)
+    ]
     for key, table in values.items():
         if isinstance(table, Mapping):
             lines += ["", f"[{key}]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in table.items())]

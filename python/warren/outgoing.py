@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proton import Delivery, Event, Link, Session
-from warren_broker.wire.amqp10.fetched import STAGED_STATE, encode_section_head
 
 from warren.connection import Connection, Pause
 from warren.errors import PeerError, TooLarge, Unavailable, Unroutable, WarrenError
 from warren.wire import LinkHandler, Wire, refusal_of
+from warren_broker.wire.amqp10.fetched import STAGED_STATE, encode_section_head
 
 BLOCKS_MAX = 1024
 """Blocks under way on one link, beside the window's bytes."""
@@ -44,13 +44,19 @@ class BlockSender:
               Otherwise only what is unanswered is sent again, and may arrive twice
     raising   a refused block ends the sender: `send` and `flush` raise why
 
-    Invariant: `_blocks` are in order; its first is not answered; `_bytes` is the sum of their sizes;
-    `_unsent` is those of them that the present link has not sent, in order
+    Invariant: `_blocks` are in order; its first is not answered; `_bytes` is the sum of their
+    sizes; `_unsent` is those of them that the present link has not sent, in order
     """
 
     def __init__(
-        self, connection: Connection, target: Callable[[int], str], *, window_bytes: int,
-        timeout_s: float | None = None, numbered: bool = False, raising: bool = True,
+        self,
+        connection: Connection,
+        target: Callable[[int], str],
+        *,
+        window_bytes: int,
+        timeout_s: float | None = None,
+        numbered: bool = False,
+        raising: bool = True,
     ) -> None:
         self.queues: set[str] = set()
         self._connection = connection
@@ -73,9 +79,13 @@ class BlockSender:
         """Blocks that were not answered yet."""
         return sum(not block.answered for block in self._blocks)
 
-    def send(self, block: bytes | bytearray | memoryview,
-             on_answer: Callable[[Outgoing], None] | None = None) -> None:
-        """Take a block on; waits while the window is full. It must not change until it is answered."""
+    def send(
+        self,
+        block: bytes | bytearray | memoryview,
+        on_answer: Callable[[Outgoing], None] | None = None,
+    ) -> None:
+        """Take a block on; waits while the window is full. It must not change until it is
+        answered."""
         self._raise_failure()
         outgoing = Outgoing(self._next, block, on_answer=on_answer)
         self._blocks.append(outgoing)
@@ -108,7 +118,8 @@ class BlockSender:
     # -------------------------------------------------------------- driving
 
     def _drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Send and wait until `done` or the sender has failed; each answer gives the wait new time."""
+        """Send and wait until `done` or the sender has failed; each answer gives the wait new
+        time."""
         timeout = self._timeout_s if timeout_s is None else timeout_s
         pause = Pause(time.monotonic() + timeout, timeout)
         progress = self._progress
@@ -134,7 +145,10 @@ class BlockSender:
             self._check(wire, link)
             if done() or (self._failure is not None and self._raising):
                 return
-            wire.run(lambda: self._progress != seen or link.ended or self._sendable(link), deadline)
+            wire.run(
+                lambda seen=seen: self._progress != seen or link.ended or self._sendable(link),
+                deadline,
+            )
             if self._progress != seen:
                 seen = self._progress
                 deadline = max(deadline, time.monotonic() + self._timeout_s)
@@ -178,11 +192,16 @@ class BlockSender:
             block = self._unsent.popleft()
             limit = link.link.remote_max_message_size or 0
             if limit and len(block.block) > limit:
-                self._answer(block, TooLarge(f"a block of {len(block.block)} bytes; the broker's limit is {limit}"))
+                self._answer(
+                    block,
+                    TooLarge(f"a block of {len(block.block)} bytes; the broker's limit is {limit}"),
+                )
             else:
                 link.send(block)
 
-    def _answer(self, block: Outgoing, error: WarrenError | None, queues: tuple[str, ...] = ()) -> None:
+    def _answer(
+        self, block: Outgoing, error: WarrenError | None, queues: tuple[str, ...] = ()
+    ) -> None:
         """A block's outcome; one sent twice keeps its first."""
         if block.answered:
             return
@@ -239,14 +258,19 @@ class _SenderLink(LinkHandler):
         if state == STAGED_STATE:
             queues = tuple(str(name) for name in (remote.data or [[]])[0])
         elif state == Delivery.RELEASED:
-            error = Unroutable("a message of the block has no queue to go to; none was published",
-                               status=404, condition="warren:no-route")
+            error = Unroutable(
+                "a message of the block has no queue to go to; none was published",
+                status=404,
+                condition="warren:no-route",
+            )
         elif state == Delivery.REJECTED:
             error = PeerError("the broker refused the block without a reason")
             if remote.condition is not None:
                 error = refusal_of(remote.condition)
         elif state != Delivery.ACCEPTED:
-            error = PeerError(f"the broker answered with delivery state {state}, which means nothing here")
+            error = PeerError(
+                f"the broker answered with delivery state {state}, which means nothing here"
+            )
         delivery.settle()
         if block is not None and self.sender is not None:
             self.sender._answer(block, error, queues)

@@ -10,12 +10,11 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from warren_broker import block as blocks
-from warren_broker.wire.amqp091 import properties as codec
-
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError, WarrenError
 from warren.outgoing import BlockSender, Outgoing
+from warren_broker import block as blocks
+from warren_broker.wire.amqp091 import properties as codec
 
 BATCH_BYTES = 256 << 10
 BATCH_MESSAGES_MAX = 65_536
@@ -40,7 +39,8 @@ class Confirm:
         self.error: WarrenError | None = None
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until it is decided; raises why it was not published. Sends what waits in the producer."""
+        """Until it is decided; raises why it was not published. Sends what waits in the
+        producer."""
         if not self.done:
             self._producer.flush(timeout_s, raising=False)
         assert self.done, "flush returned before everything was decided"
@@ -68,21 +68,27 @@ class _Batch:
     def only(self, route: blocks.Route) -> _Batch:
         """The messages of one route."""
         chosen = [i for i, each in enumerate(self.routes) if each == route]
-        columns = (self.bodies, self.properties, self.routes, self.priorities, self.ttls_ms)
-        picked: list[list[Any]] = [[column[i] for i in chosen] for column in columns]  # type: ignore[index]
-        return _Batch(*picked, confirms={route: self.confirms[route]})
+        return _Batch(
+            bodies=[self.bodies[i] for i in chosen],
+            properties=[self.properties[i] for i in chosen],
+            routes=[route] * len(chosen),
+            priorities=[self.priorities[i] for i in chosen],
+            ttls_ms=[self.ttls_ms[i] for i in chosen],
+            confirms={route: self.confirms[route]},
+        )
 
 
 class Producer:
     """Messages in, blocks out.
 
-    A message leaves at once when nothing is under way; while something is, messages gather and leave
-    together when it is answered or `batch_bytes` are reached. What has gathered leaves at the latest
-    in `flush`, `close` or a Confirm's `wait`: a program that stops sending must call one of them.
+    A message leaves at once when nothing is under way; while something is, messages gather and
+    leave together when it is answered or `batch_bytes` are reached. What has gathered leaves at
+    the latest in `flush`, `close` or a Confirm's `wait`: a program that stops sending must call
+    one of them.
 
     Confirmed means: on the disks of a majority, in every queue that it goes to. After a lost
-    connection what was not confirmed is sent again, so a message may be there twice (at least once);
-    each gets a message_id that stays the same, by which a consumer can tell.
+    connection what was not confirmed is sent again, so a message may be there twice (at least
+    once); each gets a message_id that stays the same, by which a consumer can tell.
 
     exchange      "": the default exchange, where the routing key is a queue's name
     window_bytes  how much may be unconfirmed; `send` waits when it is reached
@@ -90,17 +96,30 @@ class Producer:
     """
 
     def __init__(
-        self, connection: Connection, exchange: str = "", *, batch_bytes: int = BATCH_BYTES,
-        window_bytes: int = WINDOW_BYTES, timeout_s: float | None = None, message_ids: bool = True,
+        self,
+        connection: Connection,
+        exchange: str = "",
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        window_bytes: int = WINDOW_BYTES,
+        timeout_s: float | None = None,
+        message_ids: bool = True,
     ) -> None:
         if batch_bytes < 1 or window_bytes < batch_bytes:
-            raise UsageError(f"batch_bytes={batch_bytes}, window_bytes={window_bytes}: "
-                             "both must be positive, the window not below the batch")
+            raise UsageError(
+                f"batch_bytes={batch_bytes}, window_bytes={window_bytes}: "
+                "both must be positive, the window not below the batch"
+            )
         self._exchange = exchange.encode()
         self._batch_bytes = batch_bytes
         target = f"/exchanges/{quote(exchange, safe='')}/blocks"
-        self._sender = BlockSender(connection, lambda number: target, window_bytes=window_bytes,
-                                   timeout_s=timeout_s, raising=False)
+        self._sender = BlockSender(
+            connection,
+            lambda number: target,
+            window_bytes=window_bytes,
+            timeout_s=timeout_s,
+            raising=False,
+        )
         self._batch = _Batch()
         self._retries: list[_Batch] = []
         self._errors: list[WarrenError] = []
@@ -110,9 +129,16 @@ class Producer:
         self._polled = 0.0
 
     def send(
-        self, body: bytes | str, routing_key: str = "", *, priority: int | None = None,
-        expiration_ms: int | None = None, headers: Mapping[str, Any] | None = None,
-        content_type: str | None = None, message_id: str | None = None, **others: Any,
+        self,
+        body: bytes | str,
+        routing_key: str = "",
+        *,
+        priority: int | None = None,
+        expiration_ms: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        message_id: str | None = None,
+        **others: Any,
     ) -> Confirm:
         """Publish a message; returns at once unless the window is full.
 
@@ -124,14 +150,19 @@ class Producer:
         """
         data = body.encode() if isinstance(body, str) else bytes(body)
         if len(data) > blocks.MESSAGE_BYTES_MAX:
-            raise TooLarge(f"a message of {len(data)} bytes; {blocks.MESSAGE_BYTES_MAX} is the limit: split it")
+            raise TooLarge(
+                f"a message of {len(data)} bytes; {blocks.MESSAGE_BYTES_MAX} is the limit: split it"
+            )
         if priority is not None and not 0 <= priority <= 255:
             raise UsageError(f"priority={priority}: 0 to 31 is expected (more counts as 31)")
         self._sent += 1
         number = message_id or (f"{self._prefix}-{self._sent}" if self._prefix else None)
         plain = not headers and not others
-        encoded = self._encode_plain(priority, expiration_ms, content_type, number) if plain else _encode(
-            priority, expiration_ms, content_type, number, headers, others)
+        encoded = (
+            self._encode_plain(priority, expiration_ms, content_type, number)
+            if plain
+            else _encode(priority, expiration_ms, content_type, number, headers, others)
+        )
         batch = self._batch
         route = (self._exchange, _short(routing_key))
         confirm = batch.confirms.get(route)
@@ -140,14 +171,17 @@ class Producer:
         batch.bodies.append(data)
         batch.properties.append(encoded)
         batch.routes.append(route)
-        batch.priorities.append(blocks.PRIORITY_DEFAULT if priority is None else min(priority, blocks.PRIORITY_MAX))
+        batch.priorities.append(
+            blocks.PRIORITY_DEFAULT if priority is None else min(priority, blocks.PRIORITY_MAX)
+        )
         batch.ttls_ms.append(expiration_ms)
         batch.size_bytes += len(data) + len(encoded)
         self._maybe_ship()
         return confirm
 
     def flush(self, timeout_s: float | None = None, *, raising: bool = True) -> None:
-        """Wait until everything that was sent is decided; raises the first error since the last flush.
+        """Wait until everything that was sent is decided; raises the first error since the last
+        flush.
 
         Unavailable when the deadline passes: what is undecided stays under way, call it again.
         """
@@ -168,8 +202,12 @@ class Producer:
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:
@@ -200,7 +238,8 @@ class Producer:
         self._sender.send(batch.encode(), lambda outgoing: self._answered(batch, outgoing))
 
     def _answered(self, batch: _Batch, outgoing: Outgoing) -> None:
-        """A block's outcome is that of its messages; one that lacked a route somewhere is taken apart."""
+        """A block's outcome is that of its messages; one that lacked a route somewhere is taken
+        apart."""
         if isinstance(outgoing.error, Unroutable) and len(batch.confirms) > 1:
             self._retries.extend(batch.only(route) for route in batch.confirms)
             return
@@ -209,21 +248,31 @@ class Producer:
             exchange, key = next(iter(batch.confirms))
             error = Unroutable(
                 f"exchange {exchange.decode()!r} has no queue for routing key {key.decode()!r}; "
-                "bind one, or declare it", status=error.status, condition=error.condition)
+                "bind one, or declare it",
+                status=error.status,
+                condition=error.condition,
+            )
         if error is not None and len(self._errors) < BATCH_MESSAGES_MAX:
             self._errors.append(error)
         for confirm in batch.confirms.values():
             confirm.done, confirm.error = True, error
 
-    def _encode_plain(self, priority: int | None, expiration_ms: int | None, content_type: str | None,
-                      message_id: str | None) -> bytes:
+    def _encode_plain(
+        self,
+        priority: int | None,
+        expiration_ms: int | None,
+        content_type: str | None,
+        message_id: str | None,
+    ) -> bytes:
         """The properties of a message without headers: all but the id are the same for many."""
         key = (priority, expiration_ms, content_type)
         template = self._templates.get(key)
         if template is None:
             if len(self._templates) >= _TEMPLATES_MAX:
                 self._templates.clear()
-            template = self._templates[key] = _encode(priority, expiration_ms, content_type, None, None, {})
+            template = self._templates[key] = _encode(
+                priority, expiration_ms, content_type, None, None, {}
+            )
         if message_id is None:
             return template
         flags = int.from_bytes(template[:2], "big") | codec.flag("message_id")
@@ -231,22 +280,42 @@ class Producer:
         return flags.to_bytes(2, "big") + template[2:] + bytes((len(text),)) + text
 
 
-_OTHERS = frozenset(codec.NAMES) - {"headers", "priority", "expiration", "content_type", "message_id"}
+_OTHERS = frozenset(codec.NAMES) - {
+    "headers",
+    "priority",
+    "expiration",
+    "content_type",
+    "message_id",
+}
 
 
-def _encode(priority: int | None, expiration_ms: int | None, content_type: str | None,
-            message_id: str | None, headers: Mapping[str, Any] | None, others: Mapping[str, Any]) -> bytes:
+def _encode(
+    priority: int | None,
+    expiration_ms: int | None,
+    content_type: str | None,
+    message_id: str | None,
+    headers: Mapping[str, Any] | None,
+    others: Mapping[str, Any],
+) -> bytes:
     """The properties as bytes of a 0.9.1 content header."""
     for name in others:
         if name not in _OTHERS:
             raise UsageError(f"unknown property {name!r}; known: {', '.join(sorted(_OTHERS))}")
     if expiration_ms is not None and expiration_ms < 0:
         raise UsageError(f"expiration_ms={expiration_ms} is below 0")
-    return codec.encode(codec.Properties(**{
-        "delivery_mode": PERSISTENT, "priority": priority, "content_type": content_type,
-        "expiration": None if expiration_ms is None else str(expiration_ms),
-        "message_id": message_id, "headers": dict(headers) if headers else None, **others,
-    }))
+    return codec.encode(
+        codec.Properties(
+            **{
+                "delivery_mode": PERSISTENT,
+                "priority": priority,
+                "content_type": content_type,
+                "expiration": None if expiration_ms is None else str(expiration_ms),
+                "message_id": message_id,
+                "headers": dict(headers) if headers else None,
+                **others,
+            }
+        )
+    )
 
 
 def _short(text: str) -> bytes:

@@ -1,4 +1,5 @@
-"""Staged publishing: blocks that stay invisible until their batch is published, entirely or not at all."""
+"""Staged publishing: blocks that stay invisible until their batch is published, entirely or not
+at all."""
 
 from __future__ import annotations
 
@@ -41,17 +42,32 @@ class StageWriter:
     """
 
     def __init__(
-        self, connection: Connection, *, sink: str, batch: int, partition: int, attempt: int,
-        exchange: str = "", window_bytes: int = WINDOW_BYTES, timeout_s: float | None = None,
+        self,
+        connection: Connection,
+        *,
+        sink: str,
+        batch: int,
+        partition: int,
+        attempt: int,
+        exchange: str = "",
+        window_bytes: int = WINDOW_BYTES,
+        timeout_s: float | None = None,
     ) -> None:
         if not sink or len(sink) > 255:
             raise UsageError(f"sink {sink!r}: a name has 1 to 255 characters")
         self.partition = partition
         self.attempt = attempt
-        target = (f"/exchanges/{quote(exchange, safe='')}/stage?sink={quote(sink, safe='')}"
-                  f"&batch={batch}&partition={partition}&attempt={attempt}")
-        self._sender = BlockSender(connection, lambda number: f"{target}&seq={number}",
-                                   window_bytes=window_bytes, timeout_s=timeout_s, numbered=True)
+        target = (
+            f"/exchanges/{quote(exchange, safe='')}/stage?sink={quote(sink, safe='')}"
+            f"&batch={batch}&partition={partition}&attempt={attempt}"
+        )
+        self._sender = BlockSender(
+            connection,
+            lambda number: f"{target}&seq={number}",
+            window_bytes=window_bytes,
+            timeout_s=timeout_s,
+            numbered=True,
+        )
         self._blocks = 0
         self._size_bytes = 0
 
@@ -79,14 +95,22 @@ class StageWriter:
     def __enter__(self) -> StageWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def publish_batch(
-    connection: Connection, sink: str, batch: int, parts: Iterable[StagedPart],
-    *, timeout_s: float | None = None,
+    connection: Connection,
+    sink: str,
+    batch: int,
+    parts: Iterable[StagedPart],
+    *,
+    timeout_s: float | None = None,
 ) -> int:
     """Make the batch visible in every queue that it was staged in, in the order of `parts`.
 
@@ -106,4 +130,6 @@ def drop_batch(connection: Connection, sink: str, batch: int, queues: Iterable[s
     """Drop what was staged for an aborted batch in these queues; harmless when there is nothing."""
     names = sorted(set(queues))
     if names:
-        connection.request("DELETE", f"/sinks/{quote(sink, safe='')}/batches/{batch}", {"queues": names})
+        connection.request(
+            "DELETE", f"/sinks/{quote(sink, safe='')}/batches/{batch}", {"queues": names}
+        )

@@ -48,14 +48,19 @@ class Address:
         """The address with its password, for handing on; never log it."""
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
         user, password = quote(self.user, safe=""), quote(self.password, safe="")
-        return (f"amqp://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
-                f"?connect_timeout={self.connect_timeout_s:g}"
-                f"&request_timeout={self.request_timeout_s:g}&heartbeat={self.heartbeat_s:g}")
+        return (
+            f"amqp://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
+            f"?connect_timeout={self.connect_timeout_s:g}"
+            f"&request_timeout={self.request_timeout_s:g}&heartbeat={self.heartbeat_s:g}"
+        )
 
     def with_credentials(self, user: str | None, password: str | None) -> Address:
         """The same address for another user; None leaves what is there."""
-        return replace(self, user=self.user if user is None else user,
-                       password=self.password if password is None else password)
+        return replace(
+            self,
+            user=self.user if user is None else user,
+            password=self.password if password is None else password,
+        )
 
 
 def parse_uri(text: str) -> Address:
@@ -129,5 +134,7 @@ def _options(query: str) -> dict[str, float]:
         try:
             found[_OPTIONS[key]] = float(value)
         except ValueError:
-            raise UsageError(f"option {key}={value!r} in the address is not a number of seconds") from None
+            raise UsageError(
+                f"option {key}={value!r} in the address is not a number of seconds"
+            ) from None
     return found

@@ -10,10 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 from proton import Event, Link, Message, MessageException, Session, symbol
-from warren_broker.wire.amqp10.engine import SESSION_WINDOW_BYTES, Engine
 
-from warren.errors import AccessRefused, ConnectionLost, DeadlinePassed, PeerError, WarrenError, refusal
+from warren.errors import (
+    AccessRefused,
+    ConnectionLost,
+    DeadlinePassed,
+    PeerError,
+    WarrenError,
+    refusal,
+)
 from warren.uri import Address
+from warren_broker.wire.amqp10.engine import SESSION_WINDOW_BYTES, Engine
 
 MANAGEMENT = "/management"
 READ_BYTES = 1 << 20
@@ -96,7 +103,9 @@ class Wire:
         """Attach a link for bulk data; `make` gets a session and a new name."""
         return self.attach_on(self._bulk, make)
 
-    def attach_on(self, session: Session, make: Callable[[Session, str], LinkHandler]) -> LinkHandler:
+    def attach_on(
+        self, session: Session, make: Callable[[Session, str], LinkHandler]
+    ) -> LinkHandler:
         """Attach a link on a session."""
         self._names += 1
         name = f"link-{self._names}"
@@ -146,7 +155,8 @@ class Wire:
         self._engine.tick(int(time.monotonic() * 1000))
 
     def poll(self) -> None:
-        """Notice what has happened meanwhile, without waiting: a connection that has ended is `lost`."""
+        """Notice what has happened meanwhile, without waiting: a connection that has ended is
+        `lost`."""
         if self._lost is None:
             self.step(0.0)
             self._handle_events()
@@ -172,7 +182,9 @@ class Wire:
     def _send(self) -> None:
         while self._lost is None:
             if not self._outgoing:
-                self._outgoing.extend(memoryview(piece) for piece in self._engine.output(OUTPUT_BYTES))
+                self._outgoing.extend(
+                    memoryview(piece) for piece in self._engine.output(OUTPUT_BYTES)
+                )
                 if not self._outgoing:
                     return
             try:
@@ -252,8 +264,9 @@ class Wire:
         error = refusal_of(condition)
         where = _text(self.host)
         if isinstance(error, AccessRefused) and not self._open:
-            self._lost = AccessRefused(f"{where} refused the login: {error.detail}",
-                                       status=401, condition=error.condition)
+            self._lost = AccessRefused(
+                f"{where} refused the login: {error.detail}", status=401, condition=error.condition
+            )
         elif isinstance(error, PeerError) and condition.name in _FINAL:
             self._lost = error
         else:
@@ -266,10 +279,15 @@ class Wire:
         return session
 
 
-_FINAL = frozenset({
-    "amqp:not-allowed", "amqp:not-found", "amqp:unauthorized-access", "amqp:invalid-field",
-    "amqp:precondition-failed",
-})
+_FINAL = frozenset(
+    {
+        "amqp:not-allowed",
+        "amqp:not-found",
+        "amqp:unauthorized-access",
+        "amqp:invalid-field",
+        "amqp:precondition-failed",
+    }
+)
 """Conditions with which a node closes a connection that another node would close as well."""
 
 
@@ -297,7 +315,11 @@ class _Requests:
             delivery.settle()
             self._wire.run(lambda: number in self._answers or self._ended(), deadline)
         if number not in self._answers:
-            raise self._sender.failure or self._receiver.failure or ConnectionLost("management link was closed")
+            raise (
+                self._sender.failure
+                or self._receiver.failure
+                or ConnectionLost("management link was closed")
+            )
         answer = self._answers.pop(number)
         return int(answer.subject or 0), answer.body
 
@@ -358,8 +380,11 @@ def refusal_of(condition: Any) -> WarrenError:
     """The error for an AMQP error that the peer sent."""
     info = condition.info if isinstance(condition.info, dict) else {}
     status = info.get("status", 0)
-    return refusal(int(status) if isinstance(status, int) else 0, str(condition.name),
-                   str(condition.description or condition.name))
+    return refusal(
+        int(status) if isinstance(status, int) else 0,
+        str(condition.name),
+        str(condition.description or condition.name),
+    )
 
 
 def _connect(host: tuple[str, int], deadline: float) -> socket.socket:
@@ -369,7 +394,9 @@ def _connect(host: tuple[str, int], deadline: float) -> socket.socket:
     try:
         made = socket.create_connection(host, timeout=left)
     except OSError as error:
-        raise ConnectionLost(f"cannot connect to {_text(host)}: {error.strerror or error}") from error
+        raise ConnectionLost(
+            f"cannot connect to {_text(host)}: {error.strerror or error}"
+        ) from error
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     made.setblocking(False)
     return made

@@ -1,4 +1,5 @@
-"""A node for the client's tests: the real 1.0 connection on a loopback socket, a small memory behind it.
+"""A node for the client's tests: the real 1.0 connection on a loopback socket, a small memory
+behind it.
 
 It reads in pieces of random size from a seed, so that every frame is cut somewhere.
 """
@@ -13,7 +14,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from warren_broker.block import Block
-from warren_broker.errors import ClaimLost, Fenced, LoginRefused, NotFound, Refusal, Unavailable, unknown_vhost
+from warren_broker.errors import (
+    ClaimLost,
+    Fenced,
+    LoginRefused,
+    NotFound,
+    Refusal,
+    Unavailable,
+    unknown_vhost,
+)
 from warren_broker.session import link as asks
 from warren_broker.session import management as m
 from warren_broker.session.connection10 import Connection10
@@ -74,7 +83,11 @@ class FakeCluster:
         return asks.LoggedIn() if request.password == "guest" else LoginRefused("no")
 
     def _OpenVhost(self, request):
-        return asks.VhostOpened("fake-1", "fake") if request.vhost in ("/", "a/b") else unknown_vhost(request.vhost)
+        return (
+            asks.VhostOpened("fake-1", "fake")
+            if request.vhost in ("/", "a/b")
+            else unknown_vhost(request.vhost)
+        )
 
     def _DeclareQueue(self, request):
         created = request.name not in self.queues
@@ -84,10 +97,25 @@ class FakeCluster:
     def _GetQueue(self, request):
         queue = self.queue(request.name)
         readers = tuple(
-            m.ReaderInfo(name, epoch, queue.settled[name], sum(1 for r, _ in queue.claims if r == name), 1)
-            for name, epoch in queue.epochs.items())
-        return m.QueueInfo(queue.name, "/", "quorum", True, False, False, {"x-a": 1}, "fake-1", ("fake-1",),
-                           messages_ready=len(queue.ready), by_priority=((4, len(queue.ready)),), readers=readers)
+            m.ReaderInfo(
+                name, epoch, queue.settled[name], sum(1 for r, _ in queue.claims if r == name), 1
+            )
+            for name, epoch in queue.epochs.items()
+        )
+        return m.QueueInfo(
+            queue.name,
+            "/",
+            "quorum",
+            True,
+            False,
+            False,
+            {"x-a": 1},
+            "fake-1",
+            ("fake-1",),
+            messages_ready=len(queue.ready),
+            by_priority=((4, len(queue.ready)),),
+            readers=readers,
+        )
 
     def _ListQueues(self, request):
         return m.QueueList(tuple(self._GetQueue(m.GetQueue(name)) for name in sorted(self.queues)))
@@ -100,7 +128,9 @@ class FakeCluster:
         return m.Overview("fake-1", "fake", "0", (m.NodeInfo("fake-1", "x", True),))
 
     def _ListBindings(self, request):
-        return m.BindingList((m.Binding("ex;1", request.destination or "q", "queue", "k=;", {"x": [1, "é"]}),))
+        return m.BindingList(
+            (m.Binding("ex;1", request.destination or "q", "queue", "k=;", {"x": [1, "é"]}),)
+        )
 
     def _Unbind(self, request):
         return m.Performed()
@@ -116,7 +146,7 @@ class FakeCluster:
 
     def _fence(self, queue, request):
         if request.epoch != queue.epochs[request.reader]:
-            raise Fenced(f"reader {request.reader!r}: epoch {request.epoch}; it is {queue.epochs[request.reader]}")
+            raise Fenced(f"reader {request.reader!r}: epoch {request.epoch} is not the newest")
 
     def _OpenClaim(self, request):
         queue = self.queue(request.queue)
@@ -130,7 +160,9 @@ class FakeCluster:
                 return m.ClaimOpened(request.number, 0, 0)
             del queue.ready[: len(taken)]
             queue.claims[key] = taken
-        return m.ClaimOpened(request.number, len(queue.claims[key]), sum(len(b) for _, b in queue.claims[key]))
+        return m.ClaimOpened(
+            request.number, len(queue.claims[key]), sum(len(b) for _, b in queue.claims[key])
+        )
 
     def _SettleClaims(self, request):
         queue = self.queue(request.queue)
@@ -177,7 +209,8 @@ class FakeCluster:
         names = self._route(request.block)
         for name in names:
             stage = self.queues[name].stages.setdefault(
-                (request.sink, request.batch, request.partition, request.attempt), {})
+                (request.sink, request.batch, request.partition, request.attempt), {}
+            )
             if not stage or request.seq > max(stage):
                 stage[request.seq] = bytes(request.block)
         return asks.Staged(tuple(names)) if names else asks.NoRoute()
@@ -232,7 +265,9 @@ class FakeNode:
         self.port: int = self._listener.getsockname()[1]
         self._stopping = False
         self._wakes, self._waker = socket.socketpair()
-        self._thread = threading.Thread(target=self._serve, name=f"fake node {self.port}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, name=f"fake node {self.port}", daemon=True
+        )
         self._thread.start()
 
     @property

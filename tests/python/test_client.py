@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from python.fake_broker import FakeCluster, FakeNode
 from warren.admin import Admin
 from warren.claims import ClaimReader, browse, fetch_claim
@@ -57,7 +58,9 @@ def node(request, cluster) -> Iterator[FakeNode]:
     made.kill()
 
 
-def connect(*nodes: FakeNode, vhost: str = "", password: str = "guest", timeout: float = 10) -> Connection:
+def connect(
+    *nodes: FakeNode, vhost: str = "", password: str = "guest", timeout: float = 10
+) -> Connection:
     hosts = ",".join(each.host for each in nodes)
     return Connection(f"amqp://guest:{password}@{hosts}/{vhost}?request_timeout={timeout}")
 
@@ -65,7 +68,9 @@ def connect(*nodes: FakeNode, vhost: str = "", password: str = "guest", timeout:
 def test_management_round_trip(node: FakeNode) -> None:
     with connect(node) as connection:
         admin = Admin(connection)
-        made = admin.declare_queue("a/ü?&", arguments={"x-max-length": 5, "x-nested": {"a": [1, True, None]}})
+        made = admin.declare_queue(
+            "a/ü?&", arguments={"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
+        )
         assert (made.name, made.replicas, made.by_priority) == ("a/ü?&", ("fake-1",), {4: 0})
         asked = next(r for r in node.cluster.seen if isinstance(r, m.DeclareQueue))
         assert asked.arguments == {"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
@@ -73,7 +78,9 @@ def test_management_round_trip(node: FakeNode) -> None:
         assert [queue.name for queue in admin.queues()] == ["a/ü?&", "q"]
         assert admin.overview()["node"] == "fake-1"
         assert admin.delete_queue("a/ü?&", if_unused=True) == 0
-        assert node.cluster.seen[-1] == m.DeleteQueue("a/ü?&", True, False, token=node.cluster.seen[-1].token)
+        assert node.cluster.seen[-1] == m.DeleteQueue(
+            "a/ü?&", True, False, token=node.cluster.seen[-1].token
+        )
         with pytest.raises(NotFound, match="no queue 'a/ü"):
             admin.queue("a/ü?&")
 
@@ -176,7 +183,10 @@ def test_a_node_that_cannot_serve_now_is_asked_again(node: FakeNode) -> None:
 
 def test_no_node_at_all(node: FakeNode) -> None:
     node.kill()
-    with connect(node, timeout=0.3) as connection, pytest.raises(Unavailable, match="cannot connect"):
+    with (
+        connect(node, timeout=0.3) as connection,
+        pytest.raises(Unavailable, match="cannot connect"),
+    ):
         Admin(connection).queues()
 
 
@@ -194,7 +204,9 @@ def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
     with connect(node) as connection:
         parts = []
         for partition in (0, 1):
-            with StageWriter(connection, sink="s", batch=7, partition=partition, attempt=3) as writer:
+            with StageWriter(
+                connection, sink="s", batch=7, partition=partition, attempt=3
+            ) as writer:
                 for i in range(40):
                     writer.write(make_block("p" if i % 2 else "q", b"%d-%d" % (partition, i)))
                 parts.append(writer.finish())
@@ -214,7 +226,9 @@ def test_a_stage_survives_its_node(cluster: FakeCluster, lost_after: int) -> Non
     for each in nodes:
         each.die_after[asks.StageBlock] = lost_after
     with connect(*nodes) as connection:
-        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=3000)
+        writer = StageWriter(
+            connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=3000
+        )
         for i in range(60):
             writer.write(make_block("q", b"%d" % i * 20))
         part = writer.finish()
@@ -236,7 +250,9 @@ def test_a_stage_without_a_route_is_refused(node: FakeNode) -> None:
 
 
 def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
-    node.cluster.refuse[asks.StageBlock] += [errors.PreconditionFailed("stage s was lost; stage it again")]
+    node.cluster.refuse[asks.StageBlock] += [
+        errors.PreconditionFailed("stage s was lost; stage it again")
+    ]
     with connect(node) as connection:
         writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0)
         with pytest.raises(PeerError, match="stage it again"):
@@ -248,7 +264,9 @@ def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
 
 def test_a_block_above_the_limit_is_refused_by_name(node: FakeNode) -> None:
     with connect(node) as connection:
-        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=1 << 30)
+        writer = StageWriter(
+            connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=1 << 30
+        )
         with pytest.raises(TooLarge, match=str(32 << 20)):
             writer.write(bytes((32 << 20) + 1))
             writer.finish()
@@ -260,13 +278,17 @@ def test_blocks_of_every_size_travel_unchanged(node: FakeNode, size: int) -> Non
     with connect(node) as connection:
         with StageWriter(connection, sink="s", batch=0, partition=0, attempt=0) as writer:
             for _ in range(3):
-                writer.write(blocks.encode([body], [b"\0\0"], (b"", b"q"), message_bytes_max=64 << 20))
+                writer.write(
+                    blocks.encode([body], [b"\0\0"], (b"", b"q"), message_bytes_max=64 << 20)
+                )
             part = writer.finish()
         assert publish_batch(connection, "s", 0, [part]) == 3
         assert bodies_of(browse(connection, "q", 3)) == [body] * 3
 
 
-@pytest.mark.parametrize("address", ["q", "/queues/q", "/exchanges/x/key", "/queues/q/blocks?x=1", "/queues/q/browse"])
+@pytest.mark.parametrize(
+    "address", ["q", "/queues/q", "/exchanges/x/key", "/queues/q/blocks?x=1", "/queues/q/browse"]
+)
 def test_links_that_this_listener_lacks_are_refused(node: FakeNode, address: str) -> None:
     with connect(node) as connection, pytest.raises(PeerError) as caught:
         list(connection.stream(lambda: address))
@@ -283,7 +305,11 @@ def test_unknown_requests_are_refused_with_what_is_known(node: FakeNode) -> None
         with pytest.raises(NotFound, match="/nothing"):
             connection.request("GET", "/nothing")
         with pytest.raises(PeerError, match="max_messages=0"):
-            connection.request("PUT", "/queues/q/readers/r/claims/1", {"epoch": 1, "max_messages": 0, "max_bytes": 1})
+            connection.request(
+                "PUT",
+                "/queues/q/readers/r/claims/1",
+                {"epoch": 1, "max_messages": 0, "max_bytes": 1},
+            )
 
 
 def test_a_connection_idle_for_long_is_made_anew(node: FakeNode) -> None:
@@ -299,7 +325,12 @@ def test_a_connection_idle_for_long_is_made_anew(node: FakeNode) -> None:
 def test_address_round_trip() -> None:
     address = parse_uri("amqp://us%40er:p%2Fw:d@h1:1,[::1]:2,h3/v%2Fh?heartbeat=3")
     assert address.hosts == (("h1", 1), ("::1", 2), ("h3", 5672))
-    assert (address.user, address.password, address.vhost, address.heartbeat_s) == ("us@er", "p/w:d", "v/h", 3)
+    assert (address.user, address.password, address.vhost, address.heartbeat_s) == (
+        "us@er",
+        "p/w:d",
+        "v/h",
+        3,
+    )
     assert parse_uri(address.uri()) == address
     assert "p/w" not in str(address) + repr(address)
     assert issubclass(ConnectionLost, Unavailable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from python.fake_broker import FakeCluster, FakeNode
 from warren.claims import browse
 from warren.connection import Connection
@@ -39,16 +40,23 @@ def rows(connection: Connection, queue: str) -> list[tuple[bytes, properties.Pro
     found = []
     for piece in browse(connection, queue, 100_000):
         block = Block.decode(piece.data)
-        found += [(bytes(block.body(i)), properties.decode(block.properties(i))) for i in range(block.count)]
+        found += [
+            (bytes(block.body(i)), properties.decode(block.properties(i)))
+            for i in range(block.count)
+        ]
     return found
 
 
 def test_messages_keep_order_and_properties(node: FakeNode) -> None:
     with connect(node) as connection:
         with Producer(connection) as producer:
-            confirm = producer.send("one", "q", priority=7, headers={"a": 1, "b": "x"}, correlation_id="c")
+            confirm = producer.send(
+                "one", "q", priority=7, headers={"a": 1, "b": "x"}, correlation_id="c"
+            )
             confirm.wait()
-            confirms = [producer.send(b"%d" % i, "q", content_type="text/plain") for i in range(500)]
+            confirms = [
+                producer.send(b"%d" % i, "q", content_type="text/plain") for i in range(500)
+            ]
         assert all(each.done and each.error is None for each in confirms)
         found = rows(connection, "q")
         assert [body for body, _ in found] == [b"one", *(b"%d" % i for i in range(500))]

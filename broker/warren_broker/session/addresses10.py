@@ -19,7 +19,8 @@ class ManagementNode(msgspec.Struct, frozen=True):
 
 
 class StageTarget(msgspec.Struct, frozen=True):
-    """`/exchanges/:x/stage?sink=&batch=&partition=&attempt=&seq=`; seq: of the link's first block."""
+    """`/exchanges/:x/stage?sink=&batch=&partition=&attempt=&seq=`; seq: of the link's first
+    block."""
 
     exchange: str
     sink: str
@@ -71,9 +72,13 @@ def parse_target(address: str) -> Target:
     if len(segments) == 3 and segments[0] == "exchanges" and segments[2] == "stage":
         _only(address, query, ("sink", "batch", "partition", "attempt", "seq"))
         return StageTarget(
-            segments[1], _text(address, query, "sink"), _number(address, query, "batch"),
-            _number(address, query, "partition"), _number(address, query, "attempt"),
-            _number(address, query, "seq"))
+            segments[1],
+            _text(address, query, "sink"),
+            _number(address, query, "batch"),
+            _number(address, query, "partition"),
+            _number(address, query, "attempt"),
+            _number(address, query, "seq"),
+        )
     raise _unknown("target", address)
 
 
@@ -87,34 +92,48 @@ def parse_source(address: str) -> Source:
         return BrowseSource(segments[1], _number(address, query, "max"))
     if len(segments) == 6 and segments[0::2] == ["queues", "readers", "claims"]:
         _only(address, query, ("first", "last"))
-        source = ClaimSource(segments[1], segments[3], _parse_number("claim", segments[5]),
-                             _number(address, query, "first"), _number(address, query, "last"))
+        source = ClaimSource(
+            segments[1],
+            segments[3],
+            _parse_number("claim", segments[5]),
+            _number(address, query, "first"),
+            _number(address, query, "last"),
+        )
         if source.first > source.last:
-            raise InvalidArgument(f"a slice from {source.first} to {source.last} has its end before its start")
+            raise InvalidArgument(
+                f"a slice from {source.first} to {source.last} has its end before its start"
+            )
         return source
     raise _unknown("source", address)
 
 
 def _split(address: str) -> tuple[list[str], dict[str, str]]:
     if len(address) > ADDRESS_CHARACTERS_MAX:
-        raise InvalidArgument(f"an address of {len(address)} characters; {ADDRESS_CHARACTERS_MAX} is the limit")
+        raise InvalidArgument(
+            f"an address of {len(address)} characters; {ADDRESS_CHARACTERS_MAX} is the limit"
+        )
     path, _, query = address.partition("?")
     if not path.startswith("/"):
         return [], {}
-    return [unquote(part) for part in path[1:].split("/")], dict(parse_qsl(query, keep_blank_values=True))
+    return [unquote(part) for part in path[1:].split("/")], dict(
+        parse_qsl(query, keep_blank_values=True)
+    )
 
 
 def _unknown(side: str, address: str) -> NotImplementedHere:
     return NotImplementedHere(
         f"{side} address {address[:200]!r}: this listener has /management, and for blocks "
         "/queues/:q/blocks, /exchanges/:x/blocks, /exchanges/:x/stage, /queues/:q/browse, "
-        "/queues/:q/readers/:r/claims/:n; to send or receive single messages use AMQP 0.9.1")
+        "/queues/:q/readers/:r/claims/:n; to send or receive single messages use AMQP 0.9.1"
+    )
 
 
 def _only(address: str, query: dict[str, str], known: tuple[str, ...]) -> None:
     for key in query:
         if key not in known:
-            raise InvalidArgument(f"address {address[:200]!r}: unknown {key!r}; known: {', '.join(known)}")
+            raise InvalidArgument(
+                f"address {address[:200]!r}: unknown {key!r}; known: {', '.join(known)}"
+            )
 
 
 def _text(address: str, query: dict[str, str], key: str) -> str:

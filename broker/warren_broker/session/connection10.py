@@ -15,7 +15,14 @@ from warren_broker.session.addresses10 import (
     parse_source,
     parse_target,
 )
-from warren_broker.session.link import AnyAnswer, AnyRequest, LoggedIn, Login, OpenVhost, VhostOpened
+from warren_broker.session.link import (
+    AnyAnswer,
+    AnyRequest,
+    LoggedIn,
+    Login,
+    OpenVhost,
+    VhostOpened,
+)
 from warren_broker.session.link_blocks import BlocksLink
 from warren_broker.session.link_management import AnswersLink, RequestsLink
 from warren_broker.session.link_parts import (
@@ -52,8 +59,14 @@ class Connection10:
     `opened`) and is answered at most once
     """
 
-    def __init__(self, *, container: str, product: str, idle_timeout_s: float = 60.0,
-                 limits: Limits10 | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        container: str,
+        product: str,
+        idle_timeout_s: float = 60.0,
+        limits: Limits10 | None = None,
+    ) -> None:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
         self.user = ""
@@ -103,7 +116,9 @@ class Connection10:
         if self._sasl is not None:
             self._early, self._sasl.output = self._sasl.output, bytearray()
         if self._early:
-            out.append(bytes(self._early))  # the login's outcome goes before the connection's own bytes
+            out.append(
+                bytes(self._early)
+            )  # the login's outcome goes before the connection's own bytes
             self._early.clear()
         if self._sasl is not None:
             return out
@@ -129,7 +144,8 @@ class Connection10:
             self._handle_events()
 
     def tick(self, now_ms: int) -> int | None:
-        """Heartbeats and the client's silence; returns when to call again at the latest, or None."""
+        """Heartbeats and the client's silence; returns when to call again at the latest, or
+        None."""
         if self._sasl is not None or self._ended:
             return None
         deadline = self._engine.tick(now_ms)
@@ -161,7 +177,9 @@ class Connection10:
         elif len(self._held) < REQUESTS_HELD_MAX:
             self._held.append(request)
         else:
-            self._close_with(NotAllowed(f"more than {REQUESTS_HELD_MAX} requests before Open was answered"))
+            self._close_with(
+                NotAllowed(f"more than {REQUESTS_HELD_MAX} requests before Open was answered")
+            )
 
     def may_read(self) -> bool:
         """Whether blocks in flight leave room for another."""
@@ -205,7 +223,9 @@ class Connection10:
         connection = self._engine.connection
         hostname = connection.remote_hostname or ""
         self.client = str(connection.remote_container or "")
-        self.vhost = hostname[len(VHOST_PREFIX):] if hostname.startswith(VHOST_PREFIX) else DEFAULT_VHOST
+        self.vhost = (
+            hostname[len(VHOST_PREFIX) :] if hostname.startswith(VHOST_PREFIX) else DEFAULT_VHOST
+        )
         self.ask(OpenVhost(self.user, self.vhost), self._vhost_answered)
 
     def _vhost_answered(self, answer: AnyAnswer) -> None:
@@ -214,7 +234,8 @@ class Connection10:
             return
         assert isinstance(answer, VhostOpened), answer
         self._engine.connection.properties = {
-            symbol("product"): self._product, symbol("node"): answer.node,
+            symbol("product"): self._product,
+            symbol("node"): answer.node,
             symbol("cluster_name"): answer.cluster,
         }
         self._engine.connection.open()
@@ -274,8 +295,11 @@ class Connection10:
 
     def _pair_management(self, session: Session) -> None:
         """Each link with requests answers on that of the same name in its session."""
-        answers = {part.link.name: part for part in self._links.values()
-                   if isinstance(part, AnswersLink) and part.link.session == session}
+        answers = {
+            part.link.name: part
+            for part in self._links.values()
+            if isinstance(part, AnswersLink) and part.link.session == session
+        }
         for part in self._links.values():
             if isinstance(part, RequestsLink) and part.link.session == session:
                 part.answers = answers.get(part.link.name)
@@ -308,7 +332,9 @@ class Connection10:
 
     def _violated(self, event: Event) -> None:
         condition: Condition | None = event.transport.condition
-        self._forget(f"{condition.name}: {condition.description}" if condition else "protocol error")
+        self._forget(
+            f"{condition.name}: {condition.description}" if condition else "protocol error"
+        )
 
     # -------------------------------------------------------------- the end
 

@@ -41,7 +41,7 @@ class StageBlock(Request, frozen=True):
     attempt: int
     seq: int
     exchange: str
-    block: bytes
+    block: bytes | memoryview
 
 
 class PublishBlock(Request, frozen=True):
@@ -53,7 +53,7 @@ class PublishBlock(Request, frozen=True):
 
     queue: str
     exchange: str
-    block: bytes
+    block: bytes | memoryview
 
 
 class FetchClaim(Request, frozen=True):
@@ -123,13 +123,14 @@ class NoRoute(msgspec.Struct, frozen=True):
 class Piece(msgspec.Struct, frozen=True):
     """A run of fetched messages.
 
-    runs   (index, first, last, delivery_count, acquired_count), closed ranges, in the block's order:
-           message k of the block is the k-th message of the runs; the counts are as before the claim
+    runs   (index, first, last, delivery_count, acquired_count), closed ranges, in the block's
+           order: message k of the block is the k-th message of the runs; the counts are as before
+           the claim
     block  an encoded block with just these messages
     """
 
     runs: tuple[tuple[int, int, int, int, int], ...]
-    block: bytes
+    block: bytes | memoryview
 
 
 class Fetched(msgspec.Struct, frozen=True):

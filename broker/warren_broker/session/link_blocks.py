@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from proton import Delivery, Link
 
+from warren_broker import errors
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 from warren_broker.session.addresses10 import BlocksTarget, StageTarget
 from warren_broker.session.link import (
     AnyAnswer,
     NoRoute,
-    Published,
     PublishBlock,
+    Published,
     StageBlock,
     Staged,
 )
@@ -42,8 +43,11 @@ class BlocksLink(LinkPart):
         if delivery.pending > self.host.limits.block_bytes_max:
             size, limit = delivery.pending, self.host.limits.block_bytes_max
             drop(delivery)
-            self.refuse(ContentTooLarge(
-                f"a block of {size} bytes or more; {limit} is the limit: send smaller blocks"))
+            self.refuse(
+                ContentTooLarge(
+                    f"a block of {size} bytes or more; {limit} is the limit: send smaller blocks"
+                )
+            )
             return
         if not delivery.partial and delivery.readable:
             self._waiting = True
@@ -66,7 +70,7 @@ class BlocksLink(LinkPart):
         self.link.advance()
         self.link.flow(1)
         try:
-            block = decode_section(memoryview(data))
+            block = decode_section(memoryview(data))  # a view: nothing is copied
         except MalformedPiece as error:
             self._settle(delivery, InvalidArgument(str(error)))
             return
@@ -75,8 +79,15 @@ class BlocksLink(LinkPart):
         target = self._target
         request: StageBlock | PublishBlock
         if isinstance(target, StageTarget):
-            request = StageBlock(target.sink, target.batch, target.partition, target.attempt,
-                                 self._next_seq, target.exchange, block)
+            request = StageBlock(
+                target.sink,
+                target.batch,
+                target.partition,
+                target.attempt,
+                self._next_seq,
+                target.exchange,
+                block,
+            )
             self._next_seq += 1
         else:
             request = PublishBlock(target.queue, target.exchange, block)
@@ -109,8 +120,8 @@ class BlocksLink(LinkPart):
 
 def _no_route(target: StageTarget) -> Refusal:
     """What a stage's link ends with when a message has no queue."""
-    from warren_broker.errors import NoRoute as NoRouteRefusal
-
-    return NoRouteRefusal(
-        f"exchange {target.exchange!r}: a message of stage {target.sink!r} batch {target.batch} has no "
-        "queue to go to; bind one for its routing key")
+    return errors.NoRoute(
+        f"exchange {target.exchange!r}: a message of stage {target.sink!r} batch {target.batch} "
+        "has no "
+        "queue to go to; bind one for its routing key"
+    )

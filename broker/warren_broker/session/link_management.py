@@ -90,8 +90,11 @@ class RequestsLink(LinkPart):
             self.refuse(SyntaxRefused(f"a request that is no AMQP message: {error}"))
             return
         if self.answers is None or self.answers.ended:
-            self.refuse(PreconditionFailed(
-                "no receiver from /management with this link's name: attach one for the answers first"))
+            self.refuse(
+                PreconditionFailed(
+                    "no receiver from /management with this link's name: attach one for the answers"
+                )
+            )
             return
         try:
             request = parse_request(method, path, body)
@@ -107,8 +110,12 @@ class RequestsLink(LinkPart):
 
     def _answer(self, number: Any, request: ManagementRequest, result: Result | Refusal) -> None:
         status, body = render_result(request, result)
-        message = Message(correlation_id=number, subject=str(status), body=body,
-                          properties={"http:response": "1.1"})
+        message = Message(
+            correlation_id=number,
+            subject=str(status),
+            body=body,
+            properties={"http:response": "1.1"},
+        )
         message.inferred = True
         if self.answers is not None and not self.answers.ended:
             self.answers.send(message.encode())
@@ -117,7 +124,8 @@ class RequestsLink(LinkPart):
 
 
 def plain(value: Any, depth: int) -> Any:
-    """A decoded AMQP value in Python's own types; raises ValueError for what has no business here."""
+    """A decoded AMQP value in Python's own types; raises ValueError for what has no business
+    here."""
     if depth > NESTING_MAX:
         raise ValueError(f"values nested deeper than {NESTING_MAX}")
     if value is None or isinstance(value, (bool, float)):

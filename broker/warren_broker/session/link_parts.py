@@ -40,7 +40,8 @@ class LinkHost(Protocol):
     in_flight_bytes: int
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
-        """Hand a request on; `on_answer` hears the result, once, unless the connection ends first."""
+        """Hand a request on; `on_answer` hears the result, once, unless the connection ends
+        first."""
         ...
 
     def may_read(self) -> bool:
@@ -113,5 +114,6 @@ def condition_of(refusal: Refusal) -> Condition:
 
 
 def drop(delivery: Delivery) -> None:
-    """Forget an incoming delivery, whatever of it has come; the engine advances the link by itself."""
+    """Forget an incoming delivery, whatever of it has come; the engine advances the link by
+    itself."""
     delivery.settle()

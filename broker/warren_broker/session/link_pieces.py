@@ -1,4 +1,5 @@
-"""A link on which a client receives fetched messages: a claim's, or a queue's without touching them."""
+"""A link on which a client receives fetched messages: a claim's, or a queue's without touching
+them."""
 
 from __future__ import annotations
 
@@ -41,11 +42,16 @@ class PiecesLink(LinkPart):
         self.wake()
 
     def wake(self) -> bool:
-        """Write what the client's credit and our own bound allow; ask for more when little is left."""
+        """Write what the client's credit and our own bound allow; ask for more when little is
+        left."""
         wrote = False
         limit = self.host.limits.send_ahead_bytes_max
-        while (self._pieces and not self.ended and self.link.credit > 0
-               and self.link.session.outgoing_bytes < limit):
+        while (
+            self._pieces
+            and not self.ended
+            and self.link.credit > 0
+            and self.link.session.outgoing_bytes < limit
+        ):
             self._write(self._pieces.popleft())
             wrote = True
         if self.ended:
@@ -71,8 +77,9 @@ class PiecesLink(LinkPart):
         source = self._source
         request: FetchClaim | Browse
         if isinstance(source, ClaimSource):
-            request = FetchClaim(source.queue, source.reader, source.number,
-                                 self._position, self._last, FETCH_BYTES)
+            request = FetchClaim(
+                source.queue, source.reader, source.number, self._position, self._last, FETCH_BYTES
+            )
         else:
             request = Browse(source.queue, self._cursor, self._last - self._position, FETCH_BYTES)
         self.host.ask(request, self._answered)
@@ -91,6 +98,9 @@ class PiecesLink(LinkPart):
         self._position += answer.messages
         self._cursor = answer.cursor
         browsing = isinstance(self._source, BrowseSource)
-        self._all_fetched = (self._position >= self._last or answer.messages == 0
-                             or (browsing and answer.cursor is None))
+        self._all_fetched = (
+            self._position >= self._last
+            or answer.messages == 0
+            or (browsing and answer.cursor is None)
+        )
         self.wake()

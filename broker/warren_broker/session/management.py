@@ -1,9 +1,9 @@
 """The requests that a client makes of the cluster through `/management`, as values.
 
 A request's names are those of the connection's vhost; permissions have not been checked. Each is
-answered by `Connection10.answer(request.token, result)` with the result its docstring names, or with a
-`warren_broker.errors.Refusal`. `management_routes` turns paths into these values; whoever serves a
-connection carries them out. Statuses in the docstrings are those of the refusal's class.
+answered by `Connection10.answer(request.token, result)` with the result its docstring names, or
+with a `warren_broker.errors.Refusal`. `management_routes` turns paths into these values; whoever
+serves a connection carries them out. Statuses in the docstrings are those of the refusal's class.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from warren_broker.errors import Refusal
-
 
 Token: TypeAlias = int
 """Names an unanswered request; never used twice in one connection."""
@@ -54,7 +53,8 @@ class ListQueues(ManagementRequest, frozen=True):
 
 
 class DeleteQueue(ManagementRequest, frozen=True):
-    """DELETE /queues/:q. Answer: Counted (ready messages that went); deleting none is Counted(0)."""
+    """DELETE /queues/:q. Answer: Counted (ready messages that went); deleting none is
+    Counted(0)."""
 
     name: str
     if_unused: bool = False
@@ -100,7 +100,8 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class Bind(ManagementRequest, frozen=True):
-    """POST /bindings. Answer: Performed, also when it is there; 404 without source or destination."""
+    """POST /bindings. Answer: Performed, also when it is there; 404 without source or
+    destination."""
 
     binding: Binding
 
@@ -128,7 +129,8 @@ class RegisterReader(ManagementRequest, frozen=True):
 
 
 class OpenClaim(ManagementRequest, frozen=True):
-    """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410 claim_lost."""
+    """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410
+    claim_lost."""
 
     queue: str
     reader: str
@@ -192,10 +194,25 @@ class DropBatch(ManagementRequest, frozen=True):
 
 
 AnyManagementRequest: TypeAlias = (
-    GetOverview | DeclareQueue | GetQueue | ListQueues | DeleteQueue | PurgeQueue
-    | DeclareExchange | DeleteExchange | ListExchanges | Bind | Unbind | ListBindings
-    | RegisterReader | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim
-    | PublishBatch | DropBatch
+    GetOverview
+    | DeclareQueue
+    | GetQueue
+    | ListQueues
+    | DeleteQueue
+    | PurgeQueue
+    | DeclareExchange
+    | DeleteExchange
+    | ListExchanges
+    | Bind
+    | Unbind
+    | ListBindings
+    | RegisterReader
+    | OpenClaim
+    | RenewClaims
+    | SettleClaims
+    | ReleaseClaim
+    | PublishBatch
+    | DropBatch
 )
 
 
@@ -326,6 +343,15 @@ class Overview(Result, frozen=True):
 
 
 AnyManagementResult: TypeAlias = (
-    Refusal | Performed | Counted | QueueInfo | QueueDeclared | QueueList | ExchangeList
-    | BindingList | ReaderRegistered | ClaimOpened | Overview
+    Refusal
+    | Performed
+    | Counted
+    | QueueInfo
+    | QueueDeclared
+    | QueueList
+    | ExchangeList
+    | BindingList
+    | ReaderRegistered
+    | ClaimOpened
+    | Overview
 )

@@ -28,21 +28,33 @@ def render_result(request: m.ManagementRequest, result: m.Result | Refusal) -> A
 
 
 _COUNT_KEYS: dict[type[m.ManagementRequest], str] = {
-    m.DeleteQueue: "message_count", m.PurgeQueue: "message_count", m.SettleClaims: "messages",
-    m.ReleaseClaim: "messages", m.PublishBatch: "published",
+    m.DeleteQueue: "message_count",
+    m.PurgeQueue: "message_count",
+    m.SettleClaims: "messages",
+    m.ReleaseClaim: "messages",
+    m.PublishBatch: "published",
 }
 
 
 def render_queue(info: m.QueueInfo) -> dict[str, Any]:
     """A queue as a map; message_count and consumer_count are RabbitMQ's keys."""
     return {
-        "name": info.name, "vhost": info.vhost, "type": info.type, "durable": info.durable,
-        "exclusive": info.exclusive, "auto_delete": info.auto_delete, "arguments": info.arguments,
-        "leader": info.leader, "replicas": list(info.replicas),
-        "message_count": ulong(info.messages_ready), "messages_ready": ulong(info.messages_ready),
+        "name": info.name,
+        "vhost": info.vhost,
+        "type": info.type,
+        "durable": info.durable,
+        "exclusive": info.exclusive,
+        "auto_delete": info.auto_delete,
+        "arguments": info.arguments,
+        "leader": info.leader,
+        "replicas": list(info.replicas),
+        "message_count": ulong(info.messages_ready),
+        "messages_ready": ulong(info.messages_ready),
         "messages_unacknowledged": ulong(info.messages_unacknowledged),
-        "messages_claimed": ulong(info.messages_claimed), "messages_staged": ulong(info.messages_staged),
-        "messages_delayed": ulong(info.messages_delayed), "bytes_ready": ulong(info.bytes_ready),
+        "messages_claimed": ulong(info.messages_claimed),
+        "messages_staged": ulong(info.messages_staged),
+        "messages_delayed": ulong(info.messages_delayed),
+        "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),
         "by_priority": [list(pair) for pair in info.by_priority],
         "readers": [msgspec.structs.asdict(reader) for reader in info.readers],
@@ -52,20 +64,27 @@ def render_queue(info: m.QueueInfo) -> dict[str, Any]:
 def render_binding(binding: m.Binding) -> dict[str, Any]:
     """A binding as a map; DELETE its `location` to undo it."""
     return {
-        "source": binding.source, f"destination_{binding.destination_kind}": binding.destination,
-        "binding_key": binding.routing_key, "arguments": binding.arguments,
+        "source": binding.source,
+        f"destination_{binding.destination_kind}": binding.destination,
+        "binding_key": binding.routing_key,
+        "arguments": binding.arguments,
         "location": f"/bindings/{binding_segment(binding)}",
     }
 
 
 def binding_segment(binding: m.Binding) -> str:
-    """`src=…;dstq=…;key=…;args=…`, each value percent-encoded, the arguments as base64 of MessagePack."""
+    """`src=…;dstq=…;key=…;args=…`, each value percent-encoded, the arguments as base64 of
+    MessagePack."""
     arguments = b""
     if binding.arguments:
-        arguments = base64.urlsafe_b64encode(msgspec.msgpack.encode(binding.arguments, order="sorted"))
+        arguments = base64.urlsafe_b64encode(
+            msgspec.msgpack.encode(binding.arguments, order="sorted")
+        )
     destination = "dstq" if binding.destination_kind == "queue" else "dste"
-    return (f"src={quote(binding.source, safe='')};{destination}={quote(binding.destination, safe='')};"
-            f"key={quote(binding.routing_key, safe='')};args={quote(arguments.decode(), safe='')}")
+    return (
+        f"src={quote(binding.source, safe='')};{destination}={quote(binding.destination, safe='')};"
+        f"key={quote(binding.routing_key, safe='')};args={quote(arguments.decode(), safe='')}"
+    )
 
 
 def parse_binding(segment: str) -> m.Binding:
@@ -74,7 +93,9 @@ def parse_binding(segment: str) -> m.Binding:
     for part in segment.split(";"):
         key, separator, value = part.partition("=")
         if not separator or key in parts or key not in ("src", "dstq", "dste", "key", "args"):
-            raise InvalidArgument(f"binding {segment[:200]!r}: src=…;dstq=…;key=…;args=… is expected")
+            raise InvalidArgument(
+                f"binding {segment[:200]!r}: src=…;dstq=…;key=…;args=… is expected"
+            )
         parts[key] = unquote(value)
     if "src" not in parts or ("dstq" in parts) == ("dste" in parts):
         raise InvalidArgument(f"binding {segment[:200]!r} needs src and exactly one of dstq, dste")
@@ -82,25 +103,46 @@ def parse_binding(segment: str) -> m.Binding:
         packed = base64.urlsafe_b64decode(parts.get("args", "").encode())
         arguments = msgspec.msgpack.decode(packed, type=dict[str, Any]) if packed else {}
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        raise InvalidArgument(f"binding {segment[:200]!r}: args is not what GET /bindings gave") from None
+        raise InvalidArgument(
+            f"binding {segment[:200]!r}: args is not what GET /bindings gave"
+        ) from None
     kind: Any = "queue" if "dstq" in parts else "exchange"
-    return m.Binding(parts["src"], parts.get("dstq", parts.get("dste", "")), kind,
-                     parts.get("key", ""), arguments)
+    return m.Binding(
+        parts["src"],
+        parts.get("dstq", parts.get("dste", "")),
+        kind,
+        parts.get("key", ""),
+        arguments,
+    )
 
 
 def _exchange(info: m.ExchangeInfo) -> dict[str, Any]:
-    return {"name": info.name, "type": info.kind, "durable": info.durable,
-            "auto_delete": info.auto_delete, "internal": info.internal, "arguments": info.arguments}
+    return {
+        "name": info.name,
+        "type": info.kind,
+        "durable": info.durable,
+        "auto_delete": info.auto_delete,
+        "internal": info.internal,
+        "arguments": info.arguments,
+    }
 
 
 def _overview(result: m.Overview) -> Answer:
     nodes = [msgspec.structs.asdict(node) for node in result.nodes]
-    return 200, {"node": result.node, "cluster": result.cluster, "version": result.version, "nodes": nodes}
+    return 200, {
+        "node": result.node,
+        "cluster": result.cluster,
+        "version": result.version,
+        "nodes": nodes,
+    }
 
 
 def _claim(result: m.ClaimOpened) -> Answer:
-    return 200, {"number": ulong(result.number), "messages": ulong(result.messages),
-                 "size_bytes": ulong(result.size_bytes)}
+    return 200, {
+        "number": ulong(result.number),
+        "messages": ulong(result.messages),
+        "size_bytes": ulong(result.size_bytes),
+    }
 
 
 _RENDERERS: dict[type[m.Result], Callable[[Any], Answer]] = {
@@ -110,7 +152,10 @@ _RENDERERS: dict[type[m.Result], Callable[[Any], Answer]] = {
     m.QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),
     m.ExchangeList: lambda result: (200, [_exchange(info) for info in result.exchanges]),
     m.BindingList: lambda result: (200, [render_binding(binding) for binding in result.bindings]),
-    m.ReaderRegistered: lambda result: (200, {"epoch": ulong(result.epoch), "settled": ulong(result.settled)}),
+    m.ReaderRegistered: lambda result: (
+        200,
+        {"epoch": ulong(result.epoch), "settled": ulong(result.settled)},
+    ),
     m.ClaimOpened: _claim,
     m.Overview: _overview,
 }

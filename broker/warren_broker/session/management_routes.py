@@ -1,7 +1,7 @@
 """From a `/management` request's method, path, body to its value.
 
-Paths are percent-encoded; in a pattern `:name` stands for one segment, decoded, `::name` for one that
-is decoded by its own parts. Extra body keys are
+Paths are percent-encoded; in a pattern `:name` stands for one segment, decoded, `::name` for one
+that is decoded by its own parts. Extra body keys are
 refused with the known ones named, so that a misspelt option is not silently without effect.
 """
 
@@ -52,7 +52,9 @@ class Body:
         """An integer from `minimum` up to 64 bits."""
         value = self._get(key, int, default)
         if isinstance(value, bool) or not minimum <= value <= _INT64_MAX:
-            raise InvalidArgument(f"{key}={value!r}: a number from {minimum} to {_INT64_MAX} is expected")
+            raise InvalidArgument(
+                f"{key}={value!r}: a number from {minimum} to {_INT64_MAX} is expected"
+            )
         return int(value)
 
     def table(self, key: str) -> dict[str, Any]:
@@ -74,7 +76,11 @@ class Body:
             raise InvalidArgument(f"{key}: {len(value)} pairs; {ATTEMPTS_MAX} is the limit")
         pairs = []
         for pair in value:
-            if not isinstance(pair, list) or len(pair) != 2 or not all(_small(part) for part in pair):
+            if (
+                not isinstance(pair, list)
+                or len(pair) != 2
+                or not all(_small(part) for part in pair)
+            ):
                 raise InvalidArgument(f"{key}: {pair!r} is not a pair of numbers")
             pairs.append((int(pair[0]), int(pair[1])))
         return tuple(pairs)
@@ -86,7 +92,9 @@ class Body:
                 raise InvalidArgument(f"the body lacks {key!r}")
             return default
         if not isinstance(value, kind):
-            raise InvalidArgument(f"{key}={value!r} is a {type(value).__name__}; {kind.__name__} is expected")
+            raise InvalidArgument(
+                f"{key}={value!r} is a {type(value).__name__}; {kind.__name__} is expected"
+            )
         return value
 
 
@@ -97,7 +105,9 @@ def parse_request(method: str, path: str, body: Any) -> m.ManagementRequest:
     """The request's value, without a token; raises Refusal."""
     bare, _, query_text = path.partition("?")
     if not bare.startswith("/") or len(path) > 16 * NAME_BYTES_MAX:
-        raise InvalidArgument(f"path {path[:100]!r}: an absolute path below /queues, /exchanges … is expected")
+        raise InvalidArgument(
+            f"path {path[:100]!r}: an absolute path below /queues, /exchanges … is expected"
+        )
     segments = bare[1:].split("/")
     query = dict(parse_qsl(query_text, keep_blank_values=True))
     methods = set()
@@ -160,8 +170,12 @@ def _declare_queue(names: Names, query: Query, body: Any) -> m.ManagementRequest
         raise InvalidArgument("the queue's name is empty; choose one")
     read = Body(body, ("durable", "exclusive", "auto_delete", "arguments"))
     return m.DeclareQueue(
-        names[0], durable=read.flag("durable", True), exclusive=read.flag("exclusive", False),
-        auto_delete=read.flag("auto_delete", False), arguments=read.table("arguments"))
+        names[0],
+        durable=read.flag("durable", True),
+        exclusive=read.flag("exclusive", False),
+        auto_delete=read.flag("auto_delete", False),
+        arguments=read.table("arguments"),
+    )
 
 
 def _get_queue(names: Names, query: Query, body: Any) -> m.ManagementRequest:
@@ -183,9 +197,13 @@ def _list_exchanges(names: Names, query: Query, body: Any) -> m.ManagementReques
 def _declare_exchange(names: Names, query: Query, body: Any) -> m.ManagementRequest:
     read = Body(body, ("type", "durable", "auto_delete", "internal", "arguments"))
     return m.DeclareExchange(
-        names[0], kind=read.text("type", "direct"), durable=read.flag("durable", True),
-        auto_delete=read.flag("auto_delete", False), internal=read.flag("internal", False),
-        arguments=read.table("arguments"))
+        names[0],
+        kind=read.text("type", "direct"),
+        durable=read.flag("durable", True),
+        auto_delete=read.flag("auto_delete", False),
+        internal=read.flag("internal", False),
+        arguments=read.table("arguments"),
+    )
 
 
 def _delete_exchange(names: Names, query: Query, body: Any) -> m.ManagementRequest:
@@ -193,13 +211,23 @@ def _delete_exchange(names: Names, query: Query, body: Any) -> m.ManagementReque
 
 
 def _bind(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    read = Body(body, ("source", "destination_queue", "destination_exchange", "binding_key", "arguments"))
+    read = Body(
+        body, ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
+    )
     queue, exchange = read.text("destination_queue", ""), read.text("destination_exchange", "")
     if bool(queue) == bool(exchange):
-        raise InvalidArgument("a binding needs exactly one of destination_queue, destination_exchange")
-    return m.Bind(m.Binding(
-        read.text("source"), queue or exchange, "queue" if queue else "exchange",
-        read.text("binding_key", ""), read.table("arguments")))
+        raise InvalidArgument(
+            "a binding needs exactly one of destination_queue, destination_exchange"
+        )
+    return m.Bind(
+        m.Binding(
+            read.text("source"),
+            queue or exchange,
+            "queue" if queue else "exchange",
+            read.text("binding_key", ""),
+            read.table("arguments"),
+        )
+    )
 
 
 def _unbind(names: Names, query: Query, body: Any) -> m.ManagementRequest:
@@ -211,7 +239,9 @@ def _list_bindings(names: Names, query: Query, body: Any) -> m.ManagementRequest
     if queue is not None and exchange is not None:
         raise InvalidArgument("bindings of dstq and dste at once: ask for one of them")
     kind: Any = "queue" if queue is not None else "exchange" if exchange is not None else None
-    return m.ListBindings(query.get("src"), queue if queue is not None else exchange, kind, query.get("key"))
+    return m.ListBindings(
+        query.get("src"), queue if queue is not None else exchange, kind, query.get("key")
+    )
 
 
 def _register_reader(names: Names, query: Query, body: Any) -> m.ManagementRequest:
@@ -222,9 +252,14 @@ def _register_reader(names: Names, query: Query, body: Any) -> m.ManagementReque
 def _open_claim(names: Names, query: Query, body: Any) -> m.ManagementRequest:
     read = Body(body, ("epoch", "max_messages", "max_bytes", "ttl_ms"))
     return m.OpenClaim(
-        names[0], names[1], _number("claim", names[2]), epoch=read.number("epoch", 0),
-        max_messages=read.number("max_messages", 1), max_bytes=read.number("max_bytes", 1),
-        ttl_ms=read.number("ttl_ms", 0, 0))
+        names[0],
+        names[1],
+        _number("claim", names[2]),
+        epoch=read.number("epoch", 0),
+        max_messages=read.number("max_messages", 1),
+        max_bytes=read.number("max_bytes", 1),
+        ttl_ms=read.number("ttl_ms", 0, 0),
+    )
 
 
 def _renew(names: Names, query: Query, body: Any) -> m.ManagementRequest:
@@ -238,13 +273,20 @@ def _settle(names: Names, query: Query, body: Any) -> m.ManagementRequest:
 
 def _release(names: Names, query: Query, body: Any) -> m.ManagementRequest:
     read = Body(body, ("epoch", "number", "failed"))
-    return m.ReleaseClaim(names[0], names[1], read.number("number", 0), read.number("epoch", -1),
-                          read.flag("failed", False))
+    return m.ReleaseClaim(
+        names[0],
+        names[1],
+        read.number("number", 0),
+        read.number("epoch", -1),
+        read.flag("failed", False),
+    )
 
 
 def _publish_batch(names: Names, query: Query, body: Any) -> m.ManagementRequest:
     read = Body(body, ("attempts", "queues"))
-    return m.PublishBatch(names[0], _number("batch", names[1]), read.pairs("attempts"), read.names("queues"))
+    return m.PublishBatch(
+        names[0], _number("batch", names[1]), read.pairs("attempts"), read.names("queues")
+    )
 
 
 def _drop_batch(names: Names, query: Query, body: Any) -> m.ManagementRequest:

@@ -40,7 +40,9 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
 def decode_piece(data: memoryview) -> tuple[tuple[Run, ...], memoryview]:
     """Runs and block; the block is a view."""
     if len(data) < _HEAD.size:
-        raise MalformedPiece(f"a piece of {len(data)} bytes is shorter than its head of {_HEAD.size}")
+        raise MalformedPiece(
+            f"a piece of {len(data)} bytes is shorter than its head of {_HEAD.size}"
+        )
     count, zero = _HEAD.unpack_from(data)
     start = _HEAD.size + count * _RUN.size
     if zero or not 0 < count <= RUNS_MAX or start > len(data):
@@ -63,4 +65,6 @@ def decode_section(data: memoryview) -> memoryview:
             return data[SECTION_BYTES:]
     if len(data) >= 5 and bytes(data[:4]) == b"\x00\x53\x75\xa0" and data[4] == len(data) - 5:
         return data[5:]
-    raise MalformedPiece(f"a message of {len(data)} bytes is not one data section; send a block as one")
+    raise MalformedPiece(
+        f"a message of {len(data)} bytes is not one data section; send a block as one"
+    )

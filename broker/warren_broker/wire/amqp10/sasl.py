@@ -1,6 +1,7 @@
 """SASL PLAIN as a server, for Proton is built without the library that would do it.
 
-The client sends a protocol header and one sasl-init frame; the bytes that follow are the connection's.
+The client sends a protocol header and one sasl-init frame; the bytes that follow are the
+connection's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class SaslServer:
         self._buffer = bytearray()
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes in; raises SaslFailed, after which `output` is to be sent and the socket closed."""
+        """Take bytes in; raises SaslFailed, after which `output` is to be sent and the socket
+        closed."""
         self._buffer += data
         if self.state is SaslState.HEADER and len(self._buffer) >= len(SASL_HEADER):
             self._read_header()
@@ -77,10 +79,20 @@ class SaslServer:
     def _read_header(self) -> None:
         header = bytes(self._buffer[:8])
         if header != SASL_HEADER:
-            self.output += SASL_HEADER  # the specification: answer with what would be taken, then close
-            self._fail(f"protocol header {header!r}; this broker wants SASL PLAIN first, {SASL_HEADER!r}")
+            self.output += (
+                SASL_HEADER  # the specification: answer with what would be taken, then close
+            )
+            self._fail(
+                f"protocol header {header!r}; this broker wants SASL PLAIN first, {SASL_HEADER!r}"
+            )
         del self._buffer[:8]
-        mechanisms = b"\xf0" + struct.pack(">II", 4 + 1 + 4 + 5, 1) + b"\xb3" + struct.pack(">I", 5) + b"PLAIN"
+        mechanisms = (
+            b"\xf0"
+            + struct.pack(">II", 4 + 1 + 4 + 5, 1)
+            + b"\xb3"
+            + struct.pack(">I", 5)
+            + b"PLAIN"
+        )
         self.output += SASL_HEADER + _frame(_MECHANISMS, mechanisms)
         self.state = SaslState.INIT
 
@@ -89,7 +101,9 @@ class SaslServer:
             return
         size, offset, kind = struct.unpack_from(">IBB", self._buffer)
         if not 8 <= size <= FRAME_BYTES_MAX or kind != 1 or not 2 <= offset <= size // 4:
-            self._fail(f"a SASL frame of {size} bytes, type {kind}; at most {FRAME_BYTES_MAX}, type 1")
+            self._fail(
+                f"a SASL frame of {size} bytes, type {kind}; at most {FRAME_BYTES_MAX}, type 1"
+            )
         if len(self._buffer) < size:
             return
         body = bytes(self._buffer[offset * 4 : size])
