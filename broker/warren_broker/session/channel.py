@@ -134,10 +134,10 @@ class Channel:
         self.waiting = self.connection.new_token(self, then)
         return self.waiting
 
-    def ask(self, kind: type[Any], then: Then, **values: Any) -> None:
+    def ask(self, request: type[Any], then: Then, /, **values: Any) -> None:
         """To the broker; what follows on this channel waits for the answer."""
         token = self.hold(then)
-        self.connection.requests.append(kind(token=token, session=self.session, **values))
+        self.connection.requests.append(request(token=token, session=self.session, **values))
 
     # -------------------------------------------------------------- its end
 

@@ -35,6 +35,10 @@ from warren_broker.wire.amqp091.methods import Method
 
 __all__ = ["Connection", "ConnectionConfig"]
 
+_CLOSE_OK = codec.method_frame(0, methods.ConnectionCloseOk())
+_NO_LIMIT = 1 << 31
+"""The scanner's frame_max when none was agreed on."""
+
 
 @dataclass(slots=True)
 class _Asked:
@@ -97,7 +101,8 @@ class Connection:
         self._blocked_reason = ""
         self._told_blocked = False
         self._head = bytearray()
-        self._scanner = FrameScanner(config.frame_max, config.message_bytes_max)
+        self._out_of_step = False
+        self._scanner = FrameScanner(config.frame_max or _NO_LIMIT, config.message_bytes_max)
         self._last_token = 0
         self._asked: dict[requests.Token, _Asked] = {}
         self._published: dict[requests.Token, _Published] = {}
@@ -130,6 +135,9 @@ class Connection:
                 return
             self.state = "starting"
             self.send(0, handshake091.start(self.config))
+        if self._out_of_step:
+            self._look_for_close_ok(data)
+            return
         items = self._scanner.feed(data)
         if items:
             table = self._scanner.take_table()
@@ -170,10 +178,18 @@ class Connection:
             dispatch.take(channel, item)
 
     def _malformed(self, item: Malformed) -> None:
+        self._out_of_step = True
         if self.state in ("closing", "ending"):
             self.finish("bytes that are no frames")
         else:
             self.close(_refusal(item.code, item.text), at=item.class_id << 16 | item.method_id)
+
+    def _look_for_close_ok(self, data: bytes | bytearray | memoryview) -> None:
+        """The scanner has given up; the client's answer to our close can still be found."""
+        self._head += data
+        if _CLOSE_OK in self._head:
+            self.finish(self.close_reason)
+        del self._head[:-len(_CLOSE_OK)]
 
     def _method(self, raw: RawMethod) -> None:
         code = raw.class_id << 16 | raw.method_id
@@ -488,7 +504,7 @@ class Connection:
     def negotiated(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         """What tune-ok said."""
         self.frame_max = frame_max
-        self._scanner.frame_max = frame_max
+        self._scanner.frame_max = frame_max or _NO_LIMIT
         self.channel_max = channel_max
         self.heartbeat_ms = heartbeat_s * 1000
 
@@ -527,21 +543,15 @@ class Connection:
 
     def disconnected(self, reason: str = "the socket was closed") -> None:
         """The socket is gone: give everything back."""
-        if self.state == "closed":
-            return
-        if self.state not in ("closing", "ending"):
-            self._end_channels()
-            self._leave(lambda _: None)
-        self.close_reason = self.close_reason or reason
-        self.state = "closed"
+        self.finish(reason)
         self.out.clear()
 
     def finish(self, reason: str) -> None:
         """Nothing more is expected of the client."""
+        self.close_reason = self.close_reason or reason
         if self.state not in ("closing", "ending", "closed"):
             self._end_channels()
             self._leave(lambda _: None)
-        self.close_reason = self.close_reason or reason
         self.state = "closed"
 
     def _end_channels(self) -> None:

@@ -3,8 +3,8 @@
 A queue knows only limits per consumer. So consumers that join under a channel-wide limit get
 explicit credit, shared out here so that what they may still be sent fits under the limit; every one
 may always be sent one message while the limit is not reached, or a consumer of an empty queue could
-starve the others. What comes beyond the limit (that one message, or deliveries to consumers that joined before
-the limit) is held back until acknowledgements make room.
+starve the others. What comes beyond the limit (that one message, or deliveries to consumers that
+joined before the limit) is held back until acknowledgements make room.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 `Connection.take_requests()` hands these out in the order in which they must be carried out. One
 with a `token` is answered with `Connection.answer(token, result)`, where result is a value of
-"results" below or a `Refusal` (then the connection closes the channel or itself). Names are those of
-the connection's vhost; its user's permissions have been checked before a request is made.
+"results" below or a `Refusal` (then the connection closes the channel or itself). Names are those
+of the connection's vhost; its user's permissions have been checked before a request is made. Ask
+for requests after the output has been taken, too: windows move on it.
 
 Order that the carrier must keep: requests of one session to one queue in the order given, and a
 consumer's answer to `Checkout` before its first delivery.
