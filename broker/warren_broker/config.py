@@ -85,7 +85,6 @@ class Raft(_Table):
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(1000, ge=20, le=600_000)
-    election_spread_ms: int = Field(300, ge=10, le=60_000)
 
     @model_validator(mode="after")
     def _order(self) -> Raft:

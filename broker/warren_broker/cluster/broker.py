@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.arguments import QueueDefaults, check_equivalent_arguments, queue_declaration
+from warren_broker.arguments import QueueDefaults, check_name, plain, queue_declaration
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
 from warren_broker.cluster.dead_letters import DeadLetters
@@ -78,10 +78,10 @@ class Broker:
         self.definitions = Definitions(cluster, timeout_ms, bootstrap)
         self.queues = Queues(cluster, self.definitions, timeout_ms)
         self.reading = Reading(cluster, timeout_ms)
-        self.publishing = Publishing(self.queues)
         self.consuming = Consuming(self.queues)
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
+        self.publishing = Publishing(self.queues, self.replies)
         self.dead_letters = DeadLetters(self.queues, self.publishing)
         self._defaults = QueueDefaults(
             kind="quorum" if settings.queues.default_type == "quorum" else "classic",
@@ -201,12 +201,6 @@ class Broker:
 
         self.reading.counts(queue.group, read)
 
-    def check_equivalent(self, queue: Queue, arguments: Mapping[str, Any]) -> None:
-        """Raise when a redeclaration asks for something else."""
-        check_equivalent_arguments(
-            queue.vhost, queue.name, queue.config.kind, queue.arguments, arguments
-        )
-
     def delete_queue(
         self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection: int, done: Answer
     ) -> None:
@@ -242,6 +236,28 @@ class Broker:
 
         self.queues.ask(queue, commands.Purge(), purged)
 
+    # ------------------------------------------------------------ exchanges, bindings
+
+    def exchange_declaration(
+        self, vhost: str, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool,
+        arguments: Mapping[str, Any],
+    ) -> metadata.DeclareExchange:
+        """The command for a declaration; raises PreconditionFailed for a name that is too long."""
+        check_name("exchange", name)
+        return metadata.DeclareExchange(
+            vhost, name, kind, durable, auto_delete, internal, plain(arguments)
+        )
+
+    def binding(
+        self, vhost: str, source: str, destination: str, to_queue: bool, routing_key: str,
+        arguments: Mapping[str, Any], connection: int,
+    ) -> dict[str, Any]:
+        """The fields of a Bind or Unbind."""
+        return {
+            "vhost": vhost, "source": source, "destination": destination, "to_queue": to_queue,
+            "routing_key": routing_key, "arguments": plain(arguments), "connection": connection,
+        }
+
     def connection_gone(self, connection: int, done: Answer) -> None:
         """Its exclusive queues go."""
         owner = (self.cluster.host.boot_id, connection)
@@ -250,6 +266,15 @@ class Broker:
             self.definitions.submit(command, lambda reply: done(requests.Done()), forever=True)
         else:
             done(requests.Done())
+
+    def hand_over(self) -> None:
+        """This node stops: its groups get other leaders before it is gone."""
+        host = self.cluster.host
+        for group in host.groups():
+            if host.is_leader(group):
+                others = [node for node in host.members(group).voters if host.connected(node)]
+                if others:
+                    host.transfer(group, others[group % len(others)])
 
     def _expired(self, group: int, reason: str) -> None:
         queue = self.definitions.state.groups.get(group)

@@ -15,7 +15,8 @@ from warren_broker.cluster.stored_blocks import StoredBlocks
 from warren_broker.cluster.uplink import InFlight, Sent, Uplink
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.machine import Applied, Meta
-from warren_raft.runtime.host import Host, NotLeader, UnknownGroup
+from warren_raft.errors import NotLeader
+from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import Loop, Stage
 from warren_raft.types import METADATA_GROUP
 
@@ -282,7 +283,7 @@ class Cluster:
         self.host.send(node, messages.encode(messages.Replied(group, index, reply)))
 
     def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
-        data = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last)
+        data = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
         got = messages.Got(group, delivery.index, delivery.first, len(data))
         self.host.send(node, messages.encode(got, data))
 

@@ -25,7 +25,8 @@ from warren_broker.routing.topology import Topology
 from warren_broker.session.permissions import Permissions
 from warren_broker.session.requests import ExchangeFacts
 from warren_raft.machine import Applied, GroupSpec, Meta
-from warren_raft.runtime.host import NotLeader, UnknownGroup
+from warren_raft.errors import NotLeader
+from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Stage
 from warren_raft.types import METADATA_GROUP
 
@@ -55,7 +56,7 @@ class Definitions:
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
-        self.topology = Topology(self._state)
+        self.topology = Topology(self._state.scopes)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
         cluster.handlers[messages.MetadataReplied] = self._on_replied
@@ -212,7 +213,7 @@ class Definitions:
         state: MetadataState = self._cluster.host.state(METADATA_GROUP)
         if state is not self._state:
             self._state = state
-            self.topology = Topology(state)
+            self.topology = Topology(state.scopes)
         return state
 
     def authenticate(self, user: str, password: str) -> bool:

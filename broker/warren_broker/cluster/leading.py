@@ -18,7 +18,8 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.commands import Timer as TimerCommand
 from warren_raft.machine import Applied, Meta
-from warren_raft.runtime.host import NotLeader, UnknownGroup
+from warren_raft.errors import NotLeader
+from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Timer
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Leading:
         if node is None:
             return
         blobs = [
-            stored.get(group, delivery.index).slice(delivery.first, delivery.last)
+            stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
             for delivery in effect.deliveries
         ]
         message = messages.Delivered(

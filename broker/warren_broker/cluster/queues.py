@@ -34,6 +34,10 @@ def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
             return errors.no_queue(name, vhost)
         case "invalid":
             return errors.InvalidArgument(refused.detail)
+        case "claim_lost" | "unknown_reader" | "stage_lost":
+            return errors.ClaimLost(refused.detail)
+        case "fenced":
+            return errors.Fenced(refused.detail)
         case _:
             return errors.PreconditionFailed(refused.detail)
 
@@ -69,13 +73,8 @@ class Queues:
         def encode(seq: int, commands: tuple[AnyCommand, ...], block: Any, answered: int) -> bytes:
             return encode_submission(Submission(boot_id, node, seq, commands, answered), block)
 
-        config = queue.config
-
         def join(selections: Any) -> bytes:
-            return assemble(
-                selections, priority_max=config.priority_max,
-                priority_default=config.priority_default,
-            )
+            return assemble(selections)
 
         uplink = Uplink(encode, join, ENQUEUE, self.cluster.in_flight)
         return self.cluster.open_client(queue.group, queue.nodes, uplink)

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from warren_broker import block as blocks
+from warren_broker.block import Block, concat
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.queue import claim as queue_claim
-from warren_broker.queue import machine as queue_machine
+from warren_broker.queue.admin import counts
 from warren_broker.queue.commands import StatReply
+from warren_broker.queue.order import Order
 from warren_raft.runtime.host import UnknownGroup
 
 Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
@@ -104,7 +105,7 @@ class Reading:
     def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
         """A leader's counts, as of now or a moment ago."""
         if self._cluster.host.is_leader(group):
-            done(queue_machine.stat(self._cluster.host.state(group)))
+            done(counts(self._cluster.host.state(group)))
             return
         self._start(group, lambda request: messages.QueueCounts(request, group), done)
 
@@ -186,7 +187,7 @@ class Reading:
     ) -> Runs | None:
         state = self._cluster.host.state(group)
         if not reader:
-            return tuple(queue_machine.ready_runs(state, last))
+            return ready_runs(state.order, last)
         return queue_claim.claim_slice(state, reader, number, first, last)
 
     def _on_read_runs(self, node: str, message: messages.ReadRuns, rest: memoryview) -> None:
@@ -213,15 +214,16 @@ class Reading:
         limit = min(max_bytes, BLOCK_BYTES_MAX)
         for index, first, last, _, _ in runs:
             block = stored.get(group, index)
-            end = blocks.fit(block, first, last, limit - size, at_least_one=not parts)
-            if end < first:
+            end = _fitting(block, first, last, limit - size)
+            if end < first and parts:
                 break
-            parts.append((block, first, end))
+            end = max(end, first)  # one message goes even when it is larger
+            parts.append((block, first, end + 1))
             taken += end - first + 1
-            size += blocks.range_bytes(block, first, end)
+            size += block.size_bytes(first, end + 1)
             if end < last:
                 break
-        return taken, bytes(blocks.concat(parts))
+        return taken, bytes(concat(parts))
 
     def _on_read_block(self, node: str, message: messages.ReadBlock, rest: memoryview) -> None:
         try:
@@ -234,7 +236,36 @@ class Reading:
     def _on_counts(self, node: str, message: messages.QueueCounts, rest: memoryview) -> None:
         host = self._cluster.host
         if host.is_leader(message.group):
-            stat = queue_machine.stat(host.state(message.group))
+            stat = counts(host.state(message.group))
             self._say(node, messages.CountsAre(message.request, stat))
         else:
             self._say(node, messages.ReadRefused(message.request, True, "not the leader"))
+
+
+def ready_runs(order: Order, count_max: int) -> Runs:
+    """The first messages in delivery order, without touching them."""
+    found: list[tuple[int, int, int, int, int]] = []
+    left = count_max
+    lanes = [((*run, 0, 0) for run in lane) for lane in reversed(order.lanes)]
+    for runs in (iter(order.returned), *lanes):
+        for index, first, last, failed, acquired in runs:
+            if left <= 0:
+                return tuple(found)
+            last = min(last, first + left - 1)
+            left -= last - first + 1
+            found.append((index, first, last, failed, acquired))
+    return tuple(found)
+
+
+def _fitting(block: Block, first: int, last: int, limit: int) -> int:
+    """The last message of the range up to which it holds at most `limit` bytes; first - 1: none."""
+    if block.size_bytes(first, last + 1) <= limit:
+        return last
+    low, high = first - 1, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        if block.size_bytes(first, middle + 1) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low

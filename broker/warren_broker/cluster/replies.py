@@ -9,10 +9,11 @@ from collections.abc import Callable
 from warren_broker.block import Block
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.kernel import Selection, assemble
+from warren_broker.kernel import MessageTable, Selection, assemble, load_block
 
-Take = Callable[[Block], None]
-"""Gets a block whose messages are all for the name it was opened with."""
+REPLY_PREFIX = "amq.rabbitmq.reply-to."
+Take = Callable[[MessageTable, int], None]
+"""Gets a message for the name it was opened with: its table, its position there."""
 
 
 class DirectReplies:
@@ -36,6 +37,8 @@ class DirectReplies:
 
     def exists(self, name: str) -> bool:
         """Whether somebody may be there: known here, believed of another living node."""
+        if not name.startswith(REPLY_PREFIX):
+            return False
         node = node_of(name)
         if node == self._cluster.host.node_id:
             return name in self._takers
@@ -43,24 +46,27 @@ class DirectReplies:
 
     def publish(self, name: str, selection: Selection) -> bool:
         """Hand messages over; False when nobody is there."""
-        data = assemble([selection])
         node = node_of(name)
         if node == self._cluster.host.node_id:
-            return self._take(name, data)
+            return self._take(name, selection.table, list(selection))
         if node is None:
             return False
+        data = assemble([selection])
         message = messages.ReplyFor(name, len(data))
         return self._cluster.host.send(node, messages.encode(message, data))
 
-    def _take(self, name: str, data: bytes) -> bool:
+    def _take(self, name: str, table: MessageTable, positions: list[int]) -> bool:
         take = self._takers.get(name)
-        if take is not None:
-            take(Block.decode(data))
-        return take is not None
+        if take is None:
+            return False
+        for i in positions:
+            take(table, i)
+        return True
 
     def _on_reply_for(self, node: str, message: messages.ReplyFor, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))
-        self._take(message.name, bytes(data))
+        table = load_block(Block.decode(bytes(data)))
+        self._take(message.name, table, list(range(table.count)))
 
 
 def node_of(name: str) -> str | None:

@@ -1,0 +1,129 @@
+"""The parts of a node put together."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.config import NodeConfig, parse_address
+from warren_broker.server.alarms import Alarms
+from warren_broker.server.client10 import Client10
+from warren_broker.server.client091 import Client091
+from warren_broker.server.listener import HEADER_10_SASL, HEADER_091, AmqpListener
+from warren_broker.session.handshake091 import ConnectionConfig
+from warren_raft.errors import StorageError
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.host import Host
+from warren_raft.runtime.loop import Loop
+
+log = logging.getLogger(__name__)
+READY_FILE = "ready.json"
+STOP_GRACE_MS = 300
+SECRET_BYTES_MIN = 8
+
+
+class Node:
+    """One node: loop, host, cluster, broker, listeners.
+
+    start_errors  what `start` may raise beside OSError: reasons for the operator
+    """
+
+    start_errors = (StorageError,)
+
+    def __init__(self, settings: NodeConfig) -> None:
+        self.settings = settings
+        self.loop = Loop()
+        limits = settings.limits
+        self.cluster = Cluster(
+            self.loop, limits.queue_in_flight_bytes_max, limits.node_in_flight_bytes_max
+        )
+        self.host = Host(host_config(settings), self.loop, self.cluster, self.cluster.on_message)
+        self.cluster.attach(self.host)
+        self.broker = Broker(self.cluster, settings)
+        self.alarms = Alarms(self.loop, settings.alarms, settings.data_dir)
+        self.listener: AmqpListener | None = None
+
+    @property
+    def amqp_address(self) -> str:
+        """Where clients connect."""
+        assert self.listener is not None
+        return f"{parse_address(self.settings.listen.amqp)[0]}:{self.listener.port}"
+
+    @property
+    def peer_address(self) -> str:
+        """Where the other nodes connect."""
+        return f"{parse_address(self.settings.listen.peers)[0]}:{self.host.port}"
+
+    def start(self) -> None:
+        """Recover, listen, join; raises OSError or one of `start_errors`."""
+        ready = self.settings.data_dir / READY_FILE
+        self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self.host.start()
+        ready.unlink(missing_ok=True)
+        limits = self.settings.limits
+        self.listener = AmqpListener(
+            self.loop, parse_address(self.settings.listen.amqp), limits.handshake_timeout_ms,
+            limits.connections_max,
+        )
+        config = ConnectionConfig(
+            frame_max=limits.frame_max, channel_max=limits.channel_max,
+            heartbeat_s=limits.heartbeat_s, message_bytes_max=limits.message_size_max,
+            handshake_ms=limits.handshake_timeout_ms, cluster_name=self.settings.cluster,
+        )
+        broker = self.broker
+        self.listener.protocols[HEADER_091] = lambda stream, peer: Client091(
+            broker, config, stream, peer
+        )
+        self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
+            broker, stream, peer
+        )
+        self.broker.definitions.start(self.broker.members)
+        self.alarms.listen(self.listener.blocked)
+        self.alarms.start()
+        _write(ready, {
+            "node": self.settings.node, "amqp": self.amqp_address, "peers": self.peer_address,
+            "pid": os.getpid(),
+        })
+        log.info("node %s listens on %s for clients, on %s for peers",
+                 self.settings.node, self.amqp_address, self.peer_address)
+
+    def shut_down(self) -> None:
+        """Say good-bye to clients, hand leaderships over, then stop the loop."""
+        log.info("node %s stops", self.settings.node)
+        if self.listener is not None:
+            self.listener.stop("broker forced connection closure with reason 'shutdown'")
+        self.broker.hand_over()
+        self.loop.call_later(STOP_GRACE_MS, self.loop.stop)
+
+    def stopped(self) -> None:
+        """After the loop has ended."""
+        self.host.stop()
+        (self.settings.data_dir / READY_FILE).unlink(missing_ok=True)
+
+
+def host_config(settings: NodeConfig) -> HostConfig:
+    """What the Raft host needs of a node's settings."""
+    raft = settings.raft
+    return HostConfig(
+        node=settings.node,
+        cluster=settings.cluster,
+        secret=settings.secret.encode().ljust(SECRET_BYTES_MIN, b"\0"),
+        listen=parse_address(settings.listen.peers),
+        peers={
+            name: parse_address(address)
+            for name, address in sorted(settings.peers.items()) if name != settings.node
+        },
+        data_dir=settings.data_dir,
+        heartbeat_ms=raft.heartbeat_ms,
+        suspect_after_ms=raft.suspect_after_ms,
+    )
+
+
+def _write(path: Path, values: dict[str, object]) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(values), encoding="utf-8")
+    temporary.replace(path)

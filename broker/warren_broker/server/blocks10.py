@@ -1,0 +1,203 @@
+"""Carries out what block links ask: stage, publish, fetch, browse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.block import Block, BlockError
+from warren_broker.cluster.queues import ENQUEUE
+from warren_broker.cluster.reading import ReadFailed, Runs
+from warren_broker.kernel import Route, Selection, assemble, load_block, partition
+from warren_broker.metadata.records import Queue
+from warren_broker.queue import commands
+from warren_broker.server.request10 import Answer, Asker, refusal_of
+from warren_broker.session import link
+
+CLAIM_FORM_091 = 0
+
+
+def _decoded(asker: Asker, data: bytes) -> Block:
+    limit = asker.broker.settings.limits.message_size_max
+    try:
+        block = Block.decode(data)
+        largest = max((len(block.body(i)) for i in range(len(block))), default=0)
+    except BlockError as error:
+        raise errors.InvalidArgument(f"not a block: {error}") from error
+    if largest > limit:
+        raise errors.ContentTooLarge(
+            f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
+        )
+    if not len(block):
+        raise errors.InvalidArgument("a block without messages; send none instead")
+    return block
+
+
+def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes]] | None:
+    """The block's messages by queue; None: at least one has nowhere to go."""
+    asker.may("write", "exchange", exchange)
+    definitions = asker.broker.definitions
+    state = definitions.state
+    if exchange and state.exchange(asker.vhost, exchange) is None:
+        raise errors.no_exchange(exchange, asker.vhost)
+    if definitions.topology.needs_headers(asker.vhost, exchange):
+        raise errors.NotImplementedHere(
+            f"exchange {exchange!r} routes by headers, which blocks are not yet; publish to its "
+            "queue, or over AMQP 0.9.1"
+        )
+    table = load_block(block)
+    targets: list[tuple[int, ...]] = []
+    numbers: dict[str, int] = {}
+    for route in table.routes.entries:
+        key = Route(*route).routing_key.decode("utf-8", "surrogateescape")
+        names = definitions.topology.route(asker.vhost, exchange, key)
+        if not names:
+            return None
+        targets.append(tuple(numbers.setdefault(name, len(numbers)) for name in names))
+    found = []
+    selections = partition(table, 0, table.count, targets, len(numbers))
+    for name, selection in zip(numbers, selections, strict=True):
+        queue = state.queue(asker.vhost, name)
+        assert queue is not None, name
+        found.append((queue, _assemble(queue, selection)))
+    return found
+
+
+def _assemble(queue: Queue, selection: Selection) -> bytes:
+    return assemble([selection])
+
+
+def _to_each(
+    asker: Asker, parts: list[tuple[Queue, bytes]],
+    command: commands.Enqueue | commands.Stage, done: Callable[[errors.Refusal | None], None],
+) -> None:
+    waiting = len(parts)
+    refusals: list[errors.Refusal] = []
+
+    def replied(queue: Queue, reply: Any) -> None:
+        nonlocal waiting
+        waiting -= 1
+        refusal = refusal_of(reply, queue)
+        if refusal is not None:
+            refusals.append(refusal)
+        if not waiting:
+            done(refusals[0] if refusals else None)
+
+    for queue, data in parts:
+        client = asker.broker.queues.client(queue)
+        client.with_block(command, data, lambda reply, index, queue=queue: replied(queue, reply))
+
+
+def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
+    block = _decoded(asker, request.block)
+    parts = _split(asker, request.exchange, block)
+    if parts is None:
+        answer(link.NoRoute())
+        return
+    names = tuple(sorted(queue.name for queue, _ in parts))
+    command = commands.Stage(
+        request.sink, request.batch, request.partition, request.attempt, 0, request.seq
+    )
+    _to_each(asker, parts, command, lambda refusal: answer(
+        link.Staged(names) if refusal is None else refusal
+    ))
+
+
+def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
+    block = _decoded(asker, request.block)
+    if request.queue:
+        asker.may("write", "exchange", "")
+        queue = asker.broker.queues.find(asker.vhost, request.queue)
+        table = load_block(block)
+        parts: list[tuple[Queue, bytes]] | None = [
+            (queue, _assemble(queue, Selection(table, 0, table.count)))
+        ]
+    else:
+        parts = _split(asker, request.exchange, block)
+    if parts is None:
+        answer(link.NoRoute())
+        return
+    _to_each(asker, parts, ENQUEUE, lambda refusal: answer(
+        link.Published() if refusal is None else refusal
+    ))
+
+
+# ------------------------------------------------------------------ reading
+
+
+def _failed(failure: ReadFailed) -> errors.Refusal:
+    return errors.Unavailable(failure.detail) if failure.unavailable else errors.ClaimLost(
+        failure.detail
+    )
+
+
+def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+
+    def found(runs: Runs | ReadFailed) -> None:
+        if isinstance(runs, ReadFailed):
+            answer(_failed(runs))
+        elif not runs:
+            answer(link.Fetched((), 0))
+        else:
+            _read(asker, queue, runs, request.max_bytes, answer, None)
+
+    asker.broker.reading.runs(
+        queue.group, request.reader, request.number, request.first, request.last, found
+    )
+
+
+def _browse(asker: Asker, request: link.Browse, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+
+    def found(runs: Runs | ReadFailed) -> None:
+        if isinstance(runs, ReadFailed):
+            answer(_failed(runs))
+        elif not runs:
+            answer(link.Fetched((), 0))
+        else:
+            _read(asker, queue, runs, request.max_bytes, answer, runs)
+
+    if request.cursor is not None:
+        found(request.cursor)  # what is left of the first answer's snapshot
+    else:
+        asker.broker.reading.runs(queue.group, "", 0, 0, request.max_messages, found)
+
+
+def _read(
+    asker: Asker, queue: Queue, runs: Runs, max_bytes: int, answer: Answer, browsed: Runs | None
+) -> None:
+    def read(result: tuple[int, bytes] | ReadFailed) -> None:
+        if isinstance(result, ReadFailed):
+            answer(_failed(result))
+            return
+        count, data = result
+        taken, rest = _cut(runs, count)
+        cursor = rest or None if browsed is not None else None
+        answer(link.Fetched((link.Piece(taken, data),), count, cursor))
+
+    asker.broker.reading.block(queue.group, runs, max_bytes, read)
+
+
+def _cut(runs: Runs, count: int) -> tuple[Runs, Runs]:
+    """The first `count` messages, and the others."""
+    taken = []
+    for position, (index, first, last, failed, acquired) in enumerate(runs):
+        size = last - first + 1
+        if count < size:
+            if count:
+                taken.append((index, first, first + count - 1, failed, acquired))
+            rest = ((index, first + count, last, failed, acquired), *runs[position + 1:])
+            return tuple(taken), rest
+        taken.append((index, first, last, failed, acquired))
+        count -= size
+    return tuple(taken), ()
+
+
+BLOCK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    link.StageBlock: _stage,
+    link.PublishBlock: _publish,
+    link.FetchClaim: _fetch,
+    link.Browse: _browse,
+}

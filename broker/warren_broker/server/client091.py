@@ -1,0 +1,366 @@
+"""An AMQP 0.9.1 client: its session on one side, the broker on the other."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.block import Block
+from warren_broker.cluster.broker import Broker
+from warren_broker.metadata import commands as metadata
+from warren_broker.queue import commands
+from warren_broker.queue.commands import Delivery
+from warren_broker.session import requests
+from warren_broker.session.connection091 import Connection, ConnectionConfig
+from warren_raft.runtime.loop import Stage
+from warren_raft.runtime.stream import Stream
+
+log = logging.getLogger(__name__)
+TICK_MS = 1000
+
+
+class Client091:
+    """One connection. Requests go to the broker as they come; output leaves at the turn's end.
+
+    Deliveries wait in `_held` while the socket does not take what was formatted: they are ranges of
+    blocks, so that a slow consumer costs little.
+    Invariant: `_held` is empty or the stream is congested.
+    """
+
+    def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
+        self._broker = broker
+        self._stream = stream
+        self._peer = peer
+        self._number = broker.ids.connection()
+        self._session = Connection(config, broker, broker.ids)
+        self._held: deque[tuple[int, Delivery, Block]] = deque()
+        self._asked_flush = False
+        self._gone = False
+        self._throttled = False
+        self._short = False
+        self._reply_names: dict[str, None] = {}
+        stream.on_drained = self._drained
+        self._tick()
+
+    @property
+    def _vhost(self) -> str:
+        return self._session.vhost
+
+    # ------------------------------------------------------------ the socket's side
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the socket."""
+        self._session.receive(data)
+        self._carry_out()
+
+    def closed(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        self._gone = True
+        self._held.clear()
+        self._session.disconnected()
+        self._carry_out()
+        for name in self._reply_names:
+            self._broker.replies.close(name)
+
+    def shut_down(self, reason: str) -> None:
+        """The node stops."""
+        self._session.close(errors.ConnectionForced(reason))
+        self._carry_out()
+
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Resources run short, or no longer."""
+        if reasons:
+            self._session.blocked(f"low on {' & '.join(reasons)}")
+        else:
+            self._session.unblocked()
+        self._short = bool(reasons)
+        self._pace()
+        self._flush_later()
+
+    def _tick(self) -> None:
+        if self._gone:
+            return
+        self._session.tick(self._broker.cluster.loop.now_ms)
+        self._carry_out()
+        self._broker.cluster.loop.call_later(TICK_MS, self._tick)
+
+    def _flush_later(self) -> None:
+        if not self._asked_flush and not self._gone:
+            self._asked_flush = True
+            self._broker.cluster.loop.at_turn_end(Stage.DELIVER, self._flush)
+
+    def _flush(self) -> None:
+        self._asked_flush = False
+        if self._gone:
+            return
+        output = self._session.take_output()
+        if output:
+            self._stream.write(output)
+        if self._session.closed:
+            log.info("connection %s closed: %s", self._peer, self._session.close_reason)
+            self._stream.close()
+        self._run_requests()  # taking the output moves the windows of no_ack consumers
+
+    def _drained(self) -> None:
+        while self._held and not self._stream.congested:
+            self._session.deliver(*self._held.popleft())
+            self._stream.write(self._session.take_output())
+        self._flush_later()
+
+    def _pace(self) -> None:
+        """Read while there is room: at the queues, in the inboxes, on this node."""
+        if self._gone:
+            return
+        publishing_blocked = self._short and self._session.has_published
+        wanted = self._session.wants_input and not self._throttled and not publishing_blocked
+        if wanted == self._stream.paused:
+            if wanted:
+                self._stream.resume_reading()
+            else:
+                self._stream.pause_reading()
+
+    # ------------------------------------------------------------ the broker's side
+
+    def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        """Messages for one of its consumers."""
+        if self._held or self._stream.congested:
+            self._held.append((consumer, delivery, block))
+            return
+        self._session.deliver(consumer, delivery, block)
+        self._flush_later()
+
+    def cancelled(self, consumer: int, reason: str) -> None:
+        """A consumer was taken off."""
+        for held in list(self._held):
+            if held[0] == consumer:
+                self._held.remove(held)
+        self._session.cancelled(consumer, reason)
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        self._run_requests()
+        self._pace()
+        self._flush_later()
+
+    def _run_requests(self) -> None:
+        while True:
+            taken = self._session.take_requests()
+            if not taken:
+                return
+            for request in taken:
+                try:
+                    _HANDLERS[type(request)](self, request)
+                except errors.Refusal as refusal:
+                    self._session.answer(request.token, refusal)
+
+    def _answer(self, request: Any) -> Callable[[Any], None]:
+        def answer(result: Any) -> None:
+            self._session.answer(request.token, result)
+            self._carry_out()
+
+        return answer
+
+    # ------------------------------------------------------------ requests
+
+    def _authenticate(self, request: requests.Authenticate | requests.UpdateSecret) -> None:
+        mechanism = getattr(request, "mechanism", "PLAIN")
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                log.warning("connection %s: user %r was refused", self._peer, request.user)
+            answer(result)
+
+        self._broker.authenticate(request.user, request.password, mechanism, done)
+
+    def _open_vhost(self, request: requests.OpenVhost) -> None:
+        self._broker.open_vhost(request.vhost, request.user, self._answer(request))
+
+    def _close_connection(self, request: requests.CloseConnection) -> None:
+        self._broker.connection_gone(self._number, self._answer(request))
+
+    def _session_down(self, request: requests.SessionDown) -> None:
+        gone = {consumer for consumer, _ in request.consumers}
+        if self._held:
+            self._held = deque(held for held in self._held if held[0] not in gone)
+        self._broker.consuming.session_down(request.session, request.failed)
+        self._answer(request)(requests.Done())
+
+    def _declare_queue(self, request: requests.DeclareQueue) -> None:
+        answer = self._answer(request)
+
+        def counted(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                answer(result)
+            else:
+                answer(requests.QueueDeclared(
+                    request.name, result.messages_ready, result.consumers
+                ))
+
+        if request.passive:
+            queue = self._broker.queues.find(self._vhost, request.name, self._number)
+            self._broker.queue_counts(queue, False, counted)
+            return
+
+        def declared(reply: metadata.QueueIs | errors.Refusal) -> None:
+            if isinstance(reply, errors.Refusal):
+                answer(reply)
+            elif reply.created:
+                answer(requests.QueueDeclared(request.name, 0, 0))
+            else:
+                self._broker.queue_counts(reply.queue, True, counted)
+
+        self._broker.declare_queue(
+            self._vhost, request.name, durable=request.durable, exclusive=request.exclusive,
+            auto_delete=request.auto_delete, arguments=request.arguments, connection=self._number,
+            server_named=request.server_named, done=declared,
+        )
+
+    def _delete_queue(self, request: requests.DeleteQueue) -> None:
+        self._broker.delete_queue(
+            self._vhost, request.name, request.if_unused, request.if_empty, self._number,
+            self._answer(request),
+        )
+
+    def _purge_queue(self, request: requests.PurgeQueue) -> None:
+        self._broker.purge_queue(self._vhost, request.name, self._number, self._answer(request))
+
+    def _define(self, request: Any, command: metadata.AnyCommand) -> None:
+        answer = self._answer(request)
+
+        def done(reply: Any) -> None:
+            answer(reply if isinstance(reply, errors.Refusal) else requests.Done())
+
+        self._broker.definitions.submit(command, done)
+
+    def _declare_exchange(self, request: requests.DeclareExchange) -> None:
+        if request.passive:
+            if self._broker.definitions.exchange(self._vhost, request.name) is None:
+                raise errors.no_exchange(request.name, self._vhost)
+            self._answer(request)(requests.Done())
+            return
+        self._define(request, self._broker.exchange_declaration(
+            self._vhost, request.name, request.kind, request.durable, request.auto_delete,
+            request.internal, request.arguments,
+        ))
+
+    def _delete_exchange(self, request: requests.DeleteExchange) -> None:
+        self._define(
+            request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused)
+        )
+
+    def _bind(self, request: requests.Bind) -> None:
+        self._define(request, metadata.Bind(**self._binding(request)))
+
+    def _unbind(self, request: requests.Unbind) -> None:
+        self._define(request, metadata.Unbind(**self._binding(request)))
+
+    def _binding(self, request: requests.Bind | requests.Unbind) -> dict[str, Any]:
+        return self._broker.binding(
+            self._vhost, request.source, request.destination, request.to_queue,
+            request.routing_key, request.arguments, self._number,
+        )
+
+    def _publish(self, request: requests.Publish) -> None:
+        session, token = self._session, request.token
+        tell = request.confirm or request.mandatory
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            session.confirmed(token, part, ok, refused)
+            self._flush_later()
+
+        touched = self._broker.publishing.publish(
+            self._vhost, request.table, request.first, request.last,
+            (lambda parts: session.routed(token, parts)) if tell else None,
+            confirmed if request.confirm else None,
+            getattr(request, "flags", 0),
+        )
+        cluster = self._broker.cluster
+        if not self._throttled and any(cluster.congested(client) for client in touched):
+            self._throttled = True
+            cluster.call_when_relieved(self._number, self._relieved)
+
+    def _relieved(self) -> None:
+        self._throttled = False
+        self._pace()
+
+    def _checkout(self, request: requests.Checkout) -> None:
+        queue = self._broker.queues.find(self._vhost, request.queue, self._number)
+        command = commands.Checkout(
+            request.consumer, request.session, request.tag, request.prefetch,
+            request.explicit_credit, request.priority, request.no_ack, request.exclusive,
+            request.timeout_ms,
+        )
+        self._broker.consuming.checkout(queue, command, self, self._answer(request))
+
+    def _cancel(self, request: requests.CancelConsumer) -> None:
+        self._broker.consuming.cancel(request.consumer, self._answer(request))
+
+    def _credit(self, request: requests.SetCredit) -> None:
+        self._broker.consuming.credit(
+            commands.Credit(request.consumer, request.delivered, request.credit)
+        )
+
+    def _get(self, request: requests.Get) -> None:
+        queue = self._broker.queues.find(self._vhost, request.queue, self._number)
+        command = commands.Get(request.consumer, request.session, request.no_ack)
+        self._broker.consuming.get(queue, command, self._answer(request))
+
+    def _settle(self, request: requests.Settle) -> None:
+        self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids))
+
+    def _return(self, request: requests.Return) -> None:
+        self._broker.consuming.settle(
+            commands.Return(request.consumer, request.msg_ids, request.failed)
+        )
+
+    def _discard(self, request: requests.Discard) -> None:
+        self._broker.consuming.settle(commands.Discard(request.consumer, request.msg_ids))
+
+    def _open_replies(self, request: requests.OpenReplies) -> None:
+        session = request.session
+
+        def take(table: Any, at: int) -> None:
+            self._session.deliver_reply(session, table, at)
+            self._flush_later()
+
+        self._reply_names[request.name] = None
+        self._broker.replies.open(request.name, take)
+
+    def _close_replies(self, request: requests.CloseReplies) -> None:
+        self._reply_names.pop(request.name, None)
+        self._broker.replies.close(request.name)
+
+
+def _nothing(client: Client091, request: Any) -> None:
+    """A request that needs nothing done."""
+
+
+_HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
+    requests.Authenticate: Client091._authenticate,
+    requests.UpdateSecret: Client091._authenticate,
+    requests.OpenVhost: Client091._open_vhost,
+    requests.CloseConnection: Client091._close_connection,
+    requests.SessionUp: _nothing,
+    requests.SessionDown: Client091._session_down,
+    requests.DeclareQueue: Client091._declare_queue,
+    requests.DeleteQueue: Client091._delete_queue,
+    requests.PurgeQueue: Client091._purge_queue,
+    requests.DeclareExchange: Client091._declare_exchange,
+    requests.DeleteExchange: Client091._delete_exchange,
+    requests.Bind: Client091._bind,
+    requests.Unbind: Client091._unbind,
+    requests.Publish: Client091._publish,
+    requests.Checkout: Client091._checkout,
+    requests.CancelConsumer: Client091._cancel,
+    requests.SetCredit: Client091._credit,
+    requests.Get: Client091._get,
+    requests.Settle: Client091._settle,
+    requests.Return: Client091._return,
+    requests.Discard: Client091._discard,
+    requests.OpenReplies: Client091._open_replies,
+    requests.CloseReplies: Client091._close_replies,
+}

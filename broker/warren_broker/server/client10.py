@@ -1,0 +1,171 @@
+"""An AMQP 1.0 client: its connection on one side, the broker on the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.cluster.broker import Broker
+from warren_broker.server.blocks10 import BLOCK_HANDLERS
+from warren_broker.server.management10 import MANAGEMENT_HANDLERS
+from warren_broker.server.request10 import Asker
+from warren_broker.session import link
+from warren_broker.session.connection10 import Connection10
+from warren_broker.session.link_parts import Limits10
+from warren_raft.runtime.loop import Stage, Timer
+from warren_raft.runtime.stream import Stream
+
+log = logging.getLogger(__name__)
+TICK_MS_MAX = 10_000
+PRODUCT = "Warren"
+
+
+class Client10:
+    """One connection; what it asks is carried out as it comes, what is answered leaves at the turn's
+    end.
+
+    Invariant: at most one tick timer and one asked flush are under way.
+    """
+
+    def __init__(self, broker: Broker, stream: Stream, peer: str) -> None:
+        self._broker = broker
+        self._stream = stream
+        self._peer = peer
+        self._number = broker.ids.connection()
+        heartbeat_s = broker.settings.limits.heartbeat_s
+        self._connection = Connection10(
+            container=broker.settings.node, product=PRODUCT, idle_timeout_s=float(heartbeat_s),
+            limits=Limits10(),
+        )
+        self._asked_flush = False
+        self._gone = False
+        self._timer: Timer | None = None
+        stream.on_drained = self._flush_later
+
+    # ------------------------------------------------------------ the socket's side
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the socket."""
+        self._connection.receive(data)
+        self._carry_out()
+        if self._timer is None:
+            self._tick()
+
+    def closed(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        self._gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connection.free()
+        self._broker.connection_gone(self._number, lambda result: None)
+
+    def shut_down(self, reason: str) -> None:
+        """The node stops."""
+        self._connection.close(errors.ConnectionForced(reason))
+        self._carry_out()
+
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Resources run short: what publishes is simply not read while bytes are in flight."""
+
+    def _tick(self) -> None:
+        if self._gone:
+            return
+        loop = self._broker.cluster.loop
+        now_ms = loop.clock.monotonic_ms()
+        next_ms = self._connection.tick(now_ms)
+        delay = TICK_MS_MAX if next_ms is None else min(max(next_ms - now_ms, 100), TICK_MS_MAX)
+        self._timer = loop.call_later(delay, self._tick)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
+        if not self._asked_flush and not self._gone:
+            self._asked_flush = True
+            self._broker.cluster.loop.at_turn_end(Stage.DELIVER, self._flush)
+
+    def _flush(self) -> None:
+        self._asked_flush = False
+        if self._gone:
+            return
+        if not self._stream.congested:
+            output = self._connection.take_output()
+            if output:
+                self._stream.write(output)
+            self._run_requests()  # links that have room again ask for more
+            if output and not self._stream.congested:
+                self._flush_later()
+                return
+        if self._connection.done and not self._stream.out_bytes:
+            self._end()
+        elif self._connection.done:
+            self._stream.close()
+
+    def _end(self) -> None:
+        if self._connection.failure:
+            log.info("connection %s closed: %s", self._peer, self._connection.failure)
+        self._stream.close()
+
+    def _carry_out(self) -> None:
+        self._run_requests()
+        self._flush_later()
+
+    # ------------------------------------------------------------ requests
+
+    def _run_requests(self) -> None:
+        while True:
+            taken = self._connection.take_requests()
+            if not taken:
+                return
+            for request in taken:
+                handler = _HANDLERS.get(type(request))
+                answer = self._answerer(request)
+                if handler is None:
+                    answer(errors.NotImplementedHere(type(request).__name__))
+                    continue
+                asker = Asker(
+                    self._broker, self._connection.vhost, self._connection.user, self._number
+                )
+                try:
+                    handler(asker, request, answer)
+                except errors.Refusal as refusal:
+                    answer(refusal)
+
+    def _answerer(self, request: Any) -> Callable[[Any], None]:
+        token = request.token
+
+        def answer(result: Any) -> None:
+            if not self._gone:
+                self._connection.answer(token, result)
+                self._carry_out()
+
+        return answer
+
+
+def _login(asker: Asker, request: link.Login, answer: Callable[[Any], None]) -> None:
+    def done(result: Any) -> None:
+        if isinstance(result, errors.Refusal):
+            log.warning("AMQP 1.0: user %r was refused", request.user)
+            answer(result)
+        else:
+            answer(link.LoggedIn())
+
+    asker.broker.authenticate(request.user, request.password, "PLAIN", done)
+
+
+def _open_vhost(asker: Asker, request: link.OpenVhost, answer: Callable[[Any], None]) -> None:
+    settings = asker.broker.settings
+
+    def done(result: Any) -> None:
+        refused = isinstance(result, errors.Refusal)
+        answer(result if refused else link.VhostOpened(settings.node, settings.cluster))
+
+    asker.broker.open_vhost(request.vhost, request.user, done)
+
+
+_HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
+    link.Login: _login,
+    link.OpenVhost: _open_vhost,
+    **MANAGEMENT_HANDLERS,
+    **BLOCK_HANDLERS,
+}

@@ -1,0 +1,311 @@
+"""Carries out what comes through `/management`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.records import Queue
+from warren_broker.metadata.view import MetadataView
+from warren_broker.queue import commands
+from warren_broker.server.request10 import Answer, Asker
+from warren_broker.session import management
+from warren_broker.session.management import Counted, Performed
+
+VERSION = "0.1.0"
+BATCH_QUEUES_MAX = 10_000
+
+
+def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> management.QueueInfo:
+    config = queue.config
+    leader = asker.broker.cluster.leader_of(queue.group)
+    fields: dict[str, Any] = {}
+    if stat is not None:
+        fields = {
+            "messages_ready": stat.messages_ready,
+            "messages_unacknowledged": stat.messages_unacknowledged,
+            "messages_claimed": stat.messages_claimed,
+            "messages_staged": stat.messages_staged,
+            "messages_delayed": stat.messages_delayed,
+            "bytes_ready": stat.bytes_ready,
+            "consumer_count": stat.consumers,
+            "by_priority": stat.by_priority,
+            "readers": tuple(management.ReaderInfo(*reader) for reader in stat.readers),
+        }
+    return management.QueueInfo(
+        name=queue.name, vhost=queue.vhost, type=config.kind, durable=config.durable,
+        exclusive=config.exclusive, auto_delete=config.auto_delete, arguments=queue.arguments,
+        leader=leader or "", replicas=queue.nodes, **fields,
+    )
+
+
+def _overview(asker: Asker, request: management.GetOverview, answer: Answer) -> None:
+    settings, host = asker.broker.settings, asker.broker.cluster.host
+    nodes = tuple(
+        management.NodeInfo(
+            name, settings.peers.get(name, settings.listen.peers),
+            name == settings.node or (host.connected(name) and not host.suspected(name)),
+        )
+        for name in asker.broker.members
+    )
+    answer(management.Overview(settings.node, settings.cluster, VERSION, nodes))
+
+
+# ------------------------------------------------------------------ queues
+
+
+def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answer) -> None:
+    asker.may("configure", "queue", request.name)
+
+    def declared(reply: Any) -> None:
+        if isinstance(reply, errors.Refusal):
+            answer(reply)
+            return
+
+        def counted(stat: Any) -> None:
+            known = stat if isinstance(stat, commands.StatReply) else None
+            answer(management.QueueDeclared(reply.created, _info(asker, reply.queue, known)))
+
+        if reply.created:
+            counted(None)
+        else:
+            asker.broker.queue_counts(reply.queue, True, counted)
+
+    asker.broker.declare_queue(
+        asker.vhost, request.name, durable=request.durable, exclusive=request.exclusive,
+        auto_delete=request.auto_delete, arguments=request.arguments,
+        connection=asker.connection, server_named=False, done=declared,
+    )
+
+
+def _get_queue(asker: Asker, request: management.GetQueue, answer: Answer) -> None:
+    queue = asker.queue(request.name, "read")
+
+    def counted(stat: Any) -> None:
+        answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
+
+    asker.broker.queue_counts(queue, False, counted)
+
+
+def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -> None:
+    queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
+    found: dict[str, management.QueueInfo] = {}
+    if not queues:
+        answer(management.QueueList(()))
+
+    def counted(queue: Queue, stat: Any) -> None:
+        known = stat if isinstance(stat, commands.StatReply) else None
+        found[queue.name] = _info(asker, queue, known)
+        if len(found) == len(queues):
+            answer(management.QueueList(tuple(found[name] for name in sorted(found))))
+
+    for queue in queues:
+        asker.broker.reading.counts(queue.group, lambda stat, queue=queue: counted(queue, stat))
+
+
+def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:
+    asker.may("configure", "queue", request.name)
+    asker.broker.delete_queue(
+        asker.vhost, request.name, request.if_unused, request.if_empty, asker.connection,
+        _counted(answer),
+    )
+
+
+def _purge_queue(asker: Asker, request: management.PurgeQueue, answer: Answer) -> None:
+    asker.may("read", "queue", request.name)
+    asker.broker.purge_queue(asker.vhost, request.name, asker.connection, _counted(answer))
+
+
+def _counted(answer: Answer) -> Answer:
+    def done(result: Any) -> None:
+        answer(result if isinstance(result, errors.Refusal) else Counted(result.messages))
+
+    return done
+
+
+# ------------------------------------------------------------------ exchanges, bindings
+
+
+def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Performed())
+
+    asker.broker.definitions.submit(command, done)
+
+
+def _declare_exchange(asker: Asker, request: management.DeclareExchange, answer: Answer) -> None:
+    asker.may("configure", "exchange", request.name)
+    _define(asker, asker.broker.exchange_declaration(
+        asker.vhost, request.name, request.kind, request.durable, request.auto_delete,
+        request.internal, request.arguments,
+    ), answer)
+
+
+def _delete_exchange(asker: Asker, request: management.DeleteExchange, answer: Answer) -> None:
+    asker.may("configure", "exchange", request.name)
+    _define(asker, metadata.DeleteExchange(asker.vhost, request.name, request.if_unused), answer)
+
+
+def _list_exchanges(asker: Asker, request: management.ListExchanges, answer: Answer) -> None:
+    found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
+    answer(management.ExchangeList(tuple(
+        management.ExchangeInfo(
+            exchange.name, exchange.kind, exchange.durable, exchange.auto_delete,
+            exchange.internal, exchange.arguments,
+        )
+        for exchange in found
+    )))
+
+
+def _binding(asker: Asker, binding: management.Binding) -> dict[str, Any]:
+    kind = binding.destination_kind
+    asker.may("write", kind, binding.destination)
+    asker.may("read", "exchange", binding.source)
+    return asker.broker.binding(
+        asker.vhost, binding.source, binding.destination, kind == "queue", binding.routing_key,
+        binding.arguments, asker.connection,
+    )
+
+
+def _bind(asker: Asker, request: management.Bind, answer: Answer) -> None:
+    _define(asker, metadata.Bind(**_binding(asker, request.binding)), answer)
+
+
+def _unbind(asker: Asker, request: management.Unbind, answer: Answer) -> None:
+    _define(asker, metadata.Unbind(**_binding(asker, request.binding)), answer)
+
+
+def _list_bindings(asker: Asker, request: management.ListBindings, answer: Answer) -> None:
+    to_queue = None if request.destination_kind is None else request.destination_kind == "queue"
+    found = MetadataView(asker.broker.definitions.state).bindings(
+        asker.vhost, request.source, request.destination, to_queue, request.routing_key
+    )
+    answer(management.BindingList(tuple(
+        management.Binding(
+            binding.source, binding.destination, "queue" if binding.to_queue else "exchange",
+            binding.routing_key, binding.arguments,
+        )
+        for binding in found
+    )))
+
+
+# ------------------------------------------------------------------ claims, batches
+
+
+def _register(asker: Asker, request: management.RegisterReader, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+    asker.ask(
+        queue, commands.RegisterReader(request.reader), answer,
+        lambda reply: management.ReaderRegistered(reply.epoch, reply.settled),
+    )
+
+
+def _open_claim(asker: Asker, request: management.OpenClaim, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+    command = commands.OpenClaim(
+        request.reader, request.number, request.epoch, request.max_messages, request.max_bytes,
+        request.ttl_ms,
+    )
+    asker.ask(queue, command, answer, lambda reply: management.ClaimOpened(
+        reply.number, reply.messages, reply.size_bytes
+    ))
+
+
+def _renew(asker: Asker, request: management.RenewClaims, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+    command = commands.RenewClaims(request.reader, request.epoch)
+    asker.ask(queue, command, answer, lambda reply: Performed())
+
+
+def _settle(asker: Asker, request: management.SettleClaims, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+    command = commands.SettleClaims(request.reader, request.number, request.epoch)
+    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _release(asker: Asker, request: management.ReleaseClaim, answer: Answer) -> None:
+    queue = asker.queue(request.queue, "read")
+    command = commands.ReleaseClaim(
+        request.reader, request.number, request.epoch, request.failed
+    )
+    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _each(
+    asker: Asker, names: tuple[str, ...], command: commands.AnyCommand,
+    done: Callable[[int | errors.Refusal], None],
+) -> None:
+    """The command to every queue; the sum of their counts when all have answered.
+
+    A queue that is gone has nothing to publish or drop.
+    """
+    if len(names) > BATCH_QUEUES_MAX:
+        raise errors.InvalidArgument(
+            f"a batch over {len(names)} queues: at most {BATCH_QUEUES_MAX} are possible"
+        )
+    waiting = dict.fromkeys(sorted(set(names)))
+    refused: list[errors.Refusal] = []
+    total = 0
+
+    def replied(name: str, reply: Any) -> None:
+        nonlocal total
+        if isinstance(reply, commands.Count):
+            total += reply.messages
+        elif isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
+            refused.append(reply)
+        waiting.pop(name)
+        if not waiting:
+            done(refused[0] if refused else total)
+
+    queues = []
+    for name in waiting:
+        asker.may("write", "queue", name)
+        queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
+    if not queues:
+        done(0)
+    for name, queue in queues:
+        if queue is None:
+            replied(name, None)
+        else:
+            asker.broker.queues.ask(
+                queue, command, lambda reply, name=name: replied(name, reply)
+            )
+
+
+def _publish_batch(asker: Asker, request: management.PublishBatch, answer: Answer) -> None:
+    command = commands.PublishBatch(request.sink, request.batch, request.attempts)
+    _each(asker, request.queues, command, lambda result: answer(
+        result if isinstance(result, errors.Refusal) else Counted(result)
+    ))
+
+
+def _drop_batch(asker: Asker, request: management.DropBatch, answer: Answer) -> None:
+    command = commands.DropStages(request.sink, request.batch)
+    _each(asker, request.queues, command, lambda result: answer(
+        result if isinstance(result, errors.Refusal) else Performed()
+    ))
+
+
+MANAGEMENT_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    management.GetOverview: _overview,
+    management.DeclareQueue: _declare_queue,
+    management.GetQueue: _get_queue,
+    management.ListQueues: _list_queues,
+    management.DeleteQueue: _delete_queue,
+    management.PurgeQueue: _purge_queue,
+    management.DeclareExchange: _declare_exchange,
+    management.DeleteExchange: _delete_exchange,
+    management.ListExchanges: _list_exchanges,
+    management.Bind: _bind,
+    management.Unbind: _unbind,
+    management.ListBindings: _list_bindings,
+    management.RegisterReader: _register,
+    management.OpenClaim: _open_claim,
+    management.RenewClaims: _renew,
+    management.SettleClaims: _settle,
+    management.ReleaseClaim: _release,
+    management.PublishBatch: _publish_batch,
+    management.DropBatch: _drop_batch,
+}

@@ -1,0 +1,54 @@
+"""Who asks through a 1.0 connection, with what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from warren_broker import errors
+from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.queues import to_refusal
+from warren_broker.metadata.records import Queue
+from warren_broker.queue.commands import AnyCommand, Refused
+from warren_broker.session import permissions
+from warren_broker.session.permissions import Kind, Permission
+
+Answer: TypeAlias = Callable[[Any], None]
+"""Called once with the result that the request's docstring names, or with a Refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A connection's user in its vhost; connection: its number on this node."""
+
+    broker: Broker
+    vhost: str
+    user: str
+    connection: int
+
+    def may(self, permission: Permission, kind: Kind, name: str) -> None:
+        """Raise AccessRefused unless the user may."""
+        granted = self.broker.permissions(self.vhost, self.user)
+        permissions.check(granted, permission, kind, name, self.vhost, self.user)
+
+    def queue(self, name: str, permission: Permission) -> Queue:
+        """A queue the user may use; raises NotFound, ResourceLocked, AccessRefused."""
+        self.may(permission, "queue", name)
+        return self.broker.queues.find(self.vhost, name, self.connection)
+
+    def ask(
+        self, queue: Queue, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]
+    ) -> None:
+        """A queue's command; `result` makes the answer of its reply."""
+
+        def done(reply: Any) -> None:
+            refused = isinstance(reply, errors.Refusal)
+            answer(reply if refused else result(reply))
+
+        self.broker.queues.ask(queue, command, done)
+
+
+def refusal_of(reply: Any, queue: Queue) -> errors.Refusal | None:
+    """The refusal that a queue's reply is, or None."""
+    return to_refusal(reply, queue) if isinstance(reply, Refused) else None
