@@ -1,0 +1,1 @@
+"""Measurements against peers, on the machine at hand."""

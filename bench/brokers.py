@@ -1,0 +1,108 @@
+"""Throughput and failover under the load generator, cluster after cluster in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import generator
+from bench.peers import Peer, peers
+from bench.report import show
+
+SIZES = (100, 1024)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked for: seconds of each run, rounds over the clusters, one peer only or None."""
+
+    seconds: int = 10
+    warmup: int = 3
+    rounds: int = 2
+    only: str | None = None
+
+
+def throughput(plan: Plan) -> list[dict[str, Any]]:
+    """Saturating publisher, consumer beside it; every size on every cluster, A B A B."""
+    program = generator.find()
+    found, why = peers(plan.only)
+    results = []
+    for turn in range(plan.rounds):
+        for peer in found:
+            with peer:
+                for size in SIZES:
+                    report = generator.run(program, "pubsub", [
+                        "--targets", peer.targets(), "--queue", f"bench-{size}",
+                        "--size", str(size), "--window", "1000", "--prefetch", "1000",
+                        "--ack-every", "100", "--time", str(plan.seconds),
+                        "--warmup", str(plan.warmup), "--delete-after",
+                        "--watch", ",".join(map(str, peer.pids())),
+                    ])
+                    print(f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
+                          f"{report['consumed_per_s']:>10,.0f} msg/s  "
+                          f"p99 {report['confirm_ms']['p99']:.1f} ms  "
+                          f"{generator.faults(report)}", flush=True)
+                    results.append({"peer": peer.name, "round": turn, **report})
+    show("Throughput: 1 publisher, 1 consumer, 3 nodes, fsync on", _rows(results), why)
+    return results
+
+
+def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
+    rows = []
+    for size in SIZES:
+        ours = _mean(results, "Warren", size, "consumed_per_s")
+        for name in dict.fromkeys(one["peer"] for one in results):
+            of_peer = [one for one in results if (one["peer"], one["size"]) == (name, size)]
+            mean = _mean(results, name, size, "consumed_per_s")
+            rows.append({
+                "bytes": str(size), "cluster": name, "msg/s": f"{mean:,.0f}",
+                "confirm p50 ms": _span([one["confirm_ms"]["p50"] for one in of_peer]),
+                "confirm p99 ms": _span([one["confirm_ms"]["p99"] for one in of_peer]),
+                "cores": _span([one["cpu"]["watched_cores"] for one in of_peer]),
+                "Warren is": f"{ours / mean:.1f} x" if ours and mean and name != "Warren" else "",
+                "found wrong": "; ".join(filter(None, map(generator.faults, of_peer))) or "nothing",
+            })
+    return rows
+
+
+def _mean(results: list[dict[str, Any]], name: str, size: int, key: str) -> float:
+    values = [one[key] for one in results if one["peer"] == name and one["size"] == size]
+    return sum(values) / len(values) if values else 0.0
+
+
+def _span(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f}-{high:.1f}"
+
+
+def failover(plan: Plan) -> list[dict[str, Any]]:
+    """The queue's leader is killed with -9 under load: the longest time without a confirm."""
+    program = generator.find()
+    found, why = peers(plan.only)
+    results = []
+    for turn in range(plan.rounds):
+        for peer in found:
+            with peer:
+                results.append({"peer": peer.name, "round": turn, **_one_kill(program, peer, plan)})
+    rows = [{
+        "cluster": one["peer"], "longest confirm gap ms": f"{one['longest_confirm_gap_ms']:.0f}",
+        "longest delivery gap ms": f"{one['longest_delivery_gap_ms']:.0f}",
+        "confirmed": f"{one['confirmed']:,}", "lost": str(one["lost"]),
+        "duplicates": str(one["duplicates"]),
+    } for one in results]
+    show("Failover: leader killed with -9 under load, clients on the other nodes", rows, why)
+    return results
+
+
+def _one_kill(program: Path, peer: Peer, plan: Plan) -> dict[str, Any]:
+    queue = "failover"
+    targets = peer.targets()
+    generator.run(program, "declare", ["--targets", targets, "--queue", queue])
+    leader = peer.leader(queue)
+    others = ",".join(t for i, t in enumerate(targets.split(",")) if i != leader)
+    return generator.run(program, "pubsub", [
+        "--targets", others, "--queue", queue, "--size", "100", "--no-declare", "--reconnect",
+        "--time", str(plan.seconds + 5), "--warmup", "1", "--kill-pid", str(peer.pids()[leader]),
+        "--kill-at", str(plan.warmup + 1), "--ack-every", "1", "--prefetch", "200",
+    ])

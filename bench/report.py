@@ -1,0 +1,38 @@
+"""Results as a table on the terminal, as JSON on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.generator import PLACE
+
+
+def show(title: str, rows: list[dict[str, str]], notes: list[str]) -> None:
+    """One row per dict; notes below."""
+    table = Table(title=title, title_justify="left")
+    for column in rows[0] if rows else ():
+        numeric = rows[0][column][:1].isdigit()
+        table.add_column(column, justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*row.values())
+    console = Console(width=None if os.isatty(1) else 140)
+    console.print(table)
+    for note in notes:
+        console.print(f"not measured: {note}", style="yellow")
+
+
+def keep(part: str, results: list[dict[str, Any]]) -> None:
+    """Write the full results with what they were measured on."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    path = PLACE / f"{part}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    machine = {"cores": os.cpu_count(), "machine": platform.machine(),
+               "system": platform.platform(), "python": platform.python_version()}
+    path.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
+    print(f"kept in {path}")
