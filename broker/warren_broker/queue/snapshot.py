@@ -65,6 +65,7 @@ class _StageRow(msgspec.Struct, array_like=True):
     messages: int
     expires_ms: int
     lost: bool
+    last_seq: int
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Row)
@@ -102,7 +103,8 @@ def snapshot(state: QueueState) -> bytes:
                 (
                     name, sink.last_batch,
                     [
-                        _StageRow(key, part.blocks, part.messages, part.expires_ms, part.lost)
+                        _StageRow(key, part.blocks, part.messages, part.expires_ms, part.lost,
+                                  part.last_seq)
                         for key, part in sink.stages.items()
                     ],
                 )
@@ -146,7 +148,8 @@ def restore(data: bytes) -> QueueState:
         state.readers[name] = Reader(name, epoch, settled, opened, heard_ms, numbered)
     for name, last_batch, stages in row.sinks:
         parts = {
-            stage.key: StagePart(stage.blocks, stage.messages, stage.expires_ms, stage.lost)
+            stage.key: StagePart(stage.blocks, stage.messages, stage.expires_ms, stage.lost,
+                                 stage.last_seq)
             for stage in stages
         }
         state.sinks[name] = Sink(last_batch, parts)

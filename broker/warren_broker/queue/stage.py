@@ -43,6 +43,13 @@ def stage(turn: Turn, command: Stage) -> AnyReply:
         part = sink.stages[key] = StagePart()
     if part.lost:
         return _lost(turn, command.sink, key)
+    # 1. A writer stages 7, 8 through node A.  2. A dies before it has answered; both may be applied.
+    # 3. The writer sends 7, 8 again through B. Each uplink hands them on in order, from the first
+    # unanswered one, so whatever is not above the last one seen is here already.
+    # Replayed by test_stage_resend.py
+    if command.seq and command.seq <= part.last_seq:
+        return DONE
+    part.last_seq = max(part.last_seq, command.seq)
     state.sinks[command.sink] = sink
     state.contents.add(turn.index, shape)
     part.blocks.append((turn.index, shape.count, shape.runs))

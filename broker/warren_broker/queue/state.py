@@ -121,13 +121,15 @@ class Reader:
 class StagePart:
     """Blocks staged under one name; lost: it expired, which a publish must be told.
 
-    blocks  (index, count, priority runs) in the order they came
+    blocks    (index, count, priority runs) in the order they came
+    last_seq  the highest block number that came; 0: none was numbered
     """
 
     blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
     messages: int = 0
     expires_ms: int = 0
     lost: bool = False
+    last_seq: int = 0
 
 
 @dataclass(slots=True, eq=False)
