@@ -1,4 +1,4 @@
-"""A local cluster for tests and notebooks: broker processes on loopback."""
+"""A local cluster, for tests or a notebook: broker processes on loopback."""
 
 from __future__ import annotations
 

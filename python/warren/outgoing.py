@@ -138,20 +138,20 @@ class BlockSender:
 
     def _drive_link(self, done: Callable[[], bool], deadline: float) -> None:
         link, wire = self._attached(deadline)
-        seen = self._progress
         while True:
             self._transmit(link)
             wire.poll()
             self._check(wire, link)
             if done() or (self._failure is not None and self._raising):
                 return
-            wire.run(
-                lambda seen=seen: self._progress != seen or link.ended or self._sendable(link),
-                deadline,
-            )
-            if self._progress != seen:
-                seen = self._progress
+            if self._await_change(wire, link, deadline):
                 deadline = max(deadline, time.monotonic() + self._timeout_s)
+
+    def _await_change(self, wire: Wire, link: _SenderLink, deadline: float) -> bool:
+        """Until there is an answer (then True), credit, or the link's end."""
+        seen = self._progress
+        wire.run(lambda: self._progress != seen or link.ended or self._sendable(link), deadline)
+        return self._progress != seen
 
     def _check(self, wire: Wire, link: _SenderLink) -> None:
         if wire.lost is not None:

@@ -43,7 +43,6 @@ class LinkHandler:
 
     def delivered(self, event: Event) -> None:
         """A delivery changed."""
-        raise NotImplementedError
 
     def closed(self) -> None:
         """The peer closed or detached the link."""

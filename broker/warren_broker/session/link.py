@@ -1,4 +1,4 @@
-"""The requests that AMQP 1.0 links and connections make of the cluster, as values."""
+"""The requests that an AMQP 1.0 connection makes of the cluster, as values."""
 
 from __future__ import annotations
 
