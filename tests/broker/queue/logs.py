@@ -1,0 +1,102 @@
+"""Plausible logs of a queue, grown from a seed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from tests.broker.queue.world import Queue, block, config
+from warren_broker.queue import commands as c
+
+CONFIGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"max_length": 20, "dead_letter_exchange": "dlx", "delivery_limit": 2},
+    {"max_length": 15, "overflow": "reject-publish", "max_length_bytes": 400},
+    {"message_ttl_ms": 40, "consumer_timeout_ms": 60, "dead_letter_exchange": "dlx"},
+    {"single_active_consumer": True, "consumer_timeout_ms": 90},
+    {"auto_delete": True, "expires_ms": 50, "kind": "classic", "consumer_disconnected_timeout_ms": 30},
+)
+
+
+def a_block(random: Random) -> bytes:
+    """A small block of any shape."""
+    count = random.randint(1, 9)
+    return block(
+        count, [random.choice((5, 10, 10, 90)) for _ in range(count)],
+        [random.choice((0, 4, 4, 4, 31)) for _ in range(count)],
+        [random.choice((None, 0, 30)) for _ in range(count)] if random.random() < 0.2 else None,
+    )  # fmt: skip
+
+
+def some_ids(random: Random) -> c.MsgIds:
+    """Ranges of msg_ids, some of which may be held."""
+    edges = sorted(random.sample(range(60), 2 * random.randint(1, 3)))
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+
+def a_command(random: Random, queue: Queue) -> c.AnyCommand:
+    """Any command but those that own a block."""
+    consumer, session = random.randint(1, 8), random.randint(1, 3)
+    reader = random.choice(("r", "s"))
+    known = queue.state.readers.get(reader)
+    number = (known.settled if known else 0) + random.choice((0, 1, 1, 1, 2))
+    epoch = known.epoch if known and random.random() < 0.9 else 1
+    batch = random.randint(0, 5)
+    attempts = tuple((p, random.randint(0, 1)) for p in range(random.randint(0, 3)))
+    makers = (
+        (6, lambda: c.Checkout(consumer, session, "t", random.choice((0, 1, 3, 10)),
+                               random.random() < 0.2, random.choice((0, 0, 3)),
+                               random.random() < 0.2)),
+        (4, lambda: c.Credit(consumer, random.randint(0, 60), random.randint(0, 9),
+                             random.random() < 0.3)),
+        (1, lambda: c.Cancel(consumer)),
+        (1, lambda: c.SessionDown(session, random.random() < 0.5)),
+        (3, lambda: c.Get(consumer + 10, session, random.random() < 0.3)),
+        (9, lambda: c.Settle(consumer, some_ids(random))),
+        (5, lambda: c.Return(consumer, some_ids(random), random.random() < 0.5)),
+        (2, lambda: c.Discard(consumer, some_ids(random))),
+        (2, lambda: c.Resume(consumer, random.randint(0, 30))),
+        (1, lambda: c.Purge()),
+        (1, lambda: c.Stat(random.random() < 0.5)),
+        (1, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}")),
+        (2, lambda: c.NodeBack(f"n{random.randint(1, 3)}")),
+        (1, lambda: c.RegisterReader(reader, random.choice((0, 0, 0, 2)))),
+        (5, lambda: c.OpenClaim(reader, number, epoch, random.randint(1, 20),
+                                random.choice((30, 10**6)), random.choice((0, 0, 50)))),
+        (1, lambda: c.RenewClaims(reader, epoch)),
+        (4, lambda: c.SettleClaims(reader, number, epoch)),
+        (1, lambda: c.ReleaseClaim(reader, random.choice((0, number, number)), epoch)),
+        (3, lambda: c.PublishBatch("sink", batch, attempts)),
+        (1, lambda: c.DropStages("sink", batch)),
+    )  # fmt: skip
+    (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
+    command: c.AnyCommand = maker()
+    return command
+
+
+def grow(seed: int, entries: int = 80) -> Queue:
+    """A queue that went through a log of that many entries; its `log` is that log."""
+    random = Random(seed)
+    queue = Queue(config(**CONFIGS[seed % len(CONFIGS)]))
+    lives = {1: 1, 2: 2, 3: 3}
+    for _ in range(entries):
+        queue.now += random.choice((0, 0, 1, 10, 30))
+        due = queue.state.timer_ms
+        if due and due <= queue.now:
+            queue.tick(0)
+        node = random.randint(1, 3)
+        commands = [a_command(random, queue) for _ in range(random.randint(0, 3))]
+        data = None
+        if random.random() < 0.5:
+            data = a_block(random)
+            owner: c.AnyCommand = c.Enqueue()
+            if random.random() < 0.25:
+                owner = c.Stage("sink", random.randint(0, 5), random.randint(0, 2),
+                                random.randint(0, 1), random.choice((0, 0, 60)))  # fmt: skip
+            commands.insert(0, owner)
+        if random.random() < 0.01:
+            commands, data = [c.NodeDown(lives[node])], None
+            lives[node] += 10
+            node = node % 3 + 1
+        queue.submit(*commands, data=data, uplink=lives[node], node=f"n{node}")
+    return queue

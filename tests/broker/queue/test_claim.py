@@ -1,0 +1,276 @@
+"""Claims: the rules of design section 5, one by one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.broker.queue.world import Queue
+from warren_broker.queue.claim import claim_slice
+from warren_broker.queue.commands import (
+    Checkout,
+    ClaimReply,
+    Count,
+    Done,
+    Get,
+    OpenClaim,
+    ReaderReply,
+    RegisterReader,
+    ReleaseClaim,
+    RenewClaims,
+    Return,
+    SettleClaims,
+)
+from warren_broker.queue.effects import SetTimer
+
+
+def reading(count: int = 10, **settings: object) -> Queue:
+    """A queue with messages and a registered reader "r" of epoch 1."""
+    queue = Queue(**settings)
+    if count:
+        queue.put(count)
+    queue.do(RegisterReader("r"))
+    return queue
+
+
+def claim(queue: Queue, number: int = 1, count: int = 4, size: int = 10**6, epoch: int = 1,
+          ttl_ms: int = 0) -> object:  # fmt: skip
+    return queue.do(OpenClaim("r", number, epoch, count, size, ttl_ms))
+
+
+def test_a_claim_takes_from_the_head_in_delivery_order() -> None:
+    queue = Queue()
+    low, high = queue.put(2, priorities=0), queue.put(2, priorities=9)
+    queue.do(Get(1, 1))
+    queue.do(Return(1, ((0, 0),), True))
+    queue.do(RegisterReader("r"))
+    reply = claim(queue, count=3)
+    assert reply.runs == ((high, 0, 0, 1, 1), (high, 1, 1, 0, 0), (low, 0, 0, 0, 0))
+    assert (reply.number, reply.messages, reply.size_bytes) == (1, 3, 30)
+    assert queue.stat().messages_claimed == 3 and queue.stat().messages_ready == 1
+
+
+def test_the_same_number_asked_for_again_is_the_same_claim_to_the_byte() -> None:
+    queue = reading()
+    first = claim(queue)
+    queue.put(5, priorities=31)
+    again = claim(queue, count=999, size=1)
+    assert msgspec.msgpack.encode(first) == msgspec.msgpack.encode(again)
+    assert queue.stat().messages_claimed == 4
+
+
+def test_max_bytes_is_kept_but_one_message_is_always_taken() -> None:
+    queue = reading()
+    assert claim(queue, size=35).messages == 3
+    queue.do(SettleClaims("r", 1, 1))
+    assert claim(queue, 2, size=1).messages == 1
+
+
+def test_max_bytes_is_kept_with_sizes_that_differ_a_little_or_much() -> None:
+    for sizes in ([90, 100, 110, 100], [1, 900, 30, 400]):
+        for limit in (1, 99, 150, 200, 250, 950, 10_000):
+            queue = Queue()
+            queue.put(4, size=sizes)
+            queue.do(RegisterReader("r"))
+            reply = claim(queue, size=limit)
+            taken = sizes[: reply.messages]
+            assert len(taken) == 1 or sum(taken) <= limit, (sizes, limit)
+
+
+def test_an_open_with_nothing_ready_is_no_claim_and_can_be_opened_later() -> None:
+    queue = reading(0)
+    assert claim(queue) == ClaimReply(1, 0, 0, ())
+    assert queue.stat().readers == (("r", 1, 0, 0, queue.now),)
+    queue.put(2)
+    assert claim(queue).messages == 2
+
+
+def test_only_the_number_after_the_last_settled_one_can_be_opened() -> None:
+    queue = reading()
+    for number in (-1, 0, 2, 3):
+        assert claim(queue, number).reason == "claim_lost", number
+    claim(queue)
+    assert claim(queue, 2).reason == "claim_lost"
+    queue.do(SettleClaims("r", 1, 1))
+    assert claim(queue, 1).reason == "claim_lost"
+    assert claim(queue, 2).messages == 4
+
+
+def test_settling_is_cumulative_and_a_repeat_is_harmless() -> None:
+    queue = reading()
+    claim(queue)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(4)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(0)
+    assert queue.do(SettleClaims("r", 0, 1)) == Count(0)
+    assert queue.stat().messages_claimed == 0 and queue.stat().readers[0][2] == 1
+    assert queue.stat().messages_ready == 6
+
+
+def test_settling_what_was_never_opened_is_refused() -> None:
+    queue = reading()
+    assert queue.do(SettleClaims("r", 1, 1)).reason == "claim_lost"
+    assert queue.stat().readers[0][2] == 0
+
+
+def test_a_newer_epoch_fences_every_older_driver() -> None:
+    queue = reading()
+    claim(queue)
+    assert queue.do(RegisterReader("r")) == ReaderReply(2, 0)
+    for command in (
+        OpenClaim("r", 1, 1, 1, 1), RenewClaims("r", 1), SettleClaims("r", 1, 1),
+        ReleaseClaim("r", 1, 1),
+    ):  # fmt: skip
+        assert queue.do(command).reason == "fenced", command
+    assert claim(queue, epoch=2).messages == 4
+
+
+def test_an_epoch_is_never_given_twice_even_when_the_reader_was_forgotten() -> None:
+    queue = reading()
+    queue.do(ReleaseClaim("r", 0, -1))
+    assert queue.do(RegisterReader("r")) == ReaderReply(2, 0)
+    assert claim(queue, epoch=1).reason == "fenced"
+
+
+def test_an_unknown_reader_is_refused() -> None:
+    queue = Queue()
+    for command in (
+        OpenClaim("x", 1, 1, 1, 1), RenewClaims("x", 1), SettleClaims("x", 1, 1),
+        ReleaseClaim("x", 1, -1),
+    ):  # fmt: skip
+        assert queue.do(command).reason == "unknown_reader", command
+
+
+def test_impossible_sizes_are_refused() -> None:
+    queue = reading()
+    assert claim(queue, count=0).reason == "invalid"
+    assert claim(queue, size=0).reason == "invalid"
+    assert claim(queue, ttl_ms=-1).reason == "invalid"
+
+
+def test_a_released_claim_goes_back_ahead_in_order_not_failed() -> None:
+    queue = reading(3)
+    claim(queue, count=2)
+    queue.put(1, priorities=31)
+    assert queue.do(ReleaseClaim("r", 1, 1)) == Count(2)
+    assert queue.ready() == [(1, 0), (1, 1), (queue.index - 1, 0), (1, 2)]
+    head = queue.state.order.head()
+    assert head is not None and head[3:] == (0, 1)
+
+
+def test_a_claim_released_as_failed_counts() -> None:
+    queue = reading(1)
+    claim(queue)
+    queue.do(ReleaseClaim("r", 1, 1, True))
+    head = queue.state.order.head()
+    assert head is not None and head[3:] == (1, 1)
+
+
+def test_a_released_claim_that_is_asked_for_is_lost_until_it_is_counted_as_settled() -> None:
+    queue = reading()
+    claim(queue)
+    queue.do(ReleaseClaim("r", 1, -1))
+    assert claim(queue).reason == "claim_lost"
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(0)
+    assert claim(queue, 2).messages == 4
+
+
+def test_releasing_what_is_not_open_releases_nothing() -> None:
+    assert reading().do(ReleaseClaim("r", 7, 1)) == Count(0)
+
+
+def test_release_of_0_releases_all_and_forgets_the_reader() -> None:
+    queue = reading()
+    claim(queue)
+    assert queue.do(ReleaseClaim("r", 0, -1)) == Count(4)
+    assert queue.stat().readers == ()
+
+
+def test_a_driver_that_accepts_the_loss_goes_on_after_it() -> None:
+    queue = reading()
+    queue.do(ReleaseClaim("r", 0, -1))
+    assert queue.do(RegisterReader("r", go_on_after=7)) == ReaderReply(2, 7)
+    assert claim(queue, 8, epoch=2).messages == 4
+
+
+def test_going_on_does_not_skip_a_claim_that_is_still_open() -> None:
+    queue = reading()
+    claim(queue)
+    assert queue.do(RegisterReader("r", go_on_after=1)) == ReaderReply(2, 0)
+    assert claim(queue, 1, epoch=2).messages == 4
+
+
+def test_a_claim_does_not_expire_by_default() -> None:
+    queue = reading()
+    claim(queue)
+    assert queue.state.timer_ms == 0
+    queue.tick(10**12)
+    assert queue.stat().messages_claimed == 4
+
+
+def test_a_claim_with_a_ttl_expires_and_is_lost() -> None:
+    queue = reading()
+    claim(queue, ttl_ms=100)
+    assert queue.of(SetTimer) == [SetTimer(queue.now + 100)]
+    queue.tick(99)
+    assert queue.stat().messages_claimed == 4
+    queue.tick(1)
+    assert queue.stat().messages_claimed == 0 and queue.stat().returned == 4
+    head = queue.state.order.head()
+    assert head is not None and head[3:] == (0, 1)
+    assert claim(queue).reason == "claim_lost"
+
+
+def test_every_sign_of_life_postpones_expiry() -> None:
+    for life in (RenewClaims("r", 1), OpenClaim("r", 1, 1, 1, 1), SettleClaims("r", 0, 1)):
+        queue = reading()
+        claim(queue, ttl_ms=100)
+        queue.now += 60
+        queue.do(life)
+        queue.tick(60)
+        assert queue.stat().messages_claimed == 4, life
+        assert queue.timers() == [queue.now + 40], life
+        queue.tick(40)
+        assert queue.stat().messages_claimed == 0, life
+
+
+def test_an_operator_is_no_sign_of_life() -> None:
+    queue = reading()
+    claim(queue, ttl_ms=100)
+    queue.now += 60
+    queue.do(ReleaseClaim("r", 5, -1))
+    queue.tick(40)
+    assert queue.stat().messages_claimed == 0
+
+
+def test_consumers_and_claims_compete_for_the_same_messages() -> None:
+    queue = reading(0)
+    queue.do(Checkout(1, 1, "t", 2))
+    index = queue.put(5)
+    assert queue.names() == [(index, 0), (index, 1)]
+    assert claim(queue).runs == ((index, 2, 4, 0, 0),)
+
+
+def test_readers_are_independent() -> None:
+    queue = reading()
+    queue.do(RegisterReader("s"))
+    claim(queue)
+    other = queue.do(OpenClaim("s", 1, 2, 4, 1000))
+    assert other.runs == ((1, 4, 7, 0, 0),)
+    assert [reader[:4] for reader in queue.stat().readers] == [("r", 1, 0, 1), ("s", 2, 0, 1)]
+
+
+def test_a_slice_of_a_claim_is_numbered_in_claim_order() -> None:
+    queue = Queue()
+    low, high = queue.put(3, priorities=0), queue.put(3, priorities=9)
+    queue.do(RegisterReader("r"))
+    claim(queue, count=6)
+    before = queue.digest()
+    assert claim_slice(queue.state, "r", 1, 2, 4) == ((high, 2, 2, 0, 0), (low, 0, 0, 0, 0))
+    assert claim_slice(queue.state, "r", 1, 5, 99) == ((low, 2, 2, 0, 0),)
+    assert claim_slice(queue.state, "r", 1, 6, 7) == ()
+    assert claim_slice(queue.state, "r", 2, 0, 1) is None
+    assert claim_slice(queue.state, "x", 1, 0, 1) is None
+    assert queue.digest() == before
+
+
+def test_renewing_is_answered() -> None:
+    assert reading().do(RenewClaims("r", 1)) == Done()

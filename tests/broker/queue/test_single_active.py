@@ -1,0 +1,160 @@
+"""Single active consumer: who is it, and when does that change."""
+
+from __future__ import annotations
+
+from tests.broker.queue.world import Queue
+from warren_broker.queue.commands import (
+    Cancel,
+    Checkout,
+    Get,
+    NodeBack,
+    NodeDown,
+    NodeSuspected,
+    SessionDown,
+    Settle,
+)
+
+
+def active(queue: Queue) -> int | None:
+    return queue.state.active.id if queue.state.active is not None else None
+
+
+def single() -> Queue:
+    return Queue(single_active_consumer=True)
+
+
+def test_the_first_consumer_is_active_and_gets_everything() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", 10))
+    queue.do(Checkout(2, 2, "b", 10))
+    queue.put(4)
+    assert len(queue.got(1)) == 4 and queue.got(2) == []
+    assert queue.stat().consumers == 2
+
+
+def test_the_others_wait_even_when_the_active_one_has_no_room() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", 1))
+    queue.do(Checkout(2, 2, "b", 10))
+    queue.put(4)
+    assert len(queue.got(1)) == 1 and queue.got(2) == []
+
+
+def test_when_it_goes_the_oldest_that_waits_takes_over() -> None:
+    for leave in (Cancel(1), SessionDown(1)):
+        queue = single()
+        for consumer in (1, 2, 3):
+            queue.do(Checkout(consumer, consumer, "t", 10))
+        queue.do(leave)
+        assert active(queue) == 2
+
+
+def test_a_cancelled_one_is_replaced_at_once_though_it_holds_messages() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", 1))
+    queue.do(Checkout(2, 2, "b", 10))
+    index = queue.put(3)
+    queue.do(Cancel(1))
+    assert queue.names(2) == [(index, 1), (index, 2)]
+    queue.do(Settle(1, ((0, 0),)))
+    assert queue.stat().messages_unacknowledged == 2
+
+
+def test_one_that_waits_and_goes_changes_nothing() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a"))
+    queue.do(Checkout(2, 2, "b"))
+    queue.do(Cancel(2))
+    assert active(queue) == 1
+
+
+def test_a_higher_priority_takes_over_at_once_from_one_that_holds_nothing() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a"))
+    queue.do(Checkout(2, 2, "b", priority=5))
+    assert active(queue) == 2
+    queue.do(Cancel(2))
+    assert active(queue) == 1
+
+
+def test_a_higher_priority_waits_until_what_is_held_is_settled() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", 2))
+    index = queue.put(4)
+    queue.do(Checkout(2, 2, "b", 10, priority=5))
+    assert active(queue) == 1
+    queue.do(Settle(1, ((0, 0),)))
+    assert queue.names(1) == [(index, 0), (index, 1)]  # nothing more though it has room
+    queue.do(Settle(1, ((1, 1),)))
+    assert active(queue) == 2
+    assert queue.names(2) == [(index, 2), (index, 3)]
+
+
+def test_one_that_was_waited_for_and_leaves_lets_the_active_one_go_on() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", 2))
+    queue.put(4)
+    queue.do(Checkout(2, 2, "b", 10, priority=5))
+    queue.do(Cancel(2))
+    queue.do(Settle(1, ((0, 1),)))
+    assert len(queue.got(1)) == 4
+
+
+def test_the_highest_priority_that_waits_is_next_then_the_oldest() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", priority=9))
+    for consumer, priority in ((2, 1), (3, 5), (4, 5)):
+        queue.do(Checkout(consumer, consumer, "t", priority=priority))
+    queue.do(Cancel(1))
+    assert active(queue) == 3
+    queue.do(Cancel(3))
+    assert active(queue) == 4
+
+
+def test_a_suspected_one_stays_active_until_its_messages_are_taken_back() -> None:
+    queue = Queue(single_active_consumer=True, consumer_disconnected_timeout_ms=100)
+    queue.submit(Checkout(1, 1, "a", 1), uplink=5, node="far")
+    queue.do(Checkout(2, 2, "b", 10))
+    index = queue.put(2)
+    queue.do(NodeSuspected("far"))
+    assert queue.got(2) == []
+    queue.tick(100)
+    assert active(queue) == 2
+    assert queue.names(2) == [(index, 0), (index, 1)]
+    queue.do(NodeBack("far"))
+    assert active(queue) == 2
+
+
+def test_a_suspected_one_that_is_back_in_time_goes_on() -> None:
+    queue = single()
+    queue.submit(Checkout(1, 1, "a", 1), uplink=5, node="far")
+    queue.do(Checkout(2, 2, "b", 10))
+    queue.do(NodeSuspected("far"))
+    queue.do(NodeBack("far"))
+    queue.put(1)
+    assert len(queue.got(1, 5)) == 1
+
+
+def test_a_dead_node_s_consumer_is_replaced() -> None:
+    queue = single()
+    queue.do(Checkout(1, 1, "a", 1), uplink=5)
+    queue.do(Checkout(2, 2, "b", 10))
+    index = queue.put(2)
+    queue.do(NodeDown(5))
+    assert queue.names(2) == [(index, 0), (index, 1)]
+
+
+def test_a_timed_out_one_is_replaced() -> None:
+    queue = Queue(single_active_consumer=True, consumer_timeout_ms=50)
+    queue.do(Checkout(1, 1, "a", 1))
+    queue.do(Checkout(2, 2, "b", 10))
+    index = queue.put(2)
+    queue.tick(50)
+    assert active(queue) == 2
+    assert queue.names(2) == [(index, 0), (index, 1)]
+
+
+def test_get_is_refused() -> None:
+    queue = single()
+    queue.put(1)
+    assert queue.do(Get(1, 1)).reason == "single_active"
