@@ -1,7 +1,7 @@
 """Warren as a Spark Structured Streaming source or sink.
 
-Spark imports every module named `pyspark_*` once to look for data sources, so this one is light: the
-class is made when somebody asks for it.
+Spark imports every module named `pyspark_*` once to look for data sources, so this one is light:
+the class is made when somebody asks for it.
 """
 
 from __future__ import annotations

@@ -16,15 +16,13 @@ from warren.uri import Address
 WINDOW_BYTES = 16 << 20
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
-"""Kept while the process lives: Spark uses its Python workers again and again. They may vanish at any
-time, so nothing that has to be acknowledged hangs on a connection."""
+"""Kept while the process lives: Spark uses its Python workers again and again. They may vanish
+at any time, so nothing that has to be acknowledged hangs on a connection."""
 
 
 def connect(options: Options) -> WarrenBroker:
     """The connection this process has to that address, or a new one (made when first used)."""
-    address = Address(
-        hosts=options.hosts, vhost=options.vhost, user=options.user, password=options.password,
-        request_timeout_s=options.request_timeout_ms / 1000)
+    address = options.address()
     connection = _connections.get(address)
     if connection is None:
         while len(_connections) >= _CONNECTIONS_MAX:
@@ -83,7 +81,8 @@ class DirectWriter:
     def __init__(self, connection: Connection, exchange: str, timeout_s: float) -> None:
         target = f"/exchanges/{quote(exchange, safe='')}/blocks"
         self._sender = BlockSender(
-            connection, lambda number: target, window_bytes=WINDOW_BYTES, timeout_s=timeout_s)
+            connection, lambda number: target, window_bytes=WINDOW_BYTES, timeout_s=timeout_s,
+            numbered=False)
 
     def write(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block; waits while the window is full."""

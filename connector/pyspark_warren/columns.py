@@ -1,4 +1,4 @@
-"""The columns of a source and of a sink, by name and Spark type."""
+"""The table of columns of a source or a sink, by name with Spark type."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ PROPERTY_COLUMNS: Final = frozenset({
     "content_type", "content_encoding", "headers", "delivery_mode", "correlation_id", "reply_to",
     "expiration", "message_id", "timestamp", "type", "user_id", "app_id",
 })
-READ_ONLY: Final = frozenset({"delivery_count", "acquired_count", "redelivered", "queue", "position"})
+READ_ONLY: Final = frozenset(
+    {"delivery_count", "acquired_count", "redelivered", "queue", "position"})
 """Columns that a sink ignores: they say how a message was received."""
 SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())

@@ -23,7 +23,7 @@ def named_conditions(doing: str) -> Iterator[None]:
         raise errors.Fenced(f"{doing}: {wrong}") from wrong
     except client_errors.Unroutable as wrong:
         raise errors.NotRoutable(
-            f"{doing}: {wrong}; bind a queue, or set mandatory=false to drop such rows") from wrong
+            f"{doing}: {wrong}; bind a queue, or leave such rows out") from wrong
     except client_errors.PeerError as wrong:
         raise errors.BrokerRefused(f"{doing}: {wrong}") from wrong
     except client_errors.Unavailable as wrong:

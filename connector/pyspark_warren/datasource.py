@@ -76,8 +76,8 @@ class WarrenDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
         """`df.writeStream`."""
         if overwrite:
-            raise Unsupported('output mode "complete" would publish the whole result again with every '
-                              'batch; use "append" or "update"')
+            raise Unsupported('output mode "complete" would publish the whole result again with '
+                              'every batch; use "append" or "update"')
         from pyspark_warren.sink import WarrenStreamWriter
 
         return WarrenStreamWriter(self._parsed("write"), schema, self.connect)

@@ -88,7 +88,7 @@ class ClaimDriver:
             return self._lost(start, lost)
 
     def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
-        """The slices of a micro-batch; arithmetic, but for saying that this driver is now the one."""
+        """The slices of a micro-batch; arithmetic, but for fencing older drivers."""
         for offset in (start, end):
             offset.check_is_of(self._options.vhost, self._options.queue)
         slices = cut(claims_between(start, end), end.reader, self._options.partitions)
@@ -101,7 +101,7 @@ class ClaimDriver:
         self._attach(upto.reader)
         if upto.number > self._settled:
             assert self._reader is not None
-            with _fencing(upto):
+            with _Fencing(upto):
                 self._reader.settle(upto.number)
             self._settled = upto.number
 
@@ -150,8 +150,8 @@ class ClaimDriver:
         behind = start.number - (start.claims[0].number - 1 if start.claims else start.number)
         if not start.number - behind <= self._settled <= start.number:
             raise client_errors.ClaimLost(
-                f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the broker "
-                f"has settled claims up to {self._settled}")
+                f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the "
+                f"broker has settled claims up to {self._settled}")
 
     def _next(self, start: Offset, limit: int | None) -> Offset:
         most, most_bytes = self._options.max_messages, self._options.max_bytes
@@ -167,7 +167,7 @@ class ClaimDriver:
             most = min(most, self._budget)
         self._wait_for_poll()
         assert self._reader is not None
-        with _fencing(start):
+        with _Fencing(start):
             claim = self._reader.open(number, max_messages=most, max_bytes=most_bytes,
                                       ttl_ms=self._options.claim_ttl_ms)
         if not claim.messages:
@@ -202,7 +202,7 @@ class ClaimDriver:
         return self._offset(self._mint(), 0)
 
 
-class _fencing:  # noqa: N801 - reads as a verb where it is used
+class _Fencing:
     """Turns the client's Fenced into ours."""
 
     def __init__(self, offset: Offset) -> None:
@@ -215,5 +215,5 @@ class _fencing:  # noqa: N801 - reads as a verb where it is used
         if isinstance(error, client_errors.Fenced):
             raise Fenced(
                 f"another driver has taken over reader {self._offset.reader!r} of queue "
-                f"{self._offset.queue!r}: the same checkpoint or readerId is in use twice; stop one "
-                "of the queries, or give each its own checkpointLocation and readerId") from error
+                f"{self._offset.queue!r}: the same checkpoint or readerId is in use twice; stop "
+                "one of the queries, or give each its own checkpoint and readerId") from error

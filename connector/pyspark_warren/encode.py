@@ -91,8 +91,8 @@ def encode_rows(
 def _bodies(columns: dict[str, pa.Array]) -> pa.BinaryArray:
     body = columns["body"]
     if body.null_count:
-        raise SchemaRefused(f"column body: {body.null_count} of {len(body)} rows are null; a message "
-                            "has a body, if only an empty one: filter them, or coalesce to ''")
+        raise SchemaRefused(f"column body: {body.null_count} of {len(body)} rows are null; a "
+                            "message has a body, if only an empty one: filter them, or fill in ''")
     return body if pa.types.is_binary(body.type) else body.cast(pa.binary())
 
 
@@ -138,8 +138,8 @@ def _routes(
         return ((exchange, routing_key),), None
     if keys is None or keys.null_count:
         if routing_key is None:
-            raise SchemaRefused("column routing_key is missing or null in some rows and there is no "
-                                "option routingKey to take its place")
+            raise SchemaRefused("column routing_key is missing or null in some rows and there is "
+                                "no option routingKey to take its place")
         keys = pa.repeat(pa.scalar(routing_key), count) if keys is None else pc.fill_null(
             keys.cast(pa.string()), routing_key)
     if exchanges is None:
@@ -195,7 +195,7 @@ def _short_strings(name: str, column: pa.StringArray) -> pa.BinaryArray:
     lengths = pc.binary_length(column)
     longest = pc.max(lengths).as_py()
     if longest is not None and longest > 255:
-        raise SchemaRefused(f"column {name}: a value of {longest} bytes; AMQP 0.9.1 carries 255 here")
+        raise SchemaRefused(f"column {name}: a value of {longest} bytes; AMQP 0.9.1 carries 255")
     return pc.binary_join_element_wise(_OCTETS.take(lengths), column.cast(pa.binary()), _EMPTY)
 
 

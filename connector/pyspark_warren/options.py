@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from pyspark_warren.errors import OptionRefused
+from warren.errors import UsageError
+from warren.uri import Address, parse_uri
 
 PORT_DEFAULT: Final = 5672
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -60,6 +61,8 @@ def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         at = re.fullmatch(r"(\[[^\]]+\]|[^:\s/@]+)(?::(\d{1,5}))?", part)
         port = int(at.group(2) or PORT_DEFAULT) if at else 0
+        if "@" in part:
+            raise ValueError("a host with credentials: give them as user and password, or use uri")
         if at is None or not 0 < port < 65536:
             raise ValueError(f"{part!r} is not host or host:port; give such as a:5672,b:5672")
         found.append((at.group(1).strip("[]"), port))
@@ -142,12 +145,6 @@ SPECS: Final[tuple[Spec, ...]] = (
          "true: a micro-batch appears whole and once; false: at once, at least once", "write"),
     Spec("confirmTimeout", "confirm_timeout_ms", parse_duration_ms, 60_000,
          "how long to wait for the broker's confirms", "write", 100, _DAY_MS),
-    Spec("stageTtl", "stage_ttl_ms", parse_duration_ms, _DAY_MS,
-         "rows staged by a batch that was never committed are dropped after that", "write",
-         60_000, 365 * _DAY_MS),
-    Spec("mandatory", "mandatory", parse_bool, True,
-         "true: a row that no binding leads to a queue fails the batch; false: it is dropped",
-         "write"),
     Spec("persistent", "persistent", parse_bool, True,
          "delivery mode 2 for rows without a column delivery_mode", "write"),
     Spec("blockBytes", "block_bytes", parse_size, 4 << 20,
@@ -171,6 +168,8 @@ class Options:
     password: str = field(repr=False)
     request_timeout_ms: int
     broker: str
+    connect_timeout_s: float = 5.0
+    heartbeat_s: float = 20.0
     uri: None = field(default=None, repr=False)
     queue: str = ""
     max_messages: int = 200_000
@@ -185,8 +184,6 @@ class Options:
     routing_key: str | None = None
     atomic_batch: bool = True
     confirm_timeout_ms: int = 60_000
-    stage_ttl_ms: int = _DAY_MS
-    mandatory: bool = True
     persistent: bool = True
     block_bytes: int = 4 << 20
     sink_id: str = ""
@@ -195,6 +192,13 @@ class Options:
     def addresses(self) -> str:
         """The hosts as text, for messages."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    def address(self) -> Address:
+        """As the client wants it."""
+        return Address(
+            hosts=self.hosts, vhost=self.vhost, user=self.user, password=self.password,
+            connect_timeout_s=self.connect_timeout_s, heartbeat_s=self.heartbeat_s,
+            request_timeout_s=self.request_timeout_ms / 1000)
 
 
 def parse_options(given: Mapping[str, str], where: str) -> Options:
@@ -219,7 +223,8 @@ def parse_options(given: Mapping[str, str], where: str) -> Options:
 
 
 def _parsed(spec: Spec, text: str) -> Any:
-    shown = "" if spec.field in ("password", "uri") else f"={text!r}"
+    secret = spec.field in ("password", "uri") or "@" in text
+    shown = "" if secret else f"={text!r}"
     try:
         value = spec.parse(text)
     except ValueError as wrong:
@@ -234,8 +239,9 @@ def _parsed(spec: Spec, text: str) -> Any:
 
 
 def _amount(spec: Spec, value: int) -> str:
-    unit = {parse_duration_ms: "ms", parse_size: " bytes"}.get(spec.parse, "")
-    return f"{value}{unit}"
+    if spec.parse is parse_duration_ms:
+        return f"{value}ms"
+    return f"{value} bytes" if spec.parse is parse_size else str(value)
 
 
 def _unknown(name: str, where: str, known: Mapping[str, Spec]) -> str:
@@ -258,21 +264,16 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
     if clash:
         raise OptionRefused(f"option uri says it all; leave out {', '.join(clash)}")
     try:
-        parts = urlsplit(uri)
-        hosts = parse_hosts(parts.netloc.rpartition("@")[2])
-        path = unquote(parts.path.removeprefix("/"))
-    except ValueError:
-        hosts, parts, path = (), urlsplit(""), ""
-    # The text is not shown: it may hold a password.
-    if parts.scheme != "amqp" or not hosts or parts.query or parts.fragment:
-        raise OptionRefused("option uri is not amqp://user:password@host:port/vhost "
-                            "(several hosts with commas; percent-encode / in the vhost as %2F)")
-    values["hosts"] = hosts
-    values["vhost"] = path or "/"
-    login, has_login, _ = parts.netloc.rpartition("@")
-    if has_login:
-        user, _, password = login.partition(":")
-        values["user"], values["password"] = unquote(user), unquote(password)
+        address = parse_uri(uri)
+    except UsageError as wrong:  # its text never shows the password
+        raise OptionRefused(f"option uri: {wrong} (amqp://user:password@host:port/vhost, several "
+                            "hosts with commas, / in the vhost as %2F)") from None
+    values["hosts"], values["vhost"] = address.hosts, address.vhost
+    values["user"], values["password"] = address.user, address.password
+    values["connect_timeout_s"] = address.connect_timeout_s
+    values["heartbeat_s"] = address.heartbeat_s
+    if "requesttimeout" not in given:
+        values["request_timeout_ms"] = int(address.request_timeout_s * 1000)
 
 
 def _check(values: dict[str, Any], where: str) -> None:

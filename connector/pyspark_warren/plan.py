@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,5 +58,5 @@ def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Sl
         pieces = max(1, min(wanted, claim.messages))
         edges = [claim.messages * i // pieces for i in range(pieces + 1)]
         slices += [Slice(reader, claim.number, first, last)
-                   for first, last in zip(edges, edges[1:], strict=False) if first < last]
+                   for first, last in itertools.pairwise(edges) if first < last]
     return tuple(slices)

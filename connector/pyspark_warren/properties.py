@@ -1,8 +1,8 @@
-"""AMQP 0.9.1 property lists and header tables, from bytes and back.
+"""The codec of AMQP 0.9.1 property lists with their header tables.
 
-A property list is a 16 bit word of flags, highest bit first in the order of `NAMES`, then the values
-whose flag is set (AMQP 0.9.1, 4.2.6.1). A field table is a u32 length and (short string, type octet,
-value) triples; types are those of RabbitMQ's errata.
+A property list is a 16 bit word of flags, highest bit first in the order of `NAMES`, then the
+values whose flag is set (AMQP 0.9.1, 4.2.6.1). A field table is a u32 length and (short string,
+type octet, value) triples; types are those of RabbitMQ's errata.
 """
 
 from __future__ import annotations

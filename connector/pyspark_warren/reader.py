@@ -30,8 +30,8 @@ def read_slice(connect: Connect, options: Options, part: Slice, schema: pa.Schem
     """
     wanted = part.last - part.first
     got = 0
-    doing = (f"reading claim {part.number} ({part.first} to {part.last}) of queue {options.queue!r} "
-             f"at {options.addresses()}")
+    doing = (f"reading claim {part.number} ({part.first} to {part.last}) of queue "
+             f"{options.queue!r} at {options.addresses()}")
     with named_conditions(doing):
         try:
             for fetched in connect(options).fetch(

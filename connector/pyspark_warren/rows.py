@@ -57,8 +57,8 @@ class Piece:
                                 ) from wrong
         told = sum(last - first + 1 for _, first, last, _, _ in runs)
         if told != block.count:
-            raise BrokerRefused(f"queue {queue!r}: a block of {block.count} messages came with runs "
-                                f"for {told}")
+            raise BrokerRefused(f"queue {queue!r}: a block of {block.count} messages came with "
+                                f"runs for {told}")
         return cls(block, runs, queue)
 
 

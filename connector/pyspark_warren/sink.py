@@ -19,8 +19,8 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import Unsupported
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
-from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from pyspark_warren.sink_schema import check_sink_schema
+from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -64,8 +64,8 @@ class _Sink:
     def drop(self, messages: list[Any]) -> None:
         """Forget what the finished attempts of a failed batch have staged.
 
-        What unfinished attempts have staged stays invisible, and goes with the batch's next run or
-        after stageTtl.
+        What unfinished attempts have staged stays invisible, and goes with the batch's next run, or
+        when the broker's time limit for stages is over.
         """
         parts = [each.part for each in messages if each is not None and each.part.stages]
         if not parts:
@@ -88,8 +88,8 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
         assert context is not None, "write runs in a task"
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
-            raise Unsupported(f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; Warren's "
-                              "sink needs them to publish a batch once: use Spark 4.2 to 4.3")
+            raise Unsupported(f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; "
+                              "the sink needs them to publish a batch once: use Spark 4.2 or 4.3")
         attempt = Attempt.drawn(self._sink_id or query, int(batch), context.partitionId())
         return self._sink.write_as(attempt, iterator)
 

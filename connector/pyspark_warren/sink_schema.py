@@ -36,8 +36,8 @@ def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(
                 known for known in COLUMNS if known not in READ_ONLY)
-            raise SchemaRefused(f"column {name!r} is none that a message has; {hint} Drop it, or put "
-                                "it into body or headers")
+            raise SchemaRefused(f"column {name!r} is none that a message has; {hint} Drop it, or "
+                                "put it into body or headers")
         takes = _TAKES.get(name, _TEXT)
         if name == "headers":
             if not kind.startswith("map<string,"):

@@ -52,9 +52,9 @@ class SlicePartition(InputPartition):
 class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
-    One lives in the query's driver-side process, where it holds a connection; pickled copies without
-    one go to the executors, which only call `read`. Spark does not call `stop` when a query stops:
-    nothing may depend on it.
+    One lives in the query's driver-side process, where it holds a connection; pickled copies
+    without one go to the executors, which only call `read`. Spark does not call `stop` when a
+    query stops: nothing may depend on it.
     """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
@@ -171,7 +171,8 @@ class WarrenBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task for as many messages as are ready now, or maxMessages of them."""
-        with named_conditions(f"browsing queue {self._options.queue!r} at {self._options.addresses()}"):
+        options = self._options
+        with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
             ready = self._connect(self._options).queue(self._options.queue).messages_ready
         most = min(ready, self._options.browse_max or ready)
         return [BrowsePartition(most)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -83,7 +83,9 @@ def write_direct(broker: Broker, options: Options, attempt: Attempt,
     return WrittenPart(attempt.sink, attempt.batch, attempt.partition, count, ())
 
 
-def _write(options: Options, rows: Iterator[pa.RecordBatch], open_writer, id_prefix: str | None):
+def _write(options: Options, rows: Iterator[pa.RecordBatch],
+           open_writer: Callable[[str, int], Writer], id_prefix: str | None
+           ) -> tuple[int, tuple[StagedPart, ...]]:
     writers: dict[str, Writer] = {}
     count = 0
     try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from spark_world.fake import FakeBroker, FakeClient
+
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
-
-from spark_world.fake import FakeBroker, FakeClient
 
 
 class World:

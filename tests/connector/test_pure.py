@@ -8,6 +8,7 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pyspark_warren.errors import CheckpointRefused, OptionRefused
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import SPECS, Options, options_table, parse_options
@@ -90,6 +91,16 @@ def test_a_password_is_never_printed() -> None:
         with pytest.raises(OptionRefused) as told:
             read(uri=bad)
         assert "geheim" not in str(told.value)
+    with pytest.raises(OptionRefused, match="option hosts: a host with credentials") as told:
+        read(hosts="u:geheim@a:1")
+    assert "geheim" not in str(told.value)
+
+
+def test_a_uri_may_say_how_long_to_wait() -> None:
+    options = read(uri="amqp://a/?request_timeout=5&heartbeat=3")
+    assert (options.request_timeout_ms, options.heartbeat_s) == (5000, 3.0)
+    assert read(uri="amqp://a/?request_timeout=5", requestTimeout="9s").request_timeout_ms == 9000
+    assert options.address().uri().startswith("amqp://guest:guest@a:5672/%2F?")
 
 
 def test_every_option_is_in_the_table_for_the_manual() -> None:
@@ -122,7 +133,7 @@ def test_the_bytes_of_version_1_stay() -> None:
 
 
 def test_a_checkpoint_of_another_queue_is_refused() -> None:
-    with pytest.raises(CheckpointRefused, match="of queue 'q' in vhost '/', the query reads queue 'p'"):
+    with pytest.raises(CheckpointRefused, match="'q' in vhost '/', the query reads queue 'p'"):
         OFFSET.check_is_of("/", "p")
     with pytest.raises(CheckpointRefused):
         OFFSET.check_is_of("v", "q")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pyspark_warren import properties as wire
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.columns import COLUMNS
@@ -55,7 +56,7 @@ message = st.fixed_dictionaries({
     "delivery_mode": st.sampled_from([1, 2]),
     "expiration": st.none() | st.integers(0, 2**31).map(str),
     "timestamp": st.none() | st.integers(0, 2**33).map(
-        lambda s: datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=s)),
+        lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC)),
 })
 GIVEN = ("body", "exchange", "routing_key", "priority", "content_type", "content_encoding",
          "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id", "delivery_mode",
@@ -64,9 +65,12 @@ GIVEN = ("body", "exchange", "routing_key", "priority", "content_type", "content
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(message, min_size=1, max_size=30), st.integers(64, 400))
-def test_what_a_sink_writes_a_source_reads(messages: list[dict[str, Any]], block_bytes: int) -> None:
+def test_what_a_sink_writes_a_source_reads(
+    messages: list[dict[str, Any]], block_bytes: int
+) -> None:
     batch = pa.RecordBatch.from_pylist(messages, schema=schema_of(*GIVEN))
-    read = [row for block in block_of(batch, block_bytes=block_bytes) for row in read_back(block, *GIVEN)]
+    blocks = block_of(batch, block_bytes=block_bytes)
+    read = [row for block in blocks for row in read_back(block, *GIVEN)]
     for priority in range(32):
         assert [row for row in read if row["priority"] == priority] == [
             row for row in messages if row["priority"] == priority]
@@ -246,7 +250,8 @@ def test_delivery_mode_is_persistent_unless_said() -> None:
 
 def test_slices_of_a_batch_are_written_from_where_they_begin() -> None:
     batch = rows(body=[b"%d" % i for i in range(10)], priority=list(range(10)),
-                 routing_key=[f"k{i % 2}" for i in range(10)], message_id=[str(i) for i in range(10)])
+                 routing_key=[f"k{i % 2}" for i in range(10)],
+                 message_id=[str(i) for i in range(10)])
     (block,) = block_of(batch.slice(3, 4))
     assert read_back(block, "body", "routing_key", "message_id") == [
         {"body": b"%d" % i, "routing_key": f"k{i % 2}", "message_id": str(i)} for i in (6, 5, 4, 3)]

@@ -1,4 +1,4 @@
-"""Real Spark over the fake broker: triggers, crashes at every place that matters, exact each time."""
+"""Real Spark over the fake broker: triggers, crashes at every place, exact each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from spark_world.fake import FakeServer
 from spark_world.runs import World
 
@@ -64,7 +63,7 @@ def test_two_actions_in_foreach_batch_see_the_same_rows(world: World, tmp_path: 
 
 
 def test_drivers_killed_in_every_phase_of_one_query(world: World) -> None:
-    """kill -9 of the JVM at each place in turn; every run is a restart from the last one's checkpoint.
+    """kill -9 of the JVM at each place in turn; every run restarts from the last checkpoint.
 
     after_claim       the claim is open, the offset log does not know it
     after_offset_log  planned, nothing read

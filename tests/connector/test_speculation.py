@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from spark_world.fake import FakeServer
 from spark_world.runs import World
 

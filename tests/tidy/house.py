@@ -36,7 +36,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.federation": 3,
     "warren_broker.cluster": 3,
     "warren_broker.server": 4,
-    "warren_broker.config": 5,
+    "warren_broker.config": 3,
     "warren_broker.node": 5,
     "warren_broker.__main__": 5,
     "warren": 4,
@@ -48,8 +48,15 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.offset": 1,
     "pyspark_warren.plan": 1,
     "pyspark_warren.rows": 1,
+    "pyspark_warren.columns": 1,
+    "pyspark_warren.conditions": 1,
     "pyspark_warren.options": 1,
     "pyspark_warren.errors": 1,
+    "pyspark_warren.columns": 1,
+    "pyspark_warren.properties": 1,
+    "pyspark_warren.encode": 1,
+    "pyspark_warren.blocks": 1,
+    "pyspark_warren.sink_schema": 1,
 }
 """Module or package → floor; the longest prefix counts. The table of docs/architecture.md."""
 

@@ -79,6 +79,10 @@ class QueueState:
         return sum(self.blocks[m.index].size_bytes(m.ordinal, m.ordinal + 1) for m in messages)
 
 
+def _lost(reader: str, number: int) -> errors.ClaimLost:
+    return errors.ClaimLost(f"claim {number} of reader {reader!r} is not open", status=410)
+
+
 class FakeBroker:
     """Queues by name. Routing: the default exchange, or exchange "fan" to every queue bound."""
 
@@ -168,7 +172,7 @@ class FakeBroker:
         self.calls.append(("open", reader, number))
         if number not in state.claims:
             if number != state.settled + 1 + len(state.claims) or number in state.lost:
-                raise errors.ClaimLost(f"claim {number} of reader {reader!r} is not open", status=410)
+                raise _lost(reader, number)
             taken: list[Message] = []
             while found.ready and len(taken) < max_messages and (
                     not taken or found.size_bytes([*taken, found.ready[0]]) <= max_bytes):
@@ -184,7 +188,7 @@ class FakeBroker:
         state = self._reader(queue, reader, epoch)
         self.calls.append(("settle", reader, number))
         if number > state.settled + len(state.claims):
-            raise errors.ClaimLost(f"claim {number} of reader {reader!r} was not opened", status=410)
+            raise _lost(reader, number)
         done = 0
         for each in [n for n in state.claims if n <= number]:
             done += len(state.claims.pop(each))
@@ -215,7 +219,7 @@ class FakeBroker:
         """Runs and block of each piece."""
         state = self._queue(queue).readers.get(reader)
         if state is None or number not in state.claims:
-            raise errors.ClaimLost(f"claim {number} of reader {reader!r} is not open", status=410)
+            raise _lost(reader, number)
         self.calls.append(("fetch", reader, number, first, last))
         return self._pieces(self._queue(queue), state.claims[number][first:last])
 
@@ -243,7 +247,7 @@ class FakeBroker:
             assert name == exchange, (name, exchange)
             targets = self.bindings.get((exchange, key), []) if exchange else [key]
             if not targets or any(target not in self.queues for target in targets):
-                raise errors.Unroutable(f"no queue for routing key {key!r} of exchange {exchange!r}")
+                raise errors.Unroutable(f"exchange {exchange!r}: no queue for {key!r}")
             for target in targets:
                 parts.setdefault(target, []).append((block, i, i + 1))
         return {name: concat(some) for name, some in parts.items()}

@@ -1,25 +1,25 @@
 """The data source over the fake broker, with places to die at.
 
-`WARREN_TEST_KILL` names a file. When it says `point number`, the number-th arrival at that point kills
-the JVM whose pid the file `<that>.jvm` holds (or, for points of a task, this very process), and the
-file is gone.
+`WARREN_TEST_KILL` names a file. When it says `point number`, the number-th arrival at that point
+kills the JVM whose pid the file `<that>.jvm` holds (or, for points of a task, this very process),
+and the file is gone.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
+
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.options import Options
 from pyspark_warren.sink import WarrenStreamWriter
 from pyspark_warren.source import WarrenStreamReader
-
 from spark_world.fake import FakeClient
 
 
@@ -51,7 +51,7 @@ def maybe_kill_driver(point: str) -> None:
     """kill -9 the JVM, then wait for the end that follows."""
     if arrive(point):
         os.kill(int(Path(os.environ["WARREN_TEST_KILL"] + ".jvm").read_text()), signal.SIGKILL)
-        time.sleep(3600)
+        os._exit(1)
 
 
 def maybe_kill_task(point: str) -> None:
@@ -98,7 +98,7 @@ class DyingWriter(WarrenStreamWriter):
         maybe_kill_task("after_staging")
         context = TaskContext.get()
         if written.part.rows and context.attemptNumber() == 0 and arrive("dawdle"):
-            time.sleep(20)
+            threading.Event().wait(20)
         return written
 
     def commit(self, messages: list[Any], batchId: int) -> None:
