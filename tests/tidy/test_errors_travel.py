@@ -32,8 +32,8 @@ def test_nothing_is_swallowed() -> None:
 def test_tests_wait_for_something() -> None:
     findings = []
     for module in house.everything():
-        if not module.place.startswith("tests/"):
-            continue
+        if not module.path.name.startswith("test_"):
+            continue  # a fake or a sample program may take its time
         looped = {
             inner for node in ast.walk(module.tree)
             if isinstance(node, ast.While | ast.For | ast.AsyncFor) for inner in ast.walk(node)
