@@ -17,7 +17,7 @@ class HostConfig:
 
     node                      this node's name
     cluster                   the cluster's name; a peer of another cluster is refused
-    secret                    shared by all members, at least 8 bytes; proves membership, is never sent
+    secret                    of all members, at least 8 bytes; proves membership, is never sent
     listen                    (address, port) for peers; port 0: any free one
     peers                     name to (address, port) of the other members
     data_dir                  belongs to this node alone

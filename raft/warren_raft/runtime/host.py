@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 
-from warren_raft.errors import NotLeader, UsageError
+import msgspec
+
+from warren_raft.core.node import Node
+from warren_raft.core.ready import Ready, Role
+from warren_raft.errors import UsageError
 from warren_raft.machine import GroupSpec, Machine
+from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.failure import FailureDetector, News
+from warren_raft.runtime.group import Group
+from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.stream import Buffer
+from warren_raft.runtime.transport import Transport
+from warren_raft.runtime.waiting import WaitingMessages
+from warren_raft.runtime.wire import BadFrame
+from warren_raft.storage.files import Files
+from warren_raft.storage.log_store import LogStore
 from warren_raft.types import Entry, GroupId, Index, Membership, NodeId
+
+log = logging.getLogger("warren.raft")
 
 MessageHandler = Callable[[NodeId, memoryview], None]
 """Gets an application message: the sender, and its bytes (valid for as long as they are held)."""
@@ -20,16 +37,29 @@ MessageHandler = Callable[[NodeId, memoryview], None]
 class UnknownGroup(UsageError):
     """That group was not started on this node."""
 
+    def __init__(self, group: GroupId, node: NodeId) -> None:
+        self.group = group
+        self.node = node
+        super().__init__(group, node)
+
+    def __str__(self) -> str:
+        return f"group {self.group} was not started on node {self.node!r}; call start_group first"
+
 
 class Host:
     """This node's member of every group. Not thread-safe: the loop's thread only.
 
     What is asked for in a turn (proposals, messages) leaves at the turn's end, see
     `loop.Stage`: propose in GATHER or earlier, write to clients in DELIVER or FLUSH.
-    """
 
-    node_id: NodeId
-    boot_id: int
+    The order of a turn, on which safety rests:
+    1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
+    2. messages that need no disk leave: a leader's appends travel while it writes itself
+    3. the batch is submitted; the loop goes on
+    4. committed entries are applied
+    5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
+    A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
+    """
 
     def __init__(
         self,
@@ -37,51 +67,143 @@ class Host:
         loop: Loop,
         observer: Observer,
         on_message: MessageHandler | None = None,
+        files: Files | None = None,
+        rng: Random | None = None,
     ) -> None:
-        """Nothing is touched yet."""
-        raise NotImplementedError
+        """Nothing is touched yet; files and rng are for tests."""
+        self.config = config
+        self.node_id: NodeId = config.node
+        self.boot_id = int.from_bytes(os.urandom(8), "little")
+        self._loop = loop
+        self._clock = loop.clock
+        self._observer = observer
+        self._on_message = on_message
+        self._files = files if files is not None else Files()
+        self._rng = rng if rng is not None else Random(os.urandom(16))
+        self._groups: dict[GroupId, Group] = {}
+        self._touched: list[Group] = []
+        self._turn_asked = False
+        self._submit_asked = False
+        self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
+        self._awaiting: list[tuple[Group, int, int]] = []
+        self._waiting = WaitingMessages()
+        self._boots: dict[NodeId, int] = {}
+        self._detector = FailureDetector(
+            config.suspect_after_ms, config.disconnect_grace_ms, loop.clock.monotonic_ms()
+        )
+        self._transport = Transport(config, loop, self.boot_id, self)
+        self._heartbeat: Timer | None = None
+        self._store: LogStore | None = None
+        self._stopped = False
+
+    # ------------------------------------------------------------ life
 
     def start(self) -> None:
         """Lock the directory, recover the log, listen, connect.
 
         raises  StorageError: the directory is another node's, in use, or damaged; OSError: the port
         """
-        raise NotImplementedError
+        config = self.config
+        store = LogStore(
+            self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes
+        )
+        if store.cut is not None:
+            log.warning(
+                "%s: cut a torn end off %s: %s bytes from byte %s on, which nothing vouched for",
+                config.node, store.cut[0], store.cut[2], store.cut[1],
+            )  # fmt: skip
+        try:
+            self._transport.start()
+        except BaseException:
+            store.directory.close()
+            raise
+        store.start(self._loop.post, config.wal_file_bytes)
+        self._store = store
+        for node, address in sorted(config.peers.items()):
+            self.add_peer(node, address)
+        self._beat()
 
     def stop(self) -> None:
-        """Finish the write under way, close the files and connections."""
-        raise NotImplementedError
+        """Finish the write under way, close the files and connections; the loop goes on."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        for group in self._groups.values():
+            if group.timer is not None:
+                group.timer.cancel()
+        self._transport.close()
+        if self._store is not None:
+            self._store.close()
 
     @property
     def port(self) -> int:
         """Where peers reach this node."""
-        raise NotImplementedError
+        return self._transport.port
 
     def add_peer(self, node: NodeId, address: Address) -> None:
         """A member whose address became known, or changed."""
-        raise NotImplementedError
+        assert node != self.node_id, node
+        self._detector.add(node, self._clock.monotonic_ms())
+        self._transport.add_peer(node, address)
 
     # ------------------------------------------------------------ groups
 
     def stored_groups(self) -> tuple[GroupId, ...]:
         """Groups found on disk or started, ascending; those nobody wants should be deleted."""
-        raise NotImplementedError
+        return tuple(sorted(self._logs.groups))
 
     def groups(self) -> tuple[GroupId, ...]:
         """The started groups, ascending."""
-        raise NotImplementedError
+        return tuple(sorted(self._groups))
 
     def start_group(self, spec: GroupSpec, machine: Machine[Any]) -> None:
         """Take part in a group: a new one, or one found on disk (which is replayed as it commits).
 
-        A group of one that is on disk, or volatile, leads at once: it is applied, and the observer has
-        heard of it, in this turn or the next ones. Starting a started group does nothing.
+        A group of one leads soon: a volatile one within this turn, others after a write. Starting
+        a started group does nothing. The members of a group found on disk are those it was
+        created with.
         """
-        raise NotImplementedError
+        if spec.group in self._groups:
+            return
+        assert self.node_id in spec.voters, (spec, self.node_id)
+        assert not spec.volatile or len(spec.voters) == 1, spec
+        store = self._logs.groups.get(spec.group)
+        if store is None:
+            voters = tuple(sorted(spec.voters))
+            store = self._logs.create(
+                spec.group, msgspec.msgpack.encode(voters), volatile=spec.volatile
+            )
+        else:
+            voters = msgspec.msgpack.decode(store.created, type=tuple[str, ...])
+        now = self._clock.epoch_ms()
+        node = Node(
+            spec.group, self.node_id, Membership(voters), store.hard_state, store,
+            self.config.raft, self._rng, now, spec.preferred,
+        )  # fmt: skip
+        group = Group(spec.group, node, store, machine, spec.volatile)
+        self._groups[spec.group] = group
+        for peer in voters:
+            if peer != self.node_id and self._detector.suspected(peer):
+                node.peer_suspected(peer, now)
+        for message in self._waiting.take(spec.group):
+            node.step(message, now)
+        self._touch(group)
 
     def delete_group(self, group: GroupId) -> None:
         """Leave a group and forget its log; unknown ones are ignored."""
-        raise NotImplementedError
+        found = self._groups.pop(group, None)
+        if found is not None:
+            found.deleted = True
+            found.leading = False
+            if found.timer is not None:
+                found.timer.cancel()
+        self._waiting.take(group)
+        if group in self._logs.groups:
+            self._logs.delete(group)
+            self._submit_asked = True
+            self._ask_turn()
 
     def propose(self, group: GroupId, data: bytes) -> Index:
         """Append a command to the group's log; `Observer.applied` tells when it has been applied.
@@ -89,64 +211,260 @@ class Host:
         returns  the index it has if this leader's term lasts; another entry may take it otherwise
         raises   NotLeader, UnknownGroup
         """
-        raise NotImplementedError
+        found = self._group(group)
+        index = found.node.propose(data, self._clock.epoch_ms())
+        self._touch(found)
+        return index
 
     def transfer(self, group: GroupId, to: NodeId) -> None:
         """Hand the leadership over when `to` has caught up; nothing happens if that takes too long.
 
-        raises  NotLeader, UnknownGroup
+        raises  NotLeader, UnknownGroup, UsageError when `to` is no voter
         """
-        raise NotImplementedError
+        found = self._group(group)
+        found.node.transfer_leader(to, self._clock.epoch_ms())
+        self._touch(found)
 
     def leader(self, group: GroupId) -> NodeId | None:
         """Who leads, as far as this node knows; None: nobody, or the group is unknown."""
-        raise NotImplementedError
+        found = self._groups.get(group)
+        return None if found is None else found.node.leader
 
     def term(self, group: GroupId) -> int:
         """The group's term as this member knows it; 0: unknown."""
-        raise NotImplementedError
+        found = self._groups.get(group)
+        return 0 if found is None else found.node.term
 
     def is_leader(self, group: GroupId) -> bool:
-        """This node leads and has applied everything before its term (`became_leader` was called)."""
-        raise NotImplementedError
+        """This node leads and has applied everything before its term (`became_leader` came)."""
+        found = self._groups.get(group)
+        return found is not None and found.leading and found.node.role is Role.LEADER
 
     def state(self, group: GroupId) -> Any:
         """The machine's state as applied here; raises UnknownGroup. Read it, do not change it."""
-        raise NotImplementedError
+        return self._group(group).state
 
     def applied_index(self, group: GroupId) -> Index:
-        """The last entry in `state`."""
-        raise NotImplementedError
+        """The last entry in `state`; raises UnknownGroup."""
+        return self._group(group).applied
 
     def members(self, group: GroupId) -> Membership:
         """Who is in the group; raises UnknownGroup."""
-        raise NotImplementedError
+        return self._group(group).node.membership
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
         """An entry, from memory or disk; raises UnknownGroup, KeyError when it is not held."""
-        raise NotImplementedError
+        return self._group(group).store.read(index)
 
     # ------------------------------------------------------------ peers
 
     def send(self, node: NodeId, buffers: Iterable[Buffer]) -> bool:
         """One application message to the peer's handler, in order, at most once.
 
-        returns  False when there is no connection: it is lost. `peer_down` tells of messages lost later.
+        returns  False when there is no connection: it is lost. `peer_down` tells of those that
+                 were lost later
         """
-        raise NotImplementedError
+        return self._transport.send_message(node, list(buffers))
 
     def connected(self, node: NodeId) -> bool:
         """A connection with that node stands."""
-        raise NotImplementedError
+        return self._transport.up(node)
 
     def suspected(self, node: NodeId) -> bool:
         """That peer has not been heard of for too long; itself never."""
-        raise NotImplementedError
+        return self._detector.suspected(node)
 
     def peer_boot_id(self, node: NodeId) -> int | None:
         """The last life of that node this one has met."""
-        raise NotImplementedError
+        return self._boots.get(node)
 
     def peer_backlog_bytes(self, node: NodeId) -> int:
         """Unsent bytes on the connection; 0 without one."""
-        raise NotImplementedError
+        return self._transport.backlog_bytes(node)
+
+    # ------------------------------------------------------------ the turn
+
+    @property
+    def _logs(self) -> LogStore:
+        assert self._store is not None, "call start first"
+        return self._store
+
+    def _group(self, group: GroupId) -> Group:
+        found = self._groups.get(group)
+        if found is None:
+            raise UnknownGroup(group, self.node_id)
+        return found
+
+    def _touch(self, group: Group) -> None:
+        if not group.touched:
+            group.touched = True
+            self._touched.append(group)
+            self._ask_turn()
+
+    def _ask_turn(self) -> None:
+        if not self._turn_asked:
+            self._turn_asked = True
+            self._loop.at_turn_end(Stage.RAFT, self._turn)
+
+    def _turn(self) -> None:
+        self._turn_asked = False
+        if self._stopped:
+            return
+        touched, self._touched = self._touched, []
+        to_apply: list[tuple[Group, Ready]] = []
+        for group in touched:
+            group.touched = False
+            if not group.deleted:
+                self._take(group, to_apply)
+        outbox, self._outbox = self._outbox, {}
+        for node, messages in outbox.items():
+            self._transport.send_raft(node, messages)
+        if self._awaiting or self._submit_asked:
+            self._submit_asked = False
+            awaiting, self._awaiting = self._awaiting, []
+            self._logs.wal.submit(lambda: self._synced(awaiting))
+        for group, ready in to_apply:
+            self._apply(group, ready)
+
+    def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
+        outbox = self._outbox
+        while (ready := group.node.ready()) is not None:
+            for message in ready.messages:
+                outbox.setdefault(message.to, []).append(message)
+            if ready.messages_after_sync:
+                group.after_sync.append((ready.sequence, ready.messages_after_sync))
+            if ready.writes:
+                group.store.append(ready.hard_state, ready.entries)
+                if group.volatile:
+                    group.node.durable(ready.sequence)
+                else:
+                    self._awaiting.append((group, ready.sequence, len(ready.entries)))
+            group.released(outbox)
+            if ready.committed or ready.soft_state is not None:
+                to_apply.append((group, ready))
+        self._set_timer(group)
+
+    def _synced(self, written: list[tuple[Group, int, int]]) -> None:
+        if self._stopped:
+            return
+        for group, sequence, entries in written:
+            if group.deleted:
+                continue
+            group.store.written(entries)
+            group.node.durable(sequence)
+            group.released(self._outbox)
+            self._touch(group)
+
+    def _apply(self, group: Group, ready: Ready) -> None:
+        soft = ready.soft_state
+        if soft is not None and soft.role is Role.LEADER and not group.deleted:
+            group.follow(soft, self.node_id, self._observer)
+            soft = None
+        if ready.committed and not group.deleted:
+            group.apply(ready.committed, self._observer)
+            if not group.deleted:
+                self._touch(group)  # more may be committed than one Ready hands out
+        if soft is not None and not group.deleted:
+            group.follow(soft, self.node_id, self._observer)
+
+    # ------------------------------------------------------------ time
+
+    def _set_timer(self, group: Group) -> None:
+        deadline = group.node.deadline_ms
+        if deadline is None:
+            return
+        timer = group.timer
+        if timer is not None and timer.active:
+            if group.timer_ms <= deadline:
+                return  # it fires in time; what is due then is seen then
+            timer.cancel()
+        group.timer_ms = deadline
+        delay = deadline - self._clock.epoch_ms()
+        group.timer = self._loop.call_later(delay, lambda: self._tick(group))
+
+    def _tick(self, group: Group) -> None:
+        if not group.deleted and not self._stopped:
+            group.node.tick(self._clock.epoch_ms())
+            self._touch(group)
+
+    def _beat(self) -> None:
+        self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
+        for node, heard_ms in self._transport.heartbeat():
+            self._detector.heard(node, heard_ms)
+        self._check_peers()
+
+    def _check_peers(self) -> None:
+        if not self._stopped:
+            self._tell(self._detector.check(self._clock.monotonic_ms()))
+
+    def _tell(self, news: list[tuple[NodeId, News]]) -> None:
+        now = self._clock.epoch_ms()
+        for node, what in news:
+            suspected = what is News.SUSPECTED
+            log.info("%s: node %s is %s", self.node_id, node, what.value)
+            for group in list(self._groups.values()):
+                if not group.has(node):
+                    continue
+                if suspected:
+                    group.node.peer_suspected(node, now)
+                else:
+                    group.node.peer_connected(node, now)
+                self._touch(group)
+            if suspected:
+                self._observer.peer_suspected(node)
+            else:
+                self._observer.peer_back(node)
+
+    # ------------------------------------------------------------ what the transport says
+
+    def on_up(self, node: NodeId, boot_id: int) -> None:
+        """See TransportOwner."""
+        old = self._boots.get(node)
+        self._boots[node] = boot_id
+        restarted = old is not None and old != boot_id
+        now = self._clock.epoch_ms()
+        for group in list(self._groups.values()):
+            if group.has(node):
+                if restarted:
+                    group.node.peer_restarted(node, now)
+                else:
+                    group.node.peer_connected(node, now)
+                self._touch(group)
+        news = self._detector.connected(node, self._clock.monotonic_ms())
+        if old is not None and restarted:
+            self._observer.peer_restarted(node, old, boot_id)
+        self._observer.peer_up(node, boot_id)
+        for back, _ in news:
+            log.info("%s: node %s is back", self.node_id, back)
+            self._observer.peer_back(back)
+
+    def on_down(self, node: NodeId) -> None:
+        """See TransportOwner."""
+        grace = self._detector.disconnected(node, self._clock.monotonic_ms())
+        if grace is not None:
+            self._loop.call_later(grace, self._check_peers)
+        self._observer.peer_down(node)
+
+    def on_refused(self, node: NodeId) -> None:
+        """See TransportOwner."""
+        self._tell(self._detector.refused(node))
+
+    def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
+        """See TransportOwner."""
+        now = self._clock.epoch_ms()
+        for message in messages:
+            if message.sender != node or message.to != self.node_id:
+                raise BadFrame(
+                    f"node {node!r} sent a message from {message.sender!r} to {message.to!r}"
+                )
+            group = self._groups.get(message.group)
+            if group is None:
+                self._waiting.add(message)
+            else:
+                group.node.step(message, now)
+                self._touch(group)
+
+    def on_message(self, node: NodeId, body: memoryview) -> None:
+        """See TransportOwner."""
+        if self._on_message is not None:
+            self._on_message(node, body)

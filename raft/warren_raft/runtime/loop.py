@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import errno
+import functools
 import heapq
 import os
 import select
@@ -34,7 +35,7 @@ class Stage(IntEnum):
 class Timer:
     """A call in the future; `cancel()` may be called at any time, any number of times."""
 
-    __slots__ = ("when_ms", "_loop", "_call")
+    __slots__ = ("_call", "_loop", "when_ms")
 
     def __init__(self, loop: Loop, when_ms: int, call: Callable[[], None]) -> None:
         self.when_ms = when_ms
@@ -64,7 +65,7 @@ class Registration:
               None: the exception ends the loop
     """
 
-    __slots__ = ("_loop", "fd", "readable", "writable", "on_error", "events")
+    __slots__ = ("_loop", "events", "fd", "on_error", "readable", "writable")
 
     def __init__(
         self,
@@ -338,7 +339,7 @@ class Listener:
         self._sockets = listen(address)
         self._paused: Timer | None = None
         self._registrations = [
-            loop.register(sock, lambda sock=sock: self._accept(sock)) for sock in self._sockets
+            loop.register(sock, functools.partial(self._accept, sock)) for sock in self._sockets
         ]
 
     @property

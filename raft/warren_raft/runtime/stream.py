@@ -36,10 +36,26 @@ class Stream:
     """
 
     __slots__ = (
-        "loop", "sock", "out_bytes", "closed", "congested", "high", "low", "last_read_ms",
-        "bytes_in", "bytes_out", "on_drained", "on_congested",
-        "_on_data", "_on_closed", "_out", "_registration", "_flush_asked", "_closing",
-        "_read_bytes", "_paused",
+        "_closing",
+        "_flush_asked",
+        "_on_closed",
+        "_on_data",
+        "_out",
+        "_paused",
+        "_read_bytes",
+        "_registration",
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "congested",
+        "high",
+        "last_read_ms",
+        "loop",
+        "low",
+        "on_congested",
+        "on_drained",
+        "out_bytes",
+        "sock",
     )  # fmt: skip
 
     def __init__(
@@ -117,9 +133,8 @@ class Stream:
         self._send_out()
 
     def _send_out(self) -> None:
-        out = self._out
         try:
-            while out:
+            while self._out:
                 wanted, batch = self._gather()
                 sent = self.sock.sendmsg(batch)
                 self._sent(sent)
@@ -130,7 +145,7 @@ class Stream:
         except OSError as error:
             self.abort(error)
             return
-        if out:
+        if self._out:
             self._watch(write=True)
         else:
             self._watch(write=False)
@@ -144,12 +159,11 @@ class Stream:
 
     def _gather(self) -> tuple[int, list[Buffer]]:
         """The first buffers, small neighbours joined, and how many bytes they are."""
-        out = self._out
-        if len(out) > 8:
+        if len(self._out) > 8:
             self._join_small()
         batch: list[Buffer] = []
         wanted = 0
-        for buffer in out:
+        for buffer in self._out:
             batch.append(buffer)
             wanted += len(buffer)
             if len(batch) == IOV_MAX or wanted >= READ_BYTES_MAX:

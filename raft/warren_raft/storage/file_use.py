@@ -14,7 +14,7 @@ class FileUse:
     Invariant: the three have the same files as keys
     """
 
-    __slots__ = ("live", "void", "ends")
+    __slots__ = ("ends", "live", "void")
 
     def __init__(self) -> None:
         self.live: dict[int, set[GroupId]] = {}

@@ -32,7 +32,7 @@ class Files:
         return sorted(os.listdir(directory))
 
     def lock(self, path: Path) -> int | None:
-        """Take the lock file for as long as the returned descriptor is open; None: somebody has it."""
+        """Hold the lock file until the returned descriptor is closed; None: somebody has it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,13 +19,15 @@ A record:
 | 56 | data |
 
 A batch is what one write and one fdatasync made durable; its last record is BATCH_END. Batches are
-numbered without gaps (but where a file was removed); batch n + 1 is written only after the sync of batch n has returned: a valid record of a later batch proves that what
-comes before its batch was on disk. The salt is random: bytes that a user sends, or that an older file
-left on the disk, do not pass for records.
+numbered without gaps (but where a file was removed); batch n + 1 is written only after the sync of
+batch n has returned: a valid record of a later batch proves that what comes before its batch was on
+disk. The salt is random: bytes that a user sends, or that an older file left on the disk, do not
+pass for records. A group's records begin with GROUP_CREATED; those of a group that has none (its
+file was removed) must be followed by its GROUP_DELETED.
 
 | kind | group | index | term | time_ms | data |
 | --- | --- | --- | --- | --- | --- |
-| 1 ENTRY | yes | of the entry | of the entry | its stamp | the entry's; replaces everything from index on |
+| 1 ENTRY | yes | of the entry | of the entry | its stamp | its own; replaces all from index on |
 | 2 HARD_STATE | yes | 0 | current term | 0 | vote, UTF-8; empty: none |
 | 3 GROUP_CREATED | yes | 0 | 0 | 0 | for the host (a membership) |
 | 4 GROUP_DELETED | yes | 0 | 0 | 0 | empty; earlier records of the group are void |

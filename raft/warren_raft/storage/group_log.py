@@ -19,9 +19,19 @@ class GroupLog:
     """
 
     __slots__ = (
-        "group", "first", "last", "volatile", "entries", "bytes_held", "bytes_counted",
+        "_files",
+        "_lengths",
+        "_offsets",
+        "_run_starts",
+        "_run_terms",
+        "bytes_counted",
+        "bytes_held",
         "dropped",
-        "_run_starts", "_run_terms", "_files", "_offsets", "_lengths",
+        "entries",
+        "first",
+        "group",
+        "last",
+        "volatile",
     )  # fmt: skip
 
     def __init__(self, group: GroupId, volatile: bool = False) -> None:

@@ -28,7 +28,7 @@ OPEN_FILES_MAX = 64
 class GroupStore:
     """One group's view of its log: `ports.LogStore`, and what the host does to it."""
 
-    __slots__ = ("log", "hard_state", "created", "_store", "_writing")
+    __slots__ = ("_store", "_writing", "created", "hard_state", "log")
 
     def __init__(
         self, store: LogStore, log: GroupLog, hard_state: HardState, created: bytes

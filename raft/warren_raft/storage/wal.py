@@ -25,7 +25,7 @@ ENTRY, HARD_STATE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE)
 
 
 class Place(NamedTuple):
-    """Where a record is: the number of its file, the offset of its header, the length of its data."""
+    """Where a record is: its file's number, the offset of its header, the length of its data."""
 
     file: int
     offset: int

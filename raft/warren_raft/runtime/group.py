@@ -1,0 +1,119 @@
+"""One group on this node: its core, its log, its machine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from warren_raft.core.node import Node
+from warren_raft.core.ready import Role, SoftState
+from warren_raft.machine import Machine, Meta
+from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime.loop import Timer
+from warren_raft.runtime.observer import Observer
+from warren_raft.storage.log_store import GroupStore
+from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
+
+TRIM_ENTRIES_MIN = 256
+TRIM_BYTES_MIN = 4 << 20
+"""A volatile log that has grown by less is not looked through for entries to let go."""
+
+
+class Group:
+    """What the host keeps per group.
+
+    leading     this node leads, and its own term's first entry is applied
+    after_sync  (sequence, messages): leave once that write is on disk; sequences never fall
+    timer_ms    when `timer` fires on the epoch clock; it may fire before the core's deadline
+                (then nothing is due and it is set again), never after
+    Invariant: applied is the last entry that `state` has seen
+    """
+
+    __slots__ = (
+        "_trim_bytes",
+        "_trim_entries",
+        "after_sync",
+        "applied",
+        "deleted",
+        "id",
+        "leading",
+        "machine",
+        "node",
+        "state",
+        "store",
+        "timer",
+        "timer_ms",
+        "touched",
+        "volatile",
+    )  # fmt: skip
+
+    def __init__(
+        self, group: GroupId, node: Node, store: GroupStore, machine: Machine[Any], volatile: bool
+    ) -> None:
+        self.id = group
+        self.node = node
+        self.store = store
+        self.machine = machine
+        self.state = machine.init()
+        self.volatile = volatile
+        self.leading = False
+        self.after_sync: deque[tuple[int, Sequence[AnyRaftMessage]]] = deque()
+        self.timer: Timer | None = None
+        self.timer_ms = 0
+        self.touched = False
+        self.deleted = False
+        self.applied: Index = 0
+        self._trim_entries = TRIM_ENTRIES_MIN
+        self._trim_bytes = TRIM_BYTES_MIN
+
+    def has(self, node: NodeId) -> bool:
+        """That node is a member."""
+        members = self.node.membership
+        return node in members.voters or node in members.learners
+
+    def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
+        """Move the messages whose write is on disk to the outbox."""
+        waiting, synced = self.after_sync, self.node.synced
+        while waiting and waiting[0][0] <= synced:
+            for message in waiting.popleft()[1]:
+                outbox.setdefault(message.to, []).append(message)
+
+    def apply(self, committed: Sequence[Entry], observer: Observer) -> None:
+        """Apply entries in their order; the observer hears of each."""
+        for entry in committed:
+            assert entry.index == self.applied + 1, (self.id, self.applied, entry.index)
+            self.applied = entry.index
+            if entry.kind is EntryKind.COMMAND:
+                meta = Meta(entry.index, entry.term, entry.time_ms)
+                applied = self.machine.apply(meta, entry.data, self.state)
+                observer.applied(self.id, meta, entry.data, applied, self.leading)
+                if self.deleted:
+                    return
+            elif entry.kind is EntryKind.NOOP:
+                if self.node.role is Role.LEADER and entry.term == self.node.term:
+                    self.leading = True
+                    observer.became_leader(self.id, self.machine.leader_effects(self.state))
+                    if self.deleted:
+                        return
+        if committed:
+            self.node.applied_to(self.applied)
+            if self.volatile:
+                self._trim()
+
+    def follow(self, soft: SoftState, own: NodeId, observer: Observer) -> None:
+        """The core says who leads now."""
+        leads = soft.role is Role.LEADER
+        if not leads:
+            self.leading = False
+        observer.leader_changed(self.id, soft.leader, soft.term, leads and soft.leader == own)
+
+    def _trim(self) -> None:
+        # Looking through the live entries costs as much as there are of them, so it is done when
+        # the log has doubled since: a constant per entry, and memory stays within twice the need.
+        log = self.store.log
+        if len(log.entries) < self._trim_entries and log.bytes_held < self._trim_bytes:
+            return
+        self.store.release_but(self.machine.live_indexes(self.state), self.applied)
+        self._trim_entries = max(TRIM_ENTRIES_MIN, 2 * len(log.entries))
+        self._trim_bytes = max(TRIM_BYTES_MIN, 2 * log.bytes_held)

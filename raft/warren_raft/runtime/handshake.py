@@ -1,0 +1,106 @@
+"""How two nodes convince each other that they are of one cluster.
+
+1. The initiator (the node whose name sorts first) sends Hello.
+2. The acceptor answers Hello, Proof. Its proof covers both Hellos and the word "acceptor".
+3. The initiator checks it and sends Proof, with the word "initiator".
+4. The acceptor checks it and sends WELCOME; both may send everything now.
+
+Whoever is not satisfied sends Refused with the reason and closes. The secret is the key of an
+HMAC-SHA256 and never sent; fresh nonces of both keep an old proof from being used again, the two
+words keep one's own proof from being sent back. What follows the handshake is neither signed nor
+encrypted: the peers' network is to be trusted, or tunnelled.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Literal
+
+import msgspec
+
+from warren_raft.errors import PeerError
+from warren_raft.runtime.wire import PROTOCOL
+from warren_raft.types import NodeId
+
+NONCE_BYTES = 32
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """Who speaks.
+
+    boot_id  64 random bits, drawn when its process started
+    nonce    NONCE_BYTES random bytes, drawn for this connection
+    """
+
+    protocol: int
+    cluster: str
+    node: NodeId
+    boot_id: int
+    nonce: bytes
+
+
+class Proof(msgspec.Struct, frozen=True, array_like=True):
+    """HMAC-SHA256 by the cluster's secret, see `prove`."""
+
+    mac: bytes
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True):
+    """Why the other side closes."""
+
+    reason: str
+
+
+class PeerRefused(PeerError):
+    """A connection that cannot be: the settings of one of the two nodes must change.
+
+    Its text is sent to the other side too.
+    """
+
+
+class RefusedByPeer(PeerRefused):
+    """The other side closed, and said why."""
+
+    def __str__(self) -> str:
+        return f"refused by the peer: {self.args[0]}"
+
+
+Side = Literal["initiator", "acceptor"]
+
+
+def prove(secret: bytes, side: Side, initiator: Hello, acceptor: Hello) -> Proof:
+    """What `side` shows to the other one."""
+    said = msgspec.msgpack.encode(("warren peer", side, initiator, acceptor))
+    return Proof(hmac.digest(secret, said, "sha256"))
+
+
+def check_proof(proof: Proof, secret: bytes, side: Side, initiator: Hello, acceptor: Hello) -> None:
+    """Raises PeerRefused unless `side` knows the secret."""
+    expected = prove(secret, side, initiator, acceptor)
+    if not hmac.compare_digest(proof.mac, expected.mac):
+        other = initiator if side == "initiator" else acceptor
+        raise PeerRefused(
+            f"node {other.node!r} does not have the secret of cluster {other.cluster!r}; give all "
+            "members the same cluster secret"
+        )
+
+
+def check_hello(hello: Hello, own: Hello) -> None:
+    """Raises PeerRefused unless the two can be of one cluster."""
+    if hello.protocol != PROTOCOL:
+        raise PeerRefused(
+            f"node {hello.node!r} speaks peer protocol {hello.protocol}, node {own.node!r} "
+            f"speaks {PROTOCOL}; run versions that have one in common"
+        )
+    if hello.cluster != own.cluster:
+        raise PeerRefused(
+            f"node {hello.node!r} is of cluster {hello.cluster!r}, node {own.node!r} of "
+            f"{own.cluster!r}; correct the peers' addresses or the cluster's name"
+        )
+    if hello.node == own.node:
+        raise PeerRefused(
+            f"two nodes bear the name {own.node!r}, or one was told its own address as a peer's; "
+            "names must differ"
+        )
+    if len(hello.nonce) != NONCE_BYTES:
+        raise PeerRefused(f"a nonce of {len(hello.nonce)} bytes, not {NONCE_BYTES}")

@@ -1,0 +1,217 @@
+"""One connection to a peer, from its first byte to its last."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from warren_raft.errors import PeerError
+from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime import wire
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.handshake import (
+    NONCE_BYTES,
+    Hello,
+    PeerRefused,
+    Proof,
+    Refused,
+    RefusedByPeer,
+    check_hello,
+    check_proof,
+    prove,
+)
+from warren_raft.runtime.loop import Loop, Timer
+from warren_raft.runtime.stream import Buffer, Stream
+from warren_raft.types import NodeId
+
+_hello = msgspec.msgpack.Decoder(Hello)
+_proof = msgspec.msgpack.Decoder(Proof)
+_refused = msgspec.msgpack.Decoder(Refused)
+
+
+class ConnectionOwner(Protocol):
+    """Who hears of a connection."""
+
+    config: HostConfig
+    boot_id: int
+
+    def admit(self, connection: PeerConnection, hello: Hello) -> None:
+        """An acceptor was greeted; raises PeerRefused unless that node may connect here."""
+        ...
+
+    def established(self, connection: PeerConnection) -> None:
+        """The handshake is done."""
+        ...
+
+    def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
+        """Raft messages arrived."""
+        ...
+
+    def received_message(self, connection: PeerConnection, body: memoryview) -> None:
+        """An application message arrived."""
+        ...
+
+    def ended(self, connection: PeerConnection, error: Exception | None) -> None:
+        """The connection is closed; called once, whether it was established or not."""
+        ...
+
+
+class PeerConnection:
+    """A connected socket to a peer: handshake, then frames.
+
+    node     who it is: known from the start on the initiator, from its Hello on the acceptor
+    Invariant: while not `up` only handshake frames are taken, of HANDSHAKE_FRAME_BYTES_MAX at most
+    """
+
+    def __init__(
+        self, owner: ConnectionOwner, loop: Loop, sock: socket.socket, to: NodeId | None
+    ) -> None:
+        """to: the peer that was called; None: it called us."""
+        config = owner.config
+        self._owner = owner
+        self._initiator = to is not None
+        self.node = to
+        self.boot_id = 0
+        self.up = False
+        self.sent_something = False
+        self._own = Hello(
+            wire.PROTOCOL, config.cluster, config.node, owner.boot_id, os.urandom(NONCE_BYTES)
+        )
+        self._other: Hello | None = None
+        self._assembler = wire.Assembler(wire.HANDSHAKE_FRAME_BYTES_MAX)
+        self.stream = Stream(
+            loop,
+            sock,
+            self._on_data,
+            self._on_closed,
+            on_error=self._on_error,
+            buffer_bytes=config.connection_buffer_bytes,
+        )
+        self._timer: Timer = loop.call_later(config.handshake_ms_max, self._too_slow)
+        if self._initiator:
+            self._send(wire.HELLO, self._own)
+
+    # ------------------------------------------------------------ sending
+
+    def send_raft(self, messages: Sequence[AnyRaftMessage]) -> None:
+        """One frame with these."""
+        self._write(wire.encode_raft(messages))
+
+    def send_message(self, buffers: Sequence[Buffer]) -> None:
+        """One application message."""
+        self._write(wire.frame_around(wire.MESSAGE, buffers))
+
+    def send_heartbeat(self) -> None:
+        """A sign of life."""
+        self.stream.send(wire.HEARTBEAT_FRAME)
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        assert self.up
+        self.sent_something = True
+        self.stream.write(buffers)
+        bound = self._owner.config.peer_backlog_bytes
+        if self.stream.out_bytes > bound:
+            self.stream.abort(
+                PeerError(
+                    f"{self.stream.out_bytes} bytes wait for node {self.node!r}, which does not "
+                    f"read; at most {bound} may (peer_backlog_bytes)"
+                )
+            )
+
+    def _send(self, kind: int, value: msgspec.Struct) -> None:
+        self.stream.send(wire.frame(kind, msgspec.msgpack.encode(value)))
+
+    # ------------------------------------------------------------ receiving
+
+    def _on_data(self, chunk: bytes) -> None:
+        self._assembler.feed(chunk, self._take)
+
+    def _take(self, kind: int, body: memoryview) -> None:
+        if self.stream.closed:
+            return
+        if self.up:
+            if kind == wire.RAFT:
+                self._owner.received_raft(self, wire.decode_raft(body))
+            elif kind == wire.MESSAGE:
+                self._owner.received_message(self, body)
+            elif kind != wire.HEARTBEAT:
+                raise wire.BadFrame(f"a frame of kind {kind} on an established connection")
+            return
+        try:
+            self._shake(kind, body)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise wire.BadFrame(f"a handshake frame of kind {kind} ({error})") from None
+
+    def _shake(self, kind: int, body: memoryview) -> None:
+        if kind == wire.REFUSED:
+            raise RefusedByPeer(_refused.decode(body).reason)
+        if kind == wire.HELLO and self._other is None:
+            self._greeted(_hello.decode(body))
+        elif kind == wire.PROOF and self._other is not None:
+            self._proved(_proof.decode(body), self._other)
+        elif kind == wire.WELCOME and self._initiator and self.boot_id:
+            self._established()
+        else:
+            raise wire.BadFrame(f"a frame of kind {kind} in the handshake")
+
+    def _greeted(self, hello: Hello) -> None:
+        check_hello(hello, self._own)
+        self._other = hello
+        if self._initiator:
+            if hello.node != self.node:
+                raise PeerRefused(
+                    f"node {hello.node!r} answers at the address given for {self.node!r}; correct "
+                    f"the peers' addresses of node {self._own.node!r}"
+                )
+            return
+        self._owner.admit(self, hello)
+        self.node = hello.node
+        self._send(wire.HELLO, self._own)
+        self._send(wire.PROOF, prove(self._owner.config.secret, "acceptor", hello, self._own))
+
+    def _proved(self, proof: Proof, other: Hello) -> None:
+        secret = self._owner.config.secret
+        if self._initiator:
+            check_proof(proof, secret, "acceptor", self._own, other)
+            self.boot_id = other.boot_id
+            self._send(wire.PROOF, prove(secret, "initiator", self._own, other))
+            return
+        check_proof(proof, secret, "initiator", other, self._own)
+        self.boot_id = other.boot_id
+        self.stream.send(wire.frame(wire.WELCOME, b""))
+        self._established()
+
+    def _established(self) -> None:
+        self._timer.cancel()
+        self.up = True
+        self._assembler.bytes_max = self._owner.config.frame_bytes_max
+        self._owner.established(self)
+
+    # ------------------------------------------------------------ ending
+
+    def _too_slow(self) -> None:
+        self.stream.abort(
+            PeerError(
+                f"no handshake within {self._owner.config.handshake_ms_max} ms "
+                "(handshake_ms_max): is that a Warren node's peer port?"
+            )
+        )
+
+    def _on_error(self, error: Exception) -> None:
+        # A peer's fault ends its connection. Ours (an assertion in a group's core, a machine that
+        # raised, a failed disk) must not look like a network's: it goes on up, out of the loop.
+        if not isinstance(error, PeerError):
+            raise error
+        if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):
+            self._send(wire.REFUSED, Refused(str(error)))
+            self.stream.flush()
+        self.stream.abort(error)
+
+    def _on_closed(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self.up = False
+        self._owner.ended(self, error)

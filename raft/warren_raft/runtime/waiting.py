@@ -1,0 +1,47 @@
+"""Messages for groups that this node has not started yet."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from warren_raft.messages import AnyRaftMessage, Append
+from warren_raft.types import GroupId
+
+GROUPS_MAX = 4096
+MESSAGES_MAX = 8
+"""Per group; a new group's first candidate and leader say less than that."""
+
+
+class WaitingMessages:
+    """The first few messages per group, oldest groups out first.
+
+    A new group's preferred member campaigns as soon as it has heard of the group, perhaps before
+    the others have: without this its request for votes would be lost, and the group would wait for
+    an election timeout. All of them may be lost: Raft asks again.
+    Bounds: GROUPS_MAX groups, MESSAGES_MAX messages each, none with entries.
+    """
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[GroupId, list[AnyRaftMessage]] = OrderedDict()
+
+    def add(self, message: AnyRaftMessage) -> None:
+        """Keep it if there is room; entries are worth waiting a retransmission for."""
+        if type(message) is Append and message.entries:
+            message = Append(
+                message.group,
+                message.sender,
+                message.to,
+                message.term,
+                message.prev_index,
+                message.prev_term,
+                min(message.commit, message.prev_index),
+            )
+        messages = self._groups.setdefault(message.group, [])
+        if len(messages) < MESSAGES_MAX:
+            messages.append(message)
+        while len(self._groups) > GROUPS_MAX:
+            self._groups.popitem(last=False)
+
+    def take(self, group: GroupId) -> list[AnyRaftMessage]:
+        """What waits for that group; it waits no longer."""
+        return self._groups.pop(group, [])
