@@ -52,7 +52,6 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.conditions": 1,
     "pyspark_warren.options": 1,
     "pyspark_warren.errors": 1,
-    "pyspark_warren.columns": 1,
     "pyspark_warren.properties": 1,
     "pyspark_warren.encode": 1,
     "pyspark_warren.blocks": 1,
