@@ -85,7 +85,8 @@ class InvalidPath(Refusal):
 class AccessRefused(Refusal):
     """This user may not do this, or the name is reserved, or somebody has it exclusively."""
 
-    reply_code, word, ends = 403, "ACCESS_REFUSED", "channel"
+    reply_code, word = 403, "ACCESS_REFUSED"
+    ends: ClassVar[Literal["channel", "connection"]] = "channel"
     condition, http_status = "amqp:unauthorized-access", 403
 
 
@@ -195,7 +196,8 @@ class NotImplementedHere(Refusal):
 class InternalError(Refusal):
     """A fault of the broker's."""
 
-    reply_code, word, acts = 541, "INTERNAL_ERROR", "operator"
+    reply_code, word = 541, "INTERNAL_ERROR"
+    acts: ClassVar[Literal["client", "peer", "operator", "nobody"]] = "operator"
     condition, http_status = "amqp:internal-error", 500
 
 

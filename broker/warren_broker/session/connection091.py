@@ -252,6 +252,10 @@ class Connection:
 
     def answer(self, token: requests.Token, result: requests.Result) -> None:
         """The broker's answer to a request; one that nobody waits for any more is dropped."""
+        self._answer(token, result)
+        self._commit()
+
+    def _answer(self, token: requests.Token, result: requests.Result) -> None:
         asked = self._asked.pop(token, None)
         if asked is None or self.state == "closed":
             return
@@ -259,7 +263,6 @@ class Connection:
             asked.then(result)
         else:
             dispatch.answered(asked.channel, token, result, asked.then, asked.at)
-        self._commit()
 
     def routed(self, token: requests.Token, parts: Sequence[Part]) -> None:
         """Where the messages of a Publish go: one part per queue."""
@@ -272,12 +275,13 @@ class Connection:
         if published.number:
             relative = channel.publishes.routed(published.number, parts, published.first)
             lost = [published.first + at for at in relative]
-            self._answered(token, published)
         else:
             lost = publishing.nowhere(parts, published.first, published.last)
             del self._published[token]
         if published.mandatory and lost:
             publishing.return_unroutable(channel, table, lost)
+        if published.number:
+            self._answered(token, published)
 
     def confirmed(self, token: requests.Token, part: int, ok: bool,
                   refused: Iterable[int] | None = None) -> None:
@@ -462,8 +466,11 @@ class Connection:
         self._to_commit.append(channel)
 
     def _commit(self) -> None:
+        # One at a time: an answer lets the channel go on, maybe to its next commit.
         while self._to_commit:
-            publishing.finish_commit(self._to_commit.pop())
+            finished = publishing.finished_commit(self._to_commit.pop())
+            if finished is not None:
+                self._answer(*finished)
 
     def refuse(self, channel: Channel, refusal: Refusal) -> None:
         """The channel, or the connection, ends with it."""

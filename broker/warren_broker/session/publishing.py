@@ -205,17 +205,16 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
     channel.connection.check_commit(channel)
 
 
-def finish_commit(channel: Channel) -> None:
-    """Answer a commit whose publishes have all been answered."""
+def finished_commit(channel: Channel) -> tuple[requests.Token, requests.Done | Refusal] | None:
+    """A commit's token and its result, once its publishes have all been answered."""
     tx = channel.tx
     if tx is None or not tx.commit or not channel.publishes.idle:
-        return
+        return None
     token, tx.commit = tx.commit, 0
-    result: requests.Done | Refusal = requests.Done()
-    if channel.publishes.forget():
-        channel.tx = Transaction()
-        result = errors.PreconditionFailed("partial tx completion")
-    channel.connection.answer(token, result)
+    if not channel.publishes.forget():
+        return token, requests.Done()
+    channel.tx = Transaction()
+    return token, errors.PreconditionFailed("partial tx completion")
 
 
 def _tx_rollback(channel: Channel, method: methods.TxRollback) -> None:

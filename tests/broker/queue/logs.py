@@ -14,7 +14,8 @@ CONFIGS: tuple[dict[str, Any], ...] = (
     {"max_length": 15, "overflow": "reject-publish", "max_length_bytes": 400},
     {"message_ttl_ms": 40, "consumer_timeout_ms": 60, "dead_letter_exchange": "dlx"},
     {"single_active_consumer": True, "consumer_timeout_ms": 90},
-    {"auto_delete": True, "expires_ms": 50, "kind": "classic", "consumer_disconnected_timeout_ms": 30},
+    {"auto_delete": True, "expires_ms": 50, "kind": "classic"},
+    {"consumer_disconnected_timeout_ms": 30, "delivery_limit": 0},
 )
 
 

@@ -48,7 +48,7 @@ def counts(queue: Queue) -> tuple[int, int]:
         ("AMQP 1.0 modified, failed", True), ("basic.reject", True),
     ],
 )  # fmt: skip
-def test_a_return_counts_as_acquired_and_as_delivered_when_it_failed(what: str, failed: bool) -> None:
+def test_a_return_counts_as_acquired_and_if_failed_as_delivered(what: str, failed: bool) -> None:
     queue = held()
     queue.do(Cancel(1))
     queue.do(Return(1, ((0, 0),), failed))

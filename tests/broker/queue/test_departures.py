@@ -266,7 +266,8 @@ def test_a_deleted_queue_refuses_everything_that_asks_for_something() -> None:
     queue.do(Delete())
     for command, data in (
         (Enqueue(), block(1)), (Checkout(1, 1, "a"), None), (Get(1, 1), None), (Purge(), None),
-        (Delete(), None), (Stat(), None), (RegisterReader("r"), None), (Stage("s", 0, 0, 0), block(1)),
+        (Delete(), None), (Stat(), None), (RegisterReader("r"), None),
+        (Stage("s", 0, 0, 0), block(1)),
     ):  # fmt: skip
         assert queue.do(command, data).reason == "deleted"
     queue.submit(Settle(1, ((0, 0),)), Cancel(1), SessionDown(1), NodeSuspected("n1"), Timer())

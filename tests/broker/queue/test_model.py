@@ -120,7 +120,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.end()
 
     def client(self, data: Any) -> Any:
-        return data.draw(st.sampled_from([self.model.clients[k] for k in sorted(self.model.clients)]))
+        return data.draw(st.sampled_from([x for _, x in sorted(self.model.clients.items())]))
 
     @precondition(lambda self: self.model.clients)
     @rule(data=st.data(), credit=st.integers(0, 6), drain=st.booleans())

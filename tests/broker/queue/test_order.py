@@ -30,7 +30,8 @@ def consume(queue: Queue, consumer: int = 1, prefetch: int = 0, **how: Any) -> N
 
 def test_higher_priorities_are_always_delivered_first() -> None:
     queue = Queue()
-    low, high, middle = queue.put(2, priorities=0), queue.put(2, priorities=31), queue.put(priorities=5)
+    low, high = queue.put(2, priorities=0), queue.put(2, priorities=31)
+    middle = queue.put(priorities=5)
     consume(queue)
     assert queue.names() == [(high, 0), (high, 1), (middle, 0), (low, 0), (low, 1)]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broker.queue.world import block
-from warren_broker.queue.enqueue import read_shape
 from warren_broker.queue.contents import Contents
+from warren_broker.queue.enqueue import read_shape
 from warren_broker.queue.ranges import Held, cut_runs, ids_of, take_ids
 
 
@@ -62,7 +64,7 @@ def test_bytes_add_up_and_what_fits_is_never_too_much(
     contents = Contents()
     contents.add(1, shape)
     edges = sorted({0, len(sizes), *(cut for cut in cuts if cut < len(sizes))})
-    parts = [contents.size(1, a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [contents.size(1, a, b - 1) for a, b in pairwise(edges)]
     assert sum(parts) == sum(sizes) == contents.size(1, 0, len(sizes) - 1) == shape.total
     first = edges[len(edges) // 2 - 1]
     fits = contents.fitting(1, first, len(sizes) - 1, budget)

@@ -16,7 +16,7 @@ def staged(seq: int, partition: int = 0) -> Stage:
 
 @pytest.mark.parametrize("applied_by_first", [0, 1, 2, 3, 4])
 def test_blocks_resent_through_another_node_are_there_once(applied_by_first: int) -> None:
-    """The first node applied some of 1 … 4 before it died; the writer saw an answer for 1 at most."""
+    """The first node applied some of 1 … 4 before it died; the writer saw 1 answered at most."""
     queue = Queue()
     sizes = {1: 3, 2: 1, 3: 7, 4: 2}
     for seq in range(1, applied_by_first + 1):

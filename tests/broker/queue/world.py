@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from warren_raft.machine import Applied, Meta
-
 from warren_broker.block import encode
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -23,6 +21,7 @@ from warren_broker.queue.consumers import may_be_served
 from warren_broker.queue.effects import Deliver, SetTimer
 from warren_broker.queue.machine import QueueMachine
 from warren_broker.queue.state import QueueState
+from warren_raft.machine import Applied, Meta
 
 
 def config(**settings: Any) -> QueueConfig:
@@ -58,7 +57,7 @@ class Queue:
     now        the time of the next entry
     log        (Meta, data) of every entry, for replay
     effects    of the last entry
-    delivered  (uplink, consumer) to messages (msg_id, index, ordinal, delivery count, acquired count)
+    delivered  (uplink, consumer) to messages, as `messages` has them
     """
 
     def __init__(self, machine_config: QueueConfig | None = None, **settings: Any) -> None:

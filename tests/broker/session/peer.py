@@ -1,7 +1,7 @@
 """A client and a broker to put around a connection.
 
-`Peer` speaks with pamqp's codec, so what the connection writes is read by somebody else. The broker is
-either scripted (`peer.asked()`, `peer.conn.answer`) or the small obliging one of `Peer.obey`.
+`Peer` speaks with pamqp's codec, so what the connection writes is read by somebody else. The broker
+is scripted: `peer.asked()`, `peer.conn.answer`.
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ class Peer:
         assert self.one(spec.Basic.ConsumeOk, channel).consumer_tag == tag
         return made[0]
 
-    def channel_closed(self, code: int, text: str, channel: int = 1, at: tuple[int, int] | None = None,
-                       kind: Any = spec.Channel.Close) -> None:
+    def channel_closed(self, code: int, text: str, channel: int = 1,
+                       at: tuple[int, int] | None = None) -> None:
         """The channel was closed with that; answer close-ok; it can be opened anew."""
-        close = self.one(kind, channel)
+        close = self.one(spec.Channel.Close, channel)
         assert close.reply_code == code, close.reply_text
         assert text in close.reply_text, close.reply_text
         if at is not None:
@@ -231,7 +231,7 @@ def message(body: bytes = b"hello", **given: Any) -> Block:
 def messages(count: int, body: bytes = b"hello", **given: Any) -> Block:
     """A block of equal messages, published to the default exchange with key `q`."""
     raw = properties.encode(properties.Properties(**given))
-    return Block(encode([body] * count, [raw] * count, (b"", b"q"), 4, None))
+    return Block.decode(encode([body] * count, [raw] * count, (b"", b"q"), 4, None))
 
 
 def run(first_msg_id: int, count: int = 1, first: int = 0, failed: int = 0,

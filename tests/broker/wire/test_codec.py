@@ -160,7 +160,7 @@ def test_bad_utf8_in_a_short_string() -> None:
 def test_content_frames_are_cut_at_frame_max() -> None:
     parts = codec.content_frames(3, b"\0\0", b"x" * 10_000, 4096)
     assert [len(part) for part in parts] == [22, 4096, 4096, 10_000 - 2 * 4088 + 8]
-    used, channel, header = pamqp.frame.unmarshal(parts[0])
+    _, channel, header = pamqp.frame.unmarshal(parts[0])
     assert (channel, header.body_size) == (3, 10_000)
     assert codec.content_frames(3, b"\0\0", b"", 4096) == parts[:0] + [
         codec.frame(2, 3, codec._CONTENT.pack(60, 0, 0) + b"\0\0")]
