@@ -72,7 +72,8 @@ def delete(turn: Turn, command: Delete) -> AnyReply:
     name = state.config.name
     consumers.dispatch(turn)
     if command.if_unused and state.consumer_count:
-        return Refused("in_use", f"queue {name!r} has {state.consumer_count} consumers: cancel them")
+        detail = f"queue {name!r} has {state.consumer_count} consumers: cancel them"
+        return Refused("in_use", detail)
     if command.if_empty and state.order.count:
         return Refused("not_empty", f"queue {name!r} holds {state.order.count} messages: purge it")
     count = _empty(state)

@@ -88,7 +88,8 @@ def _exclusive_refusal(
         other.exclusive and not other.cancelled and other is not known
         for other in state.all_consumers()
     ):
-        return Refused("exclusive_use", f"queue {name!r} has an exclusive consumer: cancel it first")
+        detail = f"queue {name!r} has an exclusive consumer: cancel it first"
+        return Refused("exclusive_use", detail)
     return None
 
 

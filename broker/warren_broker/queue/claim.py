@@ -42,7 +42,7 @@ def claim_slice(
 
 
 def register(turn: Turn, command: RegisterReader) -> AnyReply:
-    """A new driver. Epochs are never given twice in a queue, so an older one stays fenced for good."""
+    """A new driver. Epochs are never given twice in a queue: an older one stays fenced for good."""
     state = turn.state
     epoch = state.next_epoch
     state.next_epoch += 1
@@ -193,7 +193,7 @@ def _give_back(turn: Turn, claim: Claim, failed: bool) -> int:
 
 
 def expire_claims(turn: Turn) -> None:
-    """Give back, not failed, the claims whose reader was silent for too long; ask for the next timer."""
+    """Give back, not failed, the claims of readers silent for too long; ask for the next timer."""
     for reader in turn.state.readers.values():
         for number in sorted(reader.claims):
             claim = reader.claims[number]

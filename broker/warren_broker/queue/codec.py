@@ -15,7 +15,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Submission)
 
 
 class MalformedEntry(ValueError):
-    """An entry that is no submission: nothing a client can cause; the machine ignores it everywhere."""
+    """An entry that is no submission. No client can cause it; every member ignores it."""
 
 
 def encode_submission(submission: Submission, block: bytes | memoryview | None = None) -> bytes:

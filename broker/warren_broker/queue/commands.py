@@ -12,7 +12,7 @@ import msgspec
 from warren_broker.queue.config import QueueConfig
 
 UplinkId: TypeAlias = int
-"""One life of one node: 64 random bits drawn when its process starts; 0: nobody (timers, operators)."""
+"""One life of one node: 64 random bits drawn when its process starts; 0: nobody (a timer)."""
 ConsumerId: TypeAlias = int
 """A consumer of an uplink, numbered by its node, never used twice in one life."""
 SessionId: TypeAlias = int
@@ -34,8 +34,8 @@ class Enqueue(Command, frozen=True, array_like=True, tag="enq"):
 class Checkout(Command, frozen=True, array_like=True, tag="checkout"):
     """A consumer joins.
 
-    prefetch    at most that many unsettled at a time; 0: no limit of the client's (the machine keeps
-                limits.UNLIMITED_WINDOW messages and limits.WINDOW_BYTES); with explicit_credit: ignored
+    prefetch    at most that many unsettled at a time; with explicit_credit: ignored. 0: no limit of
+                the client's; the machine keeps limits.UNLIMITED_WINDOW and limits.WINDOW_BYTES
     no_ack      what is delivered counts as settled; at most limits.NO_ACK_WINDOW messages and
                 limits.WINDOW_BYTES are on their way, until `Credit` says they left for the client
     priority    consumers with a higher one are served first
@@ -58,8 +58,8 @@ class Credit(Command, frozen=True, array_like=True, tag="credit"):
 
     explicit_credit   `credit` more after the `delivered`-th delivery; `drain` gives the rest back
                       (effect Drained), as AMQP 1.0's flow has it
-    no_ack            deliveries with msg_id < `delivered` have left for the client: the window moves.
-                      A node must send this as its socket drains, at the latest after half of
+    no_ack            deliveries with msg_id < `delivered` have left for the client, the window
+                      moves. A node must send this as its socket drains, at the latest after half of
                       limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; what it never
                       sent it may give back by `Return` before `Cancel` or `SessionDown`
     otherwise         ignored
@@ -72,7 +72,7 @@ class Credit(Command, frozen=True, array_like=True, tag="credit"):
 
 
 class Cancel(Command, frozen=True, array_like=True, tag="cancel"):
-    """A consumer gets nothing more; what it holds stays its own until settled or its session ends."""
+    """A consumer gets nothing more; what it holds stays its own until settled or session end."""
 
     consumer: ConsumerId
 
@@ -122,7 +122,7 @@ class Discard(Command, frozen=True, array_like=True, tag="discard"):
 
 
 class Resume(Command, frozen=True, array_like=True, tag="resume"):
-    """The uplink lost its leader; it saw deliveries below `next_msg_id`: later ones are sent again."""
+    """The uplink lost its leader, it saw deliveries below `next_msg_id`: later ones are resent."""
 
     consumer: ConsumerId
     next_msg_id: MsgId
@@ -155,13 +155,20 @@ class Configure(Command, frozen=True, array_like=True, tag="configure"):
 
 
 class NodeDown(Command, frozen=True, array_like=True, tag="node_down"):
-    """That life of a node has ended: as SessionDown(failed) for all its sessions; its uplink goes."""
+    """A life of a node has ended: as SessionDown(failed) for all its sessions; its uplink goes.
+
+    To be submitted only when that life cannot speak any more: a submission of seq 1 that came after
+    this would be taken for a new uplink's.
+    """
 
     uplink: UplinkId
 
 
 class NodeSuspected(Command, frozen=True, array_like=True, tag="node_suspected"):
-    """Not heard of: no more deliveries; after consumer-disconnected-timeout its messages return, not failed."""
+    """Not heard of: no more deliveries.
+
+    After consumer-disconnected-timeout what it holds returns, not failed.
+    """
 
     node: str
 
@@ -173,14 +180,14 @@ class NodeBack(Command, frozen=True, array_like=True, tag="node_back"):
 
 
 class Timer(Command, frozen=True, array_like=True, tag="timer"):
-    """What `SetTimer` asked for: expiry, consumer timeouts, claims, stages; does what is due at meta.time_ms."""
+    """What `SetTimer` asked for: expiry, consumer timeouts, claims, stages, as of meta.time_ms."""
 
 
 class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
     """A claim reader's new driver; fences every older one. Reply: ReaderReply.
 
-    go_on_after  the driver accepts that its claims up to this number that are not open are lost, and
-                 counts them as settled; 0: it accepts nothing
+    go_on_after  the driver accepts that its claims up to this number are lost, and counts them as
+                 settled, unless one of them is still open; 0: it accepts nothing
     """
 
     reader: str
@@ -188,7 +195,9 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
 
 
 class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
-    """Take up to that much from the head as claim `number`; a repeat answers the same. Reply: ClaimReply.
+    """Take up to that much from the head as claim `number`; a repeat answers the same.
+
+    Reply: ClaimReply; with messages 0 nothing was ready, and it did not become a claim.
 
     number        last settled + 1; anything else that is not open is Refused(claim_lost)
     max_messages  at least 1
@@ -225,7 +234,7 @@ class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
 class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
     """Claim `number` goes back to the queue (0: all of the reader's, and the reader goes).
 
-    Reply: Count of messages given back. The number stays lost: asking for it is Refused(claim_lost).
+    Reply: Count of messages given back. The number stays lost: to open it is Refused(claim_lost).
 
     epoch   -1: an operator, not fenced
     """
@@ -239,9 +248,9 @@ class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
 class Stage(Command, frozen=True, array_like=True, tag="stage"):
     """The entry's block joins that stage, invisible; dropped when the sink's batch was published.
 
-    seq  1, 2, 3 … within the stage (sink, batch, partition, attempt), of which one queue may see only
-         some; one that is not above the stage's last is a writer's resend through another node and
-         is acknowledged and dropped. 0: not numbered
+    seq  1, 2, 3 … within the stage (sink, batch, partition, attempt), of which one queue may see
+         only some; one that is not above the stage's last is a writer's resend through another
+         node: acknowledged, dropped. 0: not numbered
     """
 
     sink: str
@@ -253,7 +262,7 @@ class Stage(Command, frozen=True, array_like=True, tag="stage"):
 
 
 class PublishBatch(Command, frozen=True, array_like=True, tag="publish"):
-    """The stages (batch, partition, attempt) become ready in this order; all others of the batch go.
+    """The stages (batch, partition, attempt) become ready in this order; the batch's others go.
 
     A batch at or below the sink's last one is acknowledged and dropped. An attempt that nothing was
     staged for counts as empty; one whose stage expired is Refused(stage_lost), and nothing is done.
@@ -334,7 +343,7 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True):
-    """A run of messages of one block for one consumer; message i of it has msg_id first_msg_id + i - first.
+    """A run of messages of one block for one consumer; i of it has msg_id first_msg_id + i - first.
 
     delivery_count, acquired_count   as before this delivery (x-delivery-count, x-acquired-count);
                                      redelivered is acquired_count > 0
@@ -356,7 +365,11 @@ class GetReply(Reply, frozen=True, array_like=True, tag="get"):
 
 
 class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
-    """Counts, all of messages but `consumers`; by_priority holds only priorities with ready messages."""
+    """Counts, all of messages but `consumers`.
+
+    by_priority  (priority, ready messages), ascending, only those that have any
+    readers      (name, epoch, last settled claim, open claims, last heard ms), by name
+    """
 
     messages_ready: int
     messages_unacknowledged: int
@@ -367,7 +380,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     bytes_ready: int
     consumers: int
     by_priority: tuple[tuple[int, int], ...]
-    readers: tuple[tuple[str, int, int, int, int], ...]  # name, epoch, last settled, open, last heard ms
+    readers: tuple[tuple[str, int, int, int, int], ...]
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
@@ -378,7 +391,10 @@ class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
 
 
 class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
-    """A claim's content: runs (index, first, last, delivery_count, acquired_count) in delivery order."""
+    """A claim's content.
+
+    runs  (index, first, last, delivery_count, acquired_count) in delivery order
+    """
 
     number: int
     messages: int
@@ -390,7 +406,7 @@ AnyReply: TypeAlias = Done | Count | Refused | GetReply | StatReply | ReaderRepl
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to a submission: one reply per command; expected_seq is set when there was a gap."""
+    """The answer to a submission: one reply per command; expected_seq is set after a gap."""
 
     uplink: UplinkId
     seq: int

@@ -11,7 +11,7 @@ from warren_broker.queue.state import Consumer, QueueState
 from warren_broker.queue.turn import Turn
 
 _TURNS_EACH: Final = 4
-"""A backlog is handed to equal consumers in about that many turns each, one message at the least."""
+"""A backlog goes to equal consumers in about that many turns each, of one message at least."""
 
 
 def room(consumer: Consumer) -> int:

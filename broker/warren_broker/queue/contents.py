@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import sub
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 NO_TTL: Final = 0xFFFFFFFF
 """In a ttl column: this message has none."""
@@ -21,7 +21,8 @@ _LIVE: Final = 0xFFFFFFFF
 _SIZE_SHIFT: Final = 32
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Shape:
     """What the machine reads from a block.
 
     runs     (first ordinal, priority), ascending by ordinal; priorities 0 … 31, descending
@@ -42,10 +43,14 @@ class Shape(NamedTuple):
 @lru_cache(maxsize=256)
 def _even(count: int, size: int) -> bytes:
     """The offset column of `count` messages of one size."""
-    return array("I", range(0, size * count + 1, size)).tobytes() if size else bytes(4 * (count + 1))
+    if not size:
+        return bytes(4 * (count + 1))
+    return array("I", range(0, size * count + 1, size)).tobytes()
 
 
-def measure(properties: memoryview, bodies: memoryview, exact: bool) -> tuple[int, int, array[int] | None]:
+def measure(
+    properties: memoryview, bodies: memoryview, exact: bool
+) -> tuple[int, int, array[int] | None]:
     """(total, largest, ends) from the two offset columns, as bytes of little-endian u32.
 
     exact  False: when the largest is within a quarter of the mean, `ends` is left out; partial
@@ -211,7 +216,7 @@ class Contents:
         return detail if detail is not None and detail.born_ms >= 0 else None
 
     def drop(self, index: int, count: int) -> None:
-        """That many of its messages are referred to no longer; the last one takes the block along."""
+        """That many of its messages are referred to no longer; with the last one the block goes."""
         packed = self.table[index]
         live = packed & _LIVE
         assert live >= count > 0, (index, live, count)

@@ -20,7 +20,7 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
 class CancelConsumer(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
     """Tell a consumer that it is one no longer (basic.cancel, or the channel's error).
 
-    msg_ids  what it held too long and has lost (closed ranges); the rest stays its own until settled
+    msg_ids  what it held too long and has lost, closed ranges; the rest stays its own
     """
 
     uplink: UplinkId

@@ -42,7 +42,7 @@ def read_shape(block: memoryview, exact: bool) -> Shape:
 def shape_of(turn: Turn) -> Shape | Refused:
     """The shape of the entry's block, or why there is none."""
     if turn.block is None:
-        return Refused("invalid", "a command that owns a block came without one: send it with a block")
+        return Refused("invalid", "a command that owns a block came without one: send one along")
     try:
         return read_shape(turn.block, turn.config.max_length_bytes is not None)
     except BlockError as error:
@@ -86,7 +86,7 @@ def make_ready(
 
 
 def _enqueue_within_limits(turn: Turn, shape: Shape) -> AnyReply:
-    """Run by run, as if they came one after another: who waits is served before the limit counts."""
+    """Run by run, as if one came after another: who waits is served before the limit counts."""
     state, index = turn.state, turn.index
     contents = state.contents
     contents.add(index, shape)

@@ -11,7 +11,7 @@ from warren_broker.queue.ranges import Run
 from warren_broker.queue.turn import Turn
 
 UNLIMITED_WINDOW: Final = 8_000
-"""Unsettled messages that a consumer with prefetch 0 holds at most (RabbitMQ's quorum queues: 2000)."""
+"""Unsettled messages that a consumer with prefetch 0 holds at most."""
 UNLIMITED_WINDOW_CLASSIC: Final = 100_000
 """The same on a classic queue, whose clients expect to hold a backlog without settling."""
 NO_ACK_WINDOW: Final = 4_096
@@ -46,7 +46,7 @@ def take(turn: Turn, count: int, size_bytes: int = -1) -> Run | None:
 
 
 def _deliverable(turn: Turn, count: int) -> int:
-    """How many of `count` messages at the head have not expired, once those before them are gone."""
+    """How many of `count` messages at the head have not expired, once those in front are gone."""
     order, contents = turn.state.order, turn.state.contents
     while (head := order.head()) is not None:
         detail = contents.expiring_detail(head[0])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from warren_raft.machine import Applied, Meta
-
 from warren_broker.queue import consumers, limits, snapshot, timers
 from warren_broker.queue.admin import counts
 from warren_broker.queue.codec import MalformedEntry, decode_submission
@@ -22,6 +20,7 @@ from warren_broker.queue.effects import Expired, SetTimer
 from warren_broker.queue.state import QueueState, Uplink
 from warren_broker.queue.turn import Turn
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
+from warren_raft.machine import Applied, Meta
 
 REPLIES_KEPT: Final = 1_024
 """A repeat within the last so many seqs of an uplink gets the replies of the first time."""
@@ -157,8 +156,8 @@ def _repeat(turn: Turn, uplink: Uplink, submission: Submission) -> tuple[AnyRepl
         return kept
     if submission.seq <= uplink.last_seq - REPLIES_KEPT:
         detail = (
-            f"submission {submission.seq} of uplink {uplink.id} was applied; its reply is no longer "
-            f"kept: more than {REPLIES_KEPT} were submitted since"
+            f"submission {submission.seq} of uplink {uplink.id} was applied; its reply is not kept "
+            f"any more: more than {REPLIES_KEPT} were submitted since; keep fewer unanswered"
         )
         return tuple(Refused("invalid", detail) for _ in submission.commands)
     return tuple(

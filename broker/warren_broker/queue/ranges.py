@@ -13,7 +13,7 @@ from typing import TypeAlias
 Run: TypeAlias = tuple[int, int, int, int, int]
 """(index, first, last, delivery_count, acquired_count)."""
 Held: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""(first_id, last_id, index, first, delivery_count, acquired_count, since_ms); ids ascend in a list."""
+"""(first_id, last_id, index, first, delivery_count, acquired_count, since_ms); ascending."""
 
 
 def length(runs: Iterable[Run]) -> int:

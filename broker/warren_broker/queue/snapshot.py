@@ -8,7 +8,7 @@ are sorted. It holds runs and counts, never a message.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -38,6 +38,10 @@ _PLAIN: Final = (
 )
 
 
+_KeptRow: TypeAlias = tuple[int, tuple[AnyReply, ...]]
+_ClaimRow: TypeAlias = tuple[int, tuple[Run, ...], int, int, int, int]
+
+
 class _Row(msgspec.Struct, array_like=True):
     """A snapshot as it is read."""
 
@@ -47,10 +51,10 @@ class _Row(msgspec.Struct, array_like=True):
     contents: list[Any]
     returned: list[Run]
     lanes: list[tuple[int, list[tuple[int, int, int]]]]
-    uplinks: list[tuple[int, str, int, int, list[tuple[int, tuple[AnyReply, ...]]], list[_ConsumerRow]]]
+    uplinks: list[tuple[int, str, int, int, list[_KeptRow], list[_ConsumerRow]]]
     service: list[tuple[int, list[tuple[int, int]]]]
     active: tuple[int, int] | None
-    readers: list[tuple[str, int, int, int, int, list[tuple[int, tuple[Run, ...], int, int, int, int]]]]
+    readers: list[tuple[str, int, int, int, int, list[_ClaimRow]]]
     sinks: list[tuple[str, int, list[_StageRow]]]
 
 

@@ -19,13 +19,13 @@ from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 LOST_STAGES_MAX: Final = 4_096
-"""Names of expired stages that a sink remembers, so that a late publish is refused and not partial."""
+"""Names of expired stages that a sink remembers: a late publish is refused rather than partial."""
 SINKS_MAX: Final = 65_536
-"""Sinks whose last batch is remembered; beyond it the one that published longest ago is forgotten."""
+"""Sinks whose last batch is remembered; beyond it the one that published longest ago goes."""
 
 
 def stage(turn: Turn, command: Stage) -> AnyReply:
-    """The entry's block joins a stage; a batch that was published already is acknowledged, dropped."""
+    """The entry's block joins a stage; one of a batch that was published already is dropped."""
     shape = enqueue.shape_of(turn)
     if isinstance(shape, Refused):
         return shape
@@ -43,8 +43,8 @@ def stage(turn: Turn, command: Stage) -> AnyReply:
         part = sink.stages[key] = StagePart()
     if part.lost:
         return _lost(turn, command.sink, key)
-    # 1. A writer stages 7, 8 through node A.  2. A dies before it has answered; both may be applied.
-    # 3. The writer sends 7, 8 again through B. Each uplink hands them on in order, from the first
+    # 1. A writer stages 7, 8 through node A.  2. A dies unanswered; both may be applied.
+    # 3. The writer sends 7, 8 again through B.  Each uplink hands them on in order, from the first
     # unanswered one, so whatever is not above the last one seen is here already.
     # Replayed by test_stage_resend.py
     if command.seq and command.seq <= part.last_seq:

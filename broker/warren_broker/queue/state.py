@@ -134,7 +134,10 @@ class StagePart:
 
 @dataclass(slots=True, eq=False)
 class Sink:
-    """A staging sink. last_batch -1: none published yet. Invariant: all stages are of later batches."""
+    """A staging sink; last_batch -1: none was published yet.
+
+    Invariant: all stages are of later batches
+    """
 
     last_batch: int = -1
     stages: dict[StageKey, StagePart] = field(default_factory=dict)

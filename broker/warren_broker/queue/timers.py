@@ -14,7 +14,7 @@ EXPIRED_AGAIN_MS: Final = 60_000
 
 
 def timer(turn: Turn, command: Timer) -> AnyReply:
-    """Nothing by itself: every apply does first what is due. One that came early is asked for again."""
+    """Nothing by itself: every apply does first what is due. One that came early is repeated."""
     del command
     turn.repeat_timer()
     return DONE
