@@ -29,6 +29,7 @@ from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_broker.session import consuming, dispatch, handshake091, publishing, requests
 from warren_broker.session.channel import Channel, Consumer, TableRun, Then
 from warren_broker.session.handshake091 import ConnectionConfig
+from warren_broker.session.liveness import Liveness
 from warren_broker.session.publisher import Part
 from warren_broker.wire.amqp091 import codec, methods
 from warren_broker.wire.amqp091.methods import Method
@@ -91,7 +92,6 @@ class Connection:
         self.close_reason = ""
         self.frame_max = codec.FRAME_BYTES_MIN if config.frame_max else 0
         self.channel_max = config.channel_max or 65535
-        self.heartbeat_ms = 0
         self.channels: dict[int, Channel] = {}
         self.sessions: dict[SessionId, Channel] = {}
         self.consumers: dict[ConsumerId, Consumer] = {}
@@ -109,17 +109,13 @@ class Connection:
         self._to_confirm: dict[int, Channel] = {}
         self._to_commit: list[Channel] = []
         self._to_report: dict[ConsumerId, Consumer] = {}
-        self._heard = True
-        self._heard_ms: int | None = None
-        self._sent = True
-        self._sent_ms = 0
-        self._deadline_ms = 0
+        self._liveness = Liveness(config.handshake_ms, config.closing_ms)
 
     # -------------------------------------------------------------- bytes in
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes from the socket."""
-        self._heard = True
+        self._liveness.heard()
         if self.state == "closed":
             return
         if self.state == "header":
@@ -354,37 +350,15 @@ class Connection:
             self._told_blocked = False
             self.send(0, methods.ConnectionUnblocked())
 
-    # -------------------------------------------------------------- time
-
     def tick(self, now_ms: int) -> None:
         """The time, at least once a second: heartbeats, and the ends of patience."""
-        if self._heard or self._heard_ms is None:
-            self._heard_ms, self._heard = now_ms, False
-        if self._sent:
-            self._sent_ms, self._sent = now_ms, False
-        if self.state == "running":
-            self._beat(now_ms)
-        elif self.state != "closed":
-            self._lose_patience(now_ms)
-
-    def _beat(self, now_ms: int) -> None:
-        self._deadline_ms = 0
-        assert self._heard_ms is not None
-        if not self.heartbeat_ms:
-            return
-        if now_ms - self._heard_ms >= 2 * self.heartbeat_ms:
-            self.finish(f"missed heartbeats from client, timeout: {self.heartbeat_ms // 1000}s")
-        elif now_ms - self._sent_ms >= self.heartbeat_ms // 2:
+        verdict = self._liveness.tick(now_ms, self.state)
+        if verdict == "beat":
             self.out += codec.HEARTBEAT
-            self._sent_ms = now_ms
-
-    def _lose_patience(self, now_ms: int) -> None:
-        ends = self.state in ("closing", "ending")
-        patience_ms = self.config.closing_ms if ends else self.config.handshake_ms
-        if not self._deadline_ms:
-            self._deadline_ms = now_ms + patience_ms
-        elif now_ms >= self._deadline_ms:
-            self.finish(f"no progress in state {self.state} for {patience_ms} ms")
+        elif verdict == "missed":
+            self.finish(f"missed heartbeats from client, timeout: {self.heartbeat_ms // 1000}s")
+        elif verdict == "late":
+            self.finish(f"no progress in state {self.state}")
 
     # -------------------------------------------------------------- out
 
@@ -398,7 +372,7 @@ class Connection:
             self._report()
         if not self.out:
             return []
-        self._sent = True
+        self._liveness.sent()
         out, self.out = self.out, bytearray()
         return [out]
 
@@ -426,6 +400,11 @@ class Connection:
         """False while too much waits for the broker's answers: leave the socket unread."""
         limit = self.config.waiting_bytes_max
         return sum(channel.inbox_bytes for channel in self.channels.values()) < limit
+
+    @property
+    def heartbeat_ms(self) -> int:
+        """Agreed on; 0: none."""
+        return self._liveness.heartbeat_ms
 
     @property
     def closed(self) -> bool:
@@ -513,7 +492,7 @@ class Connection:
         self.frame_max = frame_max
         self._scanner.frame_max = frame_max or _NO_LIMIT
         self.channel_max = channel_max
-        self.heartbeat_ms = heartbeat_s * 1000
+        self._liveness.heartbeat_ms = heartbeat_s * 1000
 
     def close(self, refusal: Refusal, at: int = 0) -> None:
         """Send connection.close, give everything back; `closed` when the client has answered.
@@ -532,7 +511,7 @@ class Connection:
             reply_code=refusal.reply_code, reply_text=refusal.reply_text, class_id=at >> 16,
             method_id=at & 0xFFFF))
         self.state = "closing"
-        self._deadline_ms = 0
+        self._liveness.begin()
         self._leave(lambda _: None)
 
     def client_closes(self, reason: str) -> None:
@@ -540,7 +519,7 @@ class Connection:
         self.close_reason = reason or "closed by the client"
         self._end_channels()
         self.state = "ending"
-        self._deadline_ms = 0
+        self._liveness.begin()
 
         def left(_: Any) -> None:
             self.send(0, methods.ConnectionCloseOk())

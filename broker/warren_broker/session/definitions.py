@@ -1,4 +1,4 @@
-"""Exchange and queue methods of a channel: checked, asked of the broker, answered."""
+"""A channel's methods on exchanges, queues: checked, asked of the broker, answered."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
@@ -88,7 +89,7 @@ def test_grouping_by_consumer(steps: list[tuple[int, int]], up_to: int) -> None:
     assert flat == {(consumer, msg_id) for _, consumer, msg_id in singles(held)}
     for consumer, queue, ranges in grouped:
         assert queue == f"q{consumer}"
-        for (_, before), (after, _) in zip(ranges, ranges[1:], strict=False):
+        for (_, before), (after, _) in pairwise(ranges):
             assert before + 1 < after
 
 

@@ -175,7 +175,7 @@ def test_unroutable_without_confirms(peer: Peer) -> None:
 def test_an_empty_body_comes_back(peer: Peer) -> None:
     peer.publish(b"", mandatory=True)
     peer.conn.routed(peer.the(requests.Publish).token, [])
-    back, header = (frame for _, frame in peer.got())
+    _, header = (frame for _, frame in peer.got())
     assert header.body_size == 0
 
 

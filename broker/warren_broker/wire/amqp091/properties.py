@@ -1,4 +1,4 @@
-"""A message's properties from and as the bytes of its content header.
+"""A message's properties in the bytes of its content header.
 
 `u16 flags` (bit 15 content_type … bit 2 cluster_id; bit 0 would continue, which no client does),
 then the present ones in order.
