@@ -30,6 +30,17 @@ class TableRun:
     run: PublishRun
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """Messages first <= i < last of a table that may be published; flags as in kernel.items."""
+
+    table: MessageTable
+    first: int
+    last: int
+    mandatory: bool
+    flags: int
+
+
 ChannelItem: TypeAlias = "Method | TableRun | AckRun | Refusal"
 """A Refusal among the items: the scanner found a channel error at that place."""
 
@@ -68,12 +79,12 @@ class Consumer:
 class Transaction:
     """What waits for tx.commit.
 
-    publishes  (table, first, last, mandatory): checked, not yet numbered
+    publishes  not yet numbered
     acks       (kind of kernel.items, what it settles)
     commit     the commit's token: it is answered when all publishes are; 0: none under way
     """
 
-    publishes: list[tuple[MessageTable, int, int, bool]] = field(default_factory=list)
+    publishes: list[CheckedRun] = field(default_factory=list)
     acks: list[tuple[int, Held]] = field(default_factory=list)
     commit: requests.Token = 0
 

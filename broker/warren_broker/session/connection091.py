@@ -27,7 +27,7 @@ from warren_broker.kernel import Method as RawMethod
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_broker.session import consuming, dispatch, handshake091, publishing, requests
-from warren_broker.session.channel import Channel, Consumer, TableRun, Then
+from warren_broker.session.channel import Channel, CheckedRun, Consumer, TableRun, Then
 from warren_broker.session.handshake091 import ConnectionConfig
 from warren_broker.session.liveness import Liveness
 from warren_broker.session.publisher import Part
@@ -423,16 +423,15 @@ class Connection:
         self._asked[self._last_token] = _Asked(channel, then, channel.at if channel else 0)
         return self._last_token
 
-    def publish(self, channel: Channel, table: MessageTable, first: int, last: int, number: int,
-                mandatory: bool) -> None:
+    def publish(self, channel: Channel, run: CheckedRun, number: int) -> None:
         """Ask for a publish; number: the first sequence number, 0: nobody waits for confirms."""
         self._last_token += 1
-        if number or mandatory:
+        if number or run.mandatory:
             self._published[self._last_token] = _Published(
-                channel, table, first, last, number, mandatory)
+                channel, run.table, run.first, run.last, number, run.mandatory)
         self.requests.append(requests.Publish(
-            token=self._last_token, session=channel.session, table=table, first=first, last=last,
-            confirm=bool(number), mandatory=mandatory))
+            token=self._last_token, session=channel.session, table=run.table, first=run.first,
+            last=run.last, confirm=bool(number), mandatory=run.mandatory, flags=run.flags))
 
     def delivered_no_ack(self, consumer: Consumer) -> None:
         """Its window moves when this output is taken."""

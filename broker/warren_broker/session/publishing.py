@@ -17,7 +17,7 @@ from warren_broker.kernel import (
     format_return,
 )
 from warren_broker.session import consuming, requests
-from warren_broker.session.channel import Channel, TableRun, Transaction
+from warren_broker.session.channel import Channel, CheckedRun, TableRun, Transaction
 from warren_broker.session.definitions import REPLY_TO, may, may_topic
 from warren_broker.session.publisher import Part
 from warren_broker.wire.amqp091 import methods, properties
@@ -36,10 +36,11 @@ def publish(channel: Channel, item: TableRun) -> None:
         if item.run.flags & DIRECT_REPLY_TO:
             table, first, last = _with_reply_name(channel, table, first, last)
         mandatory = any(item.table.routes.entries[route].mandatory for route in routes)
+        checked = CheckedRun(table, first, last, mandatory, item.run.flags)
         if channel.tx is not None:
-            channel.tx.publishes.append((table, first, last, mandatory))
+            channel.tx.publishes.append(checked)
         else:
-            _hand_over(channel, table, first, last, mandatory)
+            _hand_over(channel, checked)
     if refusal is not None:
         raise refusal
 
@@ -49,11 +50,10 @@ def _routes(item: TableRun) -> list[int]:
     return [run.route] if run.route >= 0 else distinct_routes(item.table, run.first, run.last)
 
 
-def _hand_over(channel: Channel, table: MessageTable, first: int, last: int,
-               mandatory: bool) -> None:
+def _hand_over(channel: Channel, run: CheckedRun) -> None:
     confirm = channel.confirm or channel.tx is not None
-    number = channel.publishes.published(last - first) if confirm else 0
-    channel.connection.publish(channel, table, first, last, number, mandatory)
+    number = channel.publishes.published(run.last - run.first) if confirm else 0
+    channel.connection.publish(channel, run, number)
 
 
 # ------------------------------------------------------------------ what is refused
@@ -197,8 +197,8 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
 
     tx.commit = channel.hold(committed)
     channel.publishes.forget()
-    for table, first, last, mandatory in tx.publishes:
-        _hand_over(channel, table, first, last, mandatory)
+    for run in tx.publishes:
+        _hand_over(channel, run)
     for kind, held in tx.acks:
         consuming.settle(channel, kind, held)
     tx.publishes, tx.acks = [], []

@@ -202,6 +202,7 @@ class Publish(Request, frozen=True, kw_only=True):
     confirm and without mandatory nothing needs to be told.
 
     mandatory  whether any message of the run is mandatory
+    flags      of its messages, or-ed (`kernel.items`)
     """
 
     token: Token
@@ -211,6 +212,7 @@ class Publish(Request, frozen=True, kw_only=True):
     last: int
     confirm: bool
     mandatory: bool
+    flags: int = 0
 
 
 # ------------------------------------------------------------------ consuming
