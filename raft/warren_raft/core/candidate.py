@@ -36,6 +36,16 @@ def ask_whether(node: Node) -> None:
         )
 
 
+def ask_who_leads(node: Node) -> None:
+    """What a learner does instead: a pre-vote for a term that is over is granted by nobody, and
+    the leader answers it like any other."""
+    log = node.log
+    for voter in node.membership.voters:
+        node.messages.append(
+            PreVote(node.group, node.id, voter, node.term, log.last, log.last_term)
+        )
+
+
 def ask(node: Node) -> None:
     """Ask everybody for a vote, once term, own vote and log are on disk.
 

@@ -47,8 +47,8 @@ class Node:
 
     leader          whom this member believes to lead; None: nobody, or its node is suspected
     suspected       nodes not heard of
-    election_at_ms  when to stand for election; None while a leader is known, on learners, and
-                    when nobody would hear
+    election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
+                    leader is known, and when nobody would hear
     attempts        elections stood for in vain since the last leader was known
 
     Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
@@ -105,9 +105,7 @@ class Node:
         self.after_sync: list[AnyRaftMessage] = []
         self.reads: list[ReadState] = []
         self.soft_given = (Role.FOLLOWER, None, self.term)
-        self.election_at_ms: int | None = None
-        if self.is_voter:
-            self.election_at_ms = now_ms + self._first_delay(preferred)
+        self.election_at_ms: int | None = now_ms + self._first_delay(preferred)
 
     def _first_delay(self, preferred: NodeId | None) -> int:
         """How long a member that has just started waits for a leader to speak up."""
@@ -155,7 +153,11 @@ class Node:
         if self.leadership is not None:
             leader.tick(self, self.leadership)
         elif self.election_at_ms is not None and now_ms >= self.election_at_ms:
-            self.become_pre_candidate()
+            if self.is_voter:
+                self.become_pre_candidate()
+            else:
+                self.next_attempt()
+                candidate.ask_who_leads(self)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -220,7 +222,7 @@ class Node:
         if lead is not None:
             if node in lead.progress:
                 lead.progress[node].resume()
-        elif self.leader is None and self.is_voter:
+        elif self.leader is None:
             # Whoever leads will say so to a member that comes back; give it that long.
             self.attempts = 0
             soon = now_ms + self.rng.randrange(*self.config.election_timeout_ms)
@@ -391,14 +393,14 @@ class Node:
         self.set_election(self.rng.randrange(*self.config.election_timeout_ms))
 
     def set_election(self, delay_ms: int) -> None:
-        """Stand for election that much later; never on a learner.
+        """Stand for election (a learner: ask who leads) that much later.
 
         Without a majority in hearing it gives up after a few attempts, until somebody is heard:
         the first ones tell members that still believe in this one that it leads no longer.
         """
         hopeless = self.attempts > self.config.election_backoff_max and not self.majority_heard()
         self.election_at_ms = None
-        if self.is_voter and not hopeless:
+        if not hopeless:
             self.election_at_ms = self.now_ms + delay_ms
 
     def next_attempt(self) -> None:

@@ -1,0 +1,41 @@
+"""What happens next in a simulated world, in an order that only the seed decides."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+
+class Agenda:
+    """Virtual time in milliseconds; events of one moment run in the order they were planned."""
+
+    __slots__ = ("events", "now_ms", "planned", "run_count")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.planned = 0
+        self.run_count = 0
+        self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+
+    def at(self, when_ms: int, act: Callable[..., None], *args: Any) -> None:
+        """Plan `act(*args)`; what is in the past happens now."""
+        self.planned += 1
+        heapq.heappush(self.events, (max(when_ms, self.now_ms), self.planned, act, args))
+
+    def after(self, delay_ms: int, act: Callable[..., None], *args: Any) -> None:
+        """Plan `act(*args)` that much later."""
+        self.planned += 1
+        heapq.heappush(self.events, (self.now_ms + delay_ms, self.planned, act, args))
+
+    def run_until(self, when_ms: int, stop: Callable[[], bool] | None = None) -> bool:
+        """Run everything up to that moment; returns whether `stop` ended it before."""
+        events = self.events
+        while events and events[0][0] <= when_ms:
+            self.now_ms, _, act, args = heapq.heappop(events)
+            self.run_count += 1
+            act(*args)
+            if stop is not None and stop():
+                return True
+        self.now_ms = when_ms
+        return False

@@ -1,0 +1,274 @@
+"""What must hold in every world, one small checker per property.
+
+They stand outside the code under test and see what no member can: all disks and all members at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren_raft.core.quorum import majority
+from warren_raft.core.ready import Ready, Role, SoftState
+from warren_raft.messages import AppendReply, VoteReply
+from warren_raft.types import Entry
+
+if TYPE_CHECKING:
+    from sim.member import Member
+    from sim.world import World
+
+
+class Violation(AssertionError):
+    """A property does not hold."""
+
+
+def require(holds: bool, what: str, *evidence: Any) -> None:
+    """Raise Violation unless it holds."""
+    if not holds:
+        raise Violation(f"{what}: {', '.join(repr(piece) for piece in evidence)}")
+
+
+class ElectionSafety:
+    """At most one leader per term (Raft paper, figure 3)."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, str] = {}
+
+    def role(self, member: Member, soft: SoftState) -> None:
+        """A member's role changed."""
+        if soft.role is Role.LEADER:
+            known = self.leaders.setdefault(soft.term, member.name)
+            require(known == member.name, "two leaders in a term", soft.term, known, member.name)
+
+
+class OneVote:
+    """A member votes for one candidate per term, and remembers it through a crash."""
+
+    def __init__(self) -> None:
+        self.votes: dict[tuple[str, int], str] = {}
+
+    def sent(self, member: Member, message: VoteReply) -> None:
+        """A vote leaves."""
+        disk = member.disk.hard_state
+        vote = (member.name, message.term)
+        known = self.votes.setdefault(vote, message.to)
+        require(known == message.to, "two votes in a term", vote, known, message.to)
+        require(
+            disk.term > message.term or (disk.term, disk.vote) == (message.term, message.to),
+            "a vote leaves before it is on disk", vote, message.to, disk,
+        )
+
+
+class LogMatching:
+    """Two entries of one index and term are equal, and so is all before them (figure 3)."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[int, int], tuple[int, Entry]] = {}
+
+    def written(self, member: Member, entries: tuple[Entry, ...]) -> None:
+        """Entries go to a member's disk."""
+        first = entries[0].index
+        before = member.term_at(first - 1)
+        for entry in entries:
+            key = (entry.index, entry.term)
+            known = self.seen.setdefault(key, (before, entry))
+            require(known == (before, entry), "logs differ", member.name, known, before, entry)
+            before = entry.term
+
+
+class Acknowledgement:
+    """A member vouches only for what its disk holds."""
+
+    def sent(self, member: Member, message: AppendReply) -> None:
+        """An append reply leaves."""
+        disk = member.disk
+        require(
+            disk.hard_state.term >= message.term,
+            "a term is told before it is on disk", member.name, disk.hard_state, message,
+        )
+        if message.ok and disk.hard_state.term == message.term:
+            require(
+                len(disk.safe.held) >= message.index,
+                "acknowledged before it is on disk", member.name, len(disk.safe.held), message,
+            )
+
+    def turned(self, member: Member) -> None:
+        """After a turn: the cursor of the core against the disk."""
+        assert member.node is not None
+        log = member.node.log
+        held = member.disk.safe.held
+        require(
+            log.durable <= len(held), "durable beyond the disk", member.name, log.durable, len(held)
+        )
+        if log.durable:
+            require(
+                held[log.durable - 1].term == log.term(log.durable),
+                "durable is another entry on disk", member.name, log.durable,
+            )
+
+
+class Committed:
+    """What is committed is on a majority's disks, and stays what it is.
+
+    entries  what was ever committed, in order
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.entries: list[Entry] = []
+
+    def turned(self, member: Member) -> None:
+        """Whether the member believes more to be committed than was known."""
+        assert member.node is not None
+        while len(self.entries) < member.node.commit:
+            index = len(self.entries) + 1
+            entry = member.node.log.slice(index, index, 0)[0]
+            voters = self.world.membership.voters
+            holders = [
+                other.name
+                for other in self.world.members.values()
+                if other.name in voters
+                and len(other.disk.safe.held) >= index
+                and other.disk.safe.held[index - 1].term == entry.term
+            ]
+            require(
+                len(holders) >= majority(len(voters)),
+                "committed without a majority on disk", member.name, entry, holders,
+            )
+            self.entries.append(entry)
+
+    def role(self, member: Member, soft: SoftState) -> None:
+        """Leader completeness: a new leader holds everything committed (figure 3)."""
+        if soft.role is Role.LEADER:
+            assert member.node is not None
+            last = member.node.last_index
+            for entry in self.entries:
+                require(
+                    entry.index <= last and member.node.log.term(entry.index) == entry.term,
+                    "a leader lacks a committed entry", member.name, soft, entry,
+                )
+
+    def applied(self, member: Member, entry: Entry) -> None:
+        """State machine safety: what is applied at an index is the same everywhere (figure 3)."""
+        # The member may be the first to know: `turned` has not seen its commit yet.
+        if entry.index > len(self.entries):
+            self.turned(member)
+        require(
+            entry.index <= len(self.entries), "applied before it is committed", member.name, entry
+        )
+        known = self.entries[entry.index - 1]
+        require(known == entry, "applied differently", member.name, known, entry)
+
+
+class AppliedOnce:
+    """Each life of a member applies 1, 2, 3 … without gap or repeat."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+
+    def started(self, member: Member) -> None:
+        """A new life begins at the beginning."""
+        self.last[member.name] = 0
+
+    def applied(self, member: Member, entry: Entry) -> None:
+        """One more."""
+        expected = self.last[member.name] + 1
+        require(entry.index == expected, "applied out of order", member.name, expected, entry.index)
+        self.last[member.name] = expected
+
+
+class TimeAscends:
+    """An entry's time is never below that of the one before it."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+
+    def started(self, member: Member) -> None:
+        """A new life begins at the beginning."""
+        self.last[member.name] = 0
+
+    def applied(self, member: Member, entry: Entry) -> None:
+        """One more."""
+        before = self.last[member.name]
+        require(entry.time_ms >= before, "time went back", member.name, before, entry)
+        self.last[member.name] = entry.time_ms
+
+
+class Checkers:
+    """All of them, and what the clients were told."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.election = ElectionSafety()
+        self.votes = OneVote()
+        self.matching = LogMatching()
+        self.acknowledgement = Acknowledgement()
+        self.committed = Committed(world)
+        self.once = AppliedOnce()
+        self.time = TimeAscends()
+        self.highest_confirmed = 0
+        self.told: dict[bytes, int] = {}
+        self.messages = 0
+
+    def started(self, member: Member) -> None:
+        """A process began."""
+        self.once.started(member)
+        self.time.started(member)
+
+    def ready(self, member: Member, ready: Ready) -> None:
+        """A Ready was taken, and not carried out yet."""
+        if ready.entries:
+            self.matching.written(member, ready.entries)
+
+    def sent(self, member: Member, message: Any) -> None:
+        """A message leaves a member."""
+        self.messages += 1
+        if type(message) is AppendReply:
+            self.acknowledgement.sent(member, message)
+        elif type(message) is VoteReply and message.granted:
+            self.votes.sent(member, message)
+
+    def turned(self, member: Member) -> None:
+        """A member's turn is over."""
+        self.acknowledgement.turned(member)
+        self.committed.turned(member)
+
+    def role(self, member: Member, soft: SoftState) -> None:
+        """A member's soft state changed."""
+        self.world.note(soft.role.name, member.name, soft.term)
+        self.election.role(member, soft)
+        self.committed.role(member, soft)
+
+    def applied(self, member: Member, entry: Entry) -> None:
+        """A member applies an entry."""
+        self.committed.applied(member, entry)
+        self.once.applied(member, entry)
+        self.time.applied(member, entry)
+
+    def confirmed(self, command: bytes, index: int) -> None:
+        """A client was told that its command is done."""
+        self.world.note("confirmed", command, index)
+        self.told[command] = index
+        self.highest_confirmed = max(self.highest_confirmed, index)
+
+    def read(self, member: Member, index: int, current: int) -> None:
+        """A read was answered: it sees what anybody was told before it was asked."""
+        require(index >= current, "a stale read", member.name, index, current)
+
+    def finished(self) -> None:
+        """Everything is calm: nothing confirmed is lost, nothing is done twice, all are equal."""
+        digests = {}
+        for name, member in self.world.members.items():
+            digests[name] = self.world.machine.snapshot(member.state)
+            for command, index in self.told.items():
+                done = member.state.done.get(command)
+                require(done == index, "a confirmed command is lost", name, command, index, done)
+            commands = [command for _, _, command in member.state.order]
+            require(len(commands) == len(set(commands)), "done twice", name)
+        require(len(set(digests.values())) == 1, "states differ", digests)
+        self.world.note("digest", next(iter(digests.values())))
+
+    def quiet(self) -> None:
+        """A group with nothing to do has no deadline on any member."""
+        for name, member in self.world.members.items():
+            assert member.node is not None
+            require(member.node.deadline_ms is None, "an idle member has a deadline", name)

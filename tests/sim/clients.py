@@ -1,0 +1,123 @@
+"""Clients that want every command done, through whatever node answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren_raft.errors import NotLeader
+
+if TYPE_CHECKING:
+    from sim.member import Member
+    from sim.world import World
+
+TIMEOUT_MS = 700
+PAUSE_MS = 40
+
+
+class Ticket:
+    """One try of one command; what comes after the first answer is ignored."""
+
+    __slots__ = ("client", "command", "open")
+
+    def __init__(self, client: Client, command: bytes) -> None:
+        self.client = client
+        self.command = command
+        self.open = True
+
+    def confirmed(self, index: int) -> None:
+        """The command is done: at `index`, says the machine."""
+        if self.open:
+            self.open = False
+            self.client.done(self.command, index)
+
+    def refused(self, leader: str | None) -> None:
+        """Not by this node; perhaps by that one."""
+        if self.open:
+            self.open = False
+            self.client.again(self.command, leader)
+
+    def expired(self) -> None:
+        """No answer: nobody knows whether it was done."""
+        self.refused(None)
+
+
+class Client:
+    """Keeps `window` commands under way until all are confirmed.
+
+    confirmed  command -> index, as the cluster said
+    """
+
+    def __init__(self, world: World, number: int, commands: int) -> None:
+        self.world = world
+        self.number = number
+        self.rng = world.rng
+        body = world.profile.body_bytes_max
+        self.todo = [
+            b"%d/%d/" % (number, at) + b"x" * self.rng.randrange(body)
+            for at in range(commands, 0, -1)
+        ]
+        self.under_way = 0
+        self.leader: str | None = None
+        self.confirmed: dict[bytes, int] = {}
+        self.tries: dict[bytes, int] = {}
+
+    def begin(self) -> None:
+        """Send a window full."""
+        for _ in range(self.world.profile.window):
+            self.next()
+
+    def next(self) -> None:
+        """Send another command, if there is one."""
+        if self.todo:
+            self.under_way += 1
+            self.attempt(self.todo.pop())
+
+    def attempt(self, command: bytes) -> None:
+        """Try a command on the node that is believed to lead, or on any.
+
+        Each try waits twice as long: a leader that is only slow must not be buried in repeats.
+        """
+        tries = self.tries.get(command, 0)
+        self.tries[command] = tries + 1
+        name = self.leader or self.rng.choice(self.world.names)
+        ticket = Ticket(self, command)
+        self.world.agenda.after(TIMEOUT_MS << min(tries, 5), ticket.expired)
+        self.world.agenda.after(self.rng.randrange(3), self.reach, name, ticket)
+
+    def reach(self, name: str, ticket: Ticket) -> None:
+        """The try has come to the node; one that is down or paused says nothing."""
+        member = self.world.members[name]
+        if member.node is None or member.later(self.reach, name, ticket):
+            return
+        if self.rng.random() < 0.1:
+            self.read(member)
+        try:
+            member.propose(ticket.command, ticket)
+        except NotLeader as refusal:
+            ticket.refused(refusal.leader)
+
+    def read(self, member: Member) -> None:
+        """Ask for an index that is not older than anything anybody was told by now."""
+        self.world.contexts += 1
+        try:
+            member.read(self.world.contexts, self.world.checkers.highest_confirmed)
+        except NotLeader:
+            return
+
+    def done(self, command: bytes, index: int) -> None:
+        """Confirmed: from here on the cluster must never forget it."""
+        assert command not in self.confirmed, command
+        self.confirmed[command] = index
+        self.world.checkers.confirmed(command, index)
+        self.under_way -= 1
+        self.world.agenda.after(self.rng.randrange(PAUSE_MS), self.next)
+
+    def again(self, command: bytes, leader: str | None) -> None:
+        """Refused, or no answer."""
+        self.leader = leader
+        self.world.agenda.after(1 + self.rng.randrange(PAUSE_MS), self.attempt, command)
+
+    @property
+    def finished(self) -> bool:
+        """Everything is confirmed."""
+        return not self.todo and self.under_way == 0

@@ -1,0 +1,157 @@
+"""What goes wrong in a simulated world, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren_raft.core.ready import Role
+from warren_raft.errors import NotLeader
+
+if TYPE_CHECKING:
+    from sim.member import Member
+    from sim.world import World
+
+
+class Faults:
+    """A stream of faults until `stop`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.kinds = [kind for kind, weight in world.profile.kinds for _ in range(weight)]
+        self.stopped = False
+        self.count = 0
+
+    def begin(self) -> None:
+        """Plan the first."""
+        if self.world.profile.fault_every_ms:
+            self.plan()
+
+    def plan(self) -> None:
+        """Plan the next."""
+        mean = self.world.profile.fault_every_ms
+        self.world.agenda.after(self.rng.randrange(2 * mean), self.strike)
+
+    def strike(self) -> None:
+        """One fault."""
+        if self.stopped:
+            return
+        kind = self.rng.choice(self.kinds)
+        self.count += 1
+        self.world.note("fault", kind, self.count)
+        getattr(self, kind)()
+        self.plan()
+
+    def stop(self) -> None:
+        """No more faults, and what is broken is mended."""
+        self.stopped = True
+        world = self.world
+        world.network.calm = True
+        world.network.heal()
+        for member in world.members.values():
+            member.paused_until = 0
+            member.slow_disk_until = 0
+            self.revive(member)
+
+    # ------------------------------------------------------------------ the kinds
+
+    def anybody(self) -> Member:
+        """A member."""
+        return self.world.members[self.rng.choice(self.world.names)]
+
+    def leader(self) -> Member:
+        """One that leads, or else anybody."""
+        for member in self.world.members.values():
+            if member.node is not None and member.node.role is Role.LEADER:
+                return member
+        return self.anybody()
+
+    def revive(self, member: Member) -> None:
+        """Start it if it is down."""
+        if member.node is None:
+            member.start()
+
+    def crash(self, member: Member | None = None) -> None:
+        """A process dies, and is started again some time later."""
+        member = member or self.anybody()
+        member.crash()
+        self.world.agenda.after(self.rng.choice((1, 50, 400, 2_000)), self.revive, member)
+
+    def crash_leader(self) -> None:
+        """The leader's process dies."""
+        self.crash(self.leader())
+
+    def crash_all(self) -> None:
+        """The power goes."""
+        for member in self.world.members.values():
+            self.crash(member)
+
+    def pause(self) -> None:
+        """A process stands still."""
+        until = self.world.agenda.now_ms + self.rng.choice((50, 300, 900, 2_500))
+        self.anybody().pause(until)
+
+    def split(self) -> None:
+        """Two halves do not hear each other."""
+        names = self.world.names
+        inside = [name for name in names if self.rng.random() < 0.5]
+        self.cut([(a, b) for a in inside for b in names if b not in inside], both=True)
+
+    def isolate(self) -> None:
+        """One member, often the leader, hears nobody."""
+        name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
+        self.cut([(name, other) for other in self.world.names if other != name], both=True)
+
+    def half_cut(self) -> None:
+        """Some links carry in one direction only."""
+        names = self.world.names
+        self.cut(
+            [(a, b) for a in names for b in names if a != b and self.rng.random() < 0.3],
+            both=False,
+        )
+
+    def cut(self, links: list[tuple[str, str]], both: bool) -> None:
+        """Cut links for a while."""
+        network = self.world.network
+        for one, other in links:
+            network.cut[one, other] = True
+            if both:
+                network.cut[other, one] = True
+        self.world.agenda.after(self.rng.choice((100, 700, 1_500, 3_000)), network.heal)
+
+    def reset(self) -> None:
+        """A connection breaks and is made anew."""
+        one = self.anybody()
+        other = self.world.members[self.rng.choice(one.others)]
+        self.world.network.reset(one.name, other.name)
+        one.reconnected(other.name)
+        other.reconnected(one.name)
+
+    def doubt(self) -> None:
+        """A member suspects another one wrongly."""
+        one = self.anybody()
+        if one.node is not None:
+            one.suspect(self.rng.choice(one.others))
+
+    def transfer(self) -> None:
+        """The operator moves leadership."""
+        member = self.leader()
+        if member.node is not None:
+            try:
+                member.node.transfer_leader(
+                    self.rng.choice(self.world.membership.voters), member.now()
+                )
+            except NotLeader:
+                return
+            member.touch()
+
+    def campaign(self) -> None:
+        """A member wants to lead for no reason."""
+        member = self.anybody()
+        if member.node is not None:
+            member.node.campaign(member.now())
+            member.touch()
+
+    def slow_disk(self) -> None:
+        """A disk takes twenty times as long."""
+        self.anybody().slow_disk_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))

@@ -1,0 +1,276 @@
+"""Bugs to plant, so that the simulation itself is tested: each must be found.
+
+A plant replaces one function of the code under test, or of the simulated host, by a wrong one that
+somebody could have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sim.disk import Disk
+from sim.member import Member
+from warren_raft.core import candidate, follower, leader
+from warren_raft.core.log import LogView
+from warren_raft.core.node import Node
+from warren_raft.core.quorum import held_by_majority
+from warren_raft.core.ready import ReadState
+from warren_raft.messages import AppendReply, Vote
+from warren_raft.types import Entry, HardState
+
+Replacement = tuple[Any, str, Callable[..., Any]]
+"""Where, which name, by what."""
+
+
+def acknowledge_before_sync() -> list[Replacement]:
+    """Votes and append replies do not wait for the disk."""
+    return [(Member, "may_leave", lambda self, sequence: True)]
+
+
+def vote_not_persisted() -> list[Replacement]:
+    """The term is written, the vote is not."""
+    keep = Disk.keep
+
+    def forgetful(self: Disk, writes: Any) -> None:
+        keep(self, writes)
+        self.hard_state = HardState(self.hard_state.term, None)
+
+    return [(Disk, "keep", forgetful)]
+
+
+def commit_old_term_by_counting() -> list[Replacement]:
+    """Raft paper, figure 8."""
+
+    def eager(node: Node, lead: Any) -> None:
+        log = node.log
+        index = held_by_majority(
+            log.durable if v == node.id else lead.progress[v].match
+            for v in node.membership.voters
+        )
+        if index > log.committed:
+            log.commit_to(index)
+
+    return [(leader, "advance_commit", eager)]
+
+
+def cursor_survives_truncation() -> list[Replacement]:
+    """A write under way keeps vouching for what was cut from under it."""
+    truncate = LogView.truncate_from
+
+    def forgetful(self: LogView, index: int) -> None:
+        before = [write[1] for write in self.writes]
+        truncate(self, index)
+        for write, held in zip(self.writes, before, strict=True):
+            write[1] = held
+
+    def check(self: LogView) -> None:
+        """Its own invariant would find it at once; the checkers outside must, too."""
+
+    return [(LogView, "truncate_from", forgetful), (LogView, "check", check)]
+
+
+def leader_counts_itself_unsynced() -> list[Replacement]:
+    """The leader's own copy counts before it is on disk."""
+
+    def eager(node: Node, lead: Any) -> None:
+        log = node.log
+        index = held_by_majority(
+            log.last if v == node.id else lead.progress[v].match
+            for v in node.membership.voters
+        )
+        if index > log.committed and index >= lead.first:
+            log.commit_to(index)
+
+    return [(leader, "advance_commit", eager)]
+
+
+def learner_counted() -> list[Replacement]:
+    """A learner's copy counts for the commit."""
+
+    def eager(node: Node, lead: Any) -> None:
+        log = node.log
+        index = held_by_majority(
+            log.durable if v == node.id else lead.progress[v].match
+            for v in node.membership.voters + node.membership.learners
+        )
+        if index > log.committed and index >= lead.first:
+            log.commit_to(index)
+
+    return [(leader, "advance_commit", eager)]
+
+
+def vote_for_any_log() -> list[Replacement]:
+    """The voter does not compare logs."""
+    return [(LogView, "newer_than", lambda self, index, term: False)]
+
+
+def vote_request_before_sync() -> list[Replacement]:
+    """The request for votes does not wait for the candidate's own disk."""
+
+    def eager(node: Node) -> None:
+        for voter in node.others(node.membership.voters):
+            node.messages.append(
+                Vote(node.group, node.id, voter, node.term, node.log.last, node.log.last_term)
+            )
+
+    return [(candidate, "ask", eager)]
+
+
+def acknowledge_the_end() -> list[Replacement]:
+    """The follower vouches for the end of its log, not of what it was sent."""
+    sends = Member.send
+
+    def boasting(self: Member, batch: Any) -> None:
+        assert self.node is not None
+        last = self.node.last_index
+        sends(
+            self,
+            tuple(
+                AppendReply(m.group, m.sender, m.to, m.term, True, last, m.commit)
+                if type(m) is AppendReply and m.ok and m.term == self.node.term
+                and len(self.disk.safe.held) >= last
+                else m
+                for m in batch
+            ),
+        )
+
+    return [(Member, "send", boasting)]
+
+
+def commit_the_end() -> list[Replacement]:
+    """The follower commits up to the end of its log, not of what it was sent."""
+    on_append = follower.on_append
+
+    def eager(node: Node, message: Any) -> None:
+        on_append(node, message)
+        node.log.commit_to(max(node.log.committed, min(message.commit, node.log.last)))
+
+    return _in_tables(on_append, eager)
+
+
+def keep_conflicting_entries() -> list[Replacement]:
+    """The follower only appends what lies beyond its end, and never compares."""
+
+    def blind(node: Node, first: int, wire: Any) -> None:
+        log = node.log
+        fresh = [
+            Entry(first + at, *wire[at])
+            for at in range(len(wire))
+            if first + at > log.last
+        ]
+        if fresh:
+            log.append(fresh)
+
+    return [(follower, "take", blind)]
+
+
+def stale_read() -> list[Replacement]:
+    """The leader answers reads without asking whether it still is one."""
+
+    def at_once(node: Node, lead: Any) -> None:
+        for asker, context in lead.reads.asked:
+            if asker == node.id:
+                node.reads.append(ReadState(context, node.log.committed))
+        lead.reads.asked = []
+
+    return [(leader, "begin_round", at_once)]
+
+
+def read_before_own_commit() -> list[Replacement]:
+    """A new leader answers reads before it knows what its predecessors committed."""
+    fan_out = leader.fan_out
+
+    def eager(node: Node, lead: Any) -> None:
+        if lead.reads.asked:
+            leader.begin_round(node, lead)
+        fan_out(node, lead)
+
+    return [(leader, "fan_out", eager)]
+
+
+def apply_twice() -> list[Replacement]:
+    """After a restart of leadership the last entry is handed out again."""
+    become = Node.become_leader
+
+    def again(self: Node) -> None:
+        become(self)
+        log = self.log
+        if log.applying == log.applied > 1 and log.applying >= log.tail_first:
+            log.applying = log.applied = log.applied - 1
+
+    return [(Node, "become_leader", again)]
+
+
+def time_goes_back() -> list[Replacement]:
+    """A new leader stamps with its own clock only."""
+    append_new = LogView.append_new
+
+    def naive(self: LogView, term: Any, kind: Any, data: Any, now_ms: int) -> int:
+        self.last_time_ms = 0
+        return append_new(self, term, kind, data, now_ms)
+
+    return [(LogView, "append_new", naive)]
+
+
+def vote_twice() -> list[Replacement]:
+    """The later of two candidates of a term gets a vote, too."""
+
+    def generous(node: Node, message: Any) -> None:
+        node.vote = None
+        on_vote(node, message)
+
+    on_vote = follower.on_vote
+    return _in_tables(on_vote, generous)
+
+
+def _in_tables(old: Callable[..., Any], new: Callable[..., Any]) -> list[Replacement]:
+    """Replace a handler wherever the node's tables name it."""
+    from warren_raft.core import node as module
+
+    tables = tuple(
+        {kind: (new if handler is old else handler) for kind, handler in table.items()}
+        for table in module.HANDLERS
+    )
+    return [(module, "HANDLERS", tables)]  # type: ignore[list-item]
+
+
+PLANTS: dict[str, Callable[[], list[Replacement]]] = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        acknowledge_before_sync,
+        vote_not_persisted,
+        commit_old_term_by_counting,
+        cursor_survives_truncation,
+        leader_counts_itself_unsynced,
+        learner_counted,
+        vote_for_any_log,
+        vote_request_before_sync,
+        acknowledge_the_end,
+        commit_the_end,
+        keep_conflicting_entries,
+        stale_read,
+        read_before_own_commit,
+        apply_twice,
+        time_goes_back,
+        vote_twice,
+    )
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """The code with that bug in it, for as long as the context lasts; None: as it is."""
+    if name is None:
+        yield
+        return
+    replaced = []
+    for where, what, by in PLANTS[name]():
+        replaced.append((where, what, getattr(where, what)))
+        setattr(where, what, by)
+    try:
+        yield
+    finally:
+        for where, what, by in replaced:
+            setattr(where, what, by)

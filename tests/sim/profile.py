@@ -1,0 +1,86 @@
+"""What kind of world a seed makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from warren_raft.config import RaftConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How bad the world is.
+
+    nodes, learners                    how many there are; how many of them do not vote
+    loss_permille, duplicate_permille  of messages
+    latency_ms, sync_ms                (min, max) of a message, of a sync; `slow_permille` of them
+                                       take ten times as long
+    fault_every_ms                     mean time between faults; 0: none
+    kinds                              which faults happen, with weights
+    commands                           how many commands the clients have
+    codec                              messages travel as bytes
+    turn_ms                            a member collects events that long before it acts
+    """
+
+    nodes: int
+    learners: int
+    safety_ms: int
+    loss_permille: int
+    duplicate_permille: int
+    latency_ms: tuple[int, int]
+    sync_ms: tuple[int, int]
+    slow_permille: int
+    fault_every_ms: int
+    kinds: tuple[tuple[str, int], ...]
+    commands: int
+    clients: int
+    window: int
+    body_bytes_max: int
+    codec: bool
+    turn_ms: int
+    config: RaftConfig
+
+
+KINDS = ("crash", "crash", "crash_all", "pause", "split", "isolate", "half_cut", "reset",
+         "transfer", "campaign", "slow_disk", "crash_leader", "crash_leader", "doubt")
+
+
+def draw(rng: Random) -> Profile:
+    """A profile; the same generator state gives the same one."""
+    kinds = tuple(
+        (kind, rng.choice((0, 1, 2))) for kind in dict.fromkeys(KINDS)
+    )
+    if not any(weight for _, weight in kinds):
+        kinds = (("crash", 1),)
+    small = rng.random() < 0.3
+    nodes, learners = rng.choice(((3, 0), (3, 0), (3, 0), (5, 0), (4, 1)))
+    return Profile(
+        nodes=nodes,
+        learners=learners,
+        safety_ms=rng.choice((4_000, 6_000, 9_000)),
+        loss_permille=rng.choice((0, 0, 10, 50, 100)),
+        duplicate_permille=rng.choice((0, 0, 10, 100)),
+        latency_ms=rng.choice(((1, 3), (1, 10), (5, 40), (1, 80))),
+        sync_ms=rng.choice(((1, 3), (2, 20), (5, 60), (1, 150))),
+        slow_permille=rng.choice((0, 5, 30)),
+        fault_every_ms=rng.choice((0, 150, 400, 400, 900)),
+        kinds=kinds,
+        commands=rng.choice((20, 60, 120)),
+        clients=rng.choice((1, 2, 4)),
+        window=rng.choice((1, 4, 8)),
+        body_bytes_max=rng.choice((4, 40)),
+        codec=rng.random() < 0.15,
+        turn_ms=rng.choice((0, 0, 1, 5)),
+        config=RaftConfig(
+            election_delay_ms=(10, 120),
+            election_timeout_ms=(250, 500),
+            election_backoff_max=rng.choice((1, 4)),
+            retransmit_ms=rng.choice((200, 600, 1_000)),
+            append_bytes_max=60 if small else 1 << 20,
+            probe_bytes_max=30 if small else 1 << 16,
+            inflight_messages_max=rng.choice((1, 2, 8)) if small else 128,
+            inflight_bytes_max=120 if small else 16 << 20,
+            apply_bytes_max=rng.choice((1, 100)) if small else 8 << 20,
+        ),
+    )

@@ -1,0 +1,113 @@
+"""A cluster, its clients and its misfortunes, all from one seed."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from sim.agenda import Agenda
+from sim.checkers import Checkers, Violation
+from sim.clients import Client
+from sim.faults import Faults
+from sim.ledger import Ledger
+from sim.member import Member
+from sim.network import Network
+from sim.profile import draw
+from warren_raft.types import Membership
+
+BEGINNING_MS = 1_700_000_000_000
+LIVENESS_MS = 60_000
+IDLE_MS = 4_000
+
+
+class World:
+    """One run: a safety phase in which everything may break, a liveness phase in which nothing does.
+
+    digest  of what happened, in order; a function of the seed alone
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.profile = draw(self.rng)
+        self.trace = blake2b(digest_size=16)
+        self.log: list[str] | None = None
+        self.agenda = Agenda(BEGINNING_MS)
+        self.network = Network(self.agenda, Random(self.rng.randrange(1 << 48)), self.profile)
+        self.names = [f"n{at}" for at in range(1, self.profile.nodes + 1)]
+        learners = self.names[self.profile.nodes - self.profile.learners :]
+        self.membership = Membership(
+            tuple(name for name in self.names if name not in learners), tuple(learners)
+        )
+        self.preferred = self.rng.choice((None, *self.membership.voters))
+        self.machine = Ledger()
+        self.contexts = 0
+        self.checkers = Checkers(self)
+        self.members = {name: Member(self, name) for name in self.names}
+        for name, member in self.members.items():
+            self.network.receivers[name] = member.receive
+        share = self.profile.commands // self.profile.clients
+        self.clients = [Client(self, at, share) for at in range(self.profile.clients)]
+        self.faults = Faults(self)
+
+    def note(self, *what: Any) -> None:
+        """Something worth a line in the trace."""
+        line = f"{self.agenda.now_ms - BEGINNING_MS} {what!r}"
+        self.trace.update(line.encode())
+        if self.log is not None:
+            self.log.append(line)
+
+    def run(self) -> str:
+        """The whole of it; returns the digest; raises AssertionError (Violation or the code's own)."""
+        for member in self.members.values():
+            member.start()
+        for client in self.clients:
+            client.begin()
+        self.faults.begin()
+        self.agenda.run_until(BEGINNING_MS + self.profile.safety_ms)
+        self.faults.stop()
+        limit = self.agenda.now_ms + LIVENESS_MS
+        while not self.settled():
+            if self.agenda.now_ms >= limit:
+                raise Violation(f"no progress in {LIVENESS_MS} ms of calm: {self.describe()}")
+            self.agenda.run_until(self.agenda.now_ms + 500)
+        self.checkers.finished()
+        self.idle()
+        return self.trace.hexdigest()
+
+    def settled(self) -> bool:
+        """Every client has its answers, every member has applied everything."""
+        if not all(client.finished for client in self.clients):
+            return False
+        nodes = [member.node for member in self.members.values()]
+        ends = {node.last_index for node in nodes if node is not None}
+        return len(ends) == 1 and all(
+            node is not None and node.applied == node.last_index and node.leader is not None
+            for node in nodes
+        )
+
+    def idle(self) -> None:
+        """With nothing to do, nothing is done."""
+        self.agenda.run_until(self.agenda.now_ms + IDLE_MS)
+        self.checkers.quiet()
+        before = self.checkers.messages
+        self.agenda.run_until(self.agenda.now_ms + IDLE_MS)
+        if self.checkers.messages != before:
+            raise Violation(f"{self.checkers.messages - before} messages in an idle group")
+
+    def describe(self) -> str:
+        """Where everybody stands."""
+        lines = [f"clients {[(c.under_way, len(c.todo)) for c in self.clients]}"]
+        for name, member in self.members.items():
+            node = member.node
+            if node is None:
+                lines.append(f"{name} down")
+            else:
+                lines.append(
+                    f"{name} {node.role.name} term {node.term} leader {node.leader} "
+                    f"last {node.last_index} commit {node.commit} applied {node.applied} "
+                    f"suspects {[o for o, s in member.suspects.items() if s]} "
+                    f"deadline {node.deadline_ms} now {self.agenda.now_ms}"
+                )
+        return "; ".join(lines)
