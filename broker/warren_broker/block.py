@@ -1,6 +1,7 @@
 """The block: an immutable run of messages of one queue, in columns.
 
-It is the unit from socket to DataFrame; `block_layout` has its bytes. Ranges of messages are half-open everywhere here: first <= i < last.
+It is the unit from socket to DataFrame; `block_layout` has its bytes. Ranges of messages are
+half-open everywhere here: first <= i < last.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ __all__ = [
 ]  # fmt: skip
 
 if sys.byteorder != "little":
-    raise ImportError("warren_broker.block reads columns in place: it needs a little-endian machine")
+    raise ImportError("warren_broker.block reads columns in place: little-endian machines only")
 
 _COMPRESS_BYTES_MIN = 512
 
@@ -125,9 +126,9 @@ class Block:
         if form > FORM_AMQP10 or columns > 7 or codec > CODEC_LZ4:
             raise BlockError(f"block of unknown form {form}, columns {columns} or codec {codec}")
         if not HEADER_BYTES <= length <= bytes_max:
-            raise BlockError(f"block of {length} bytes; the limit is {bytes_max}: send less at once")
+            raise BlockError(f"block of {length} bytes; the limit is {bytes_max}: send less")
         if verify and zlib.crc32(view[HEADER_BYTES:]) != crc:
-            raise BlockError(f"block of {length} bytes: its checksum does not match, it was damaged")
+            raise BlockError(f"block of {length} bytes: damaged, its checksum does not match")
         if codec == CODEC_LZ4:
             view = _decompressed(view, head)
         elif length != len(view):

@@ -2,8 +2,8 @@
 
 The three modules `scan`, `assemble` and `deliver` are written in Cython's pure Python mode. They
 run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and
-interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one of the two;
-`ACTIVE` says which one runs. Signatures, for readers in a hurry:
+interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one
+of the two; `ACTIVE` says which one runs. Signatures, for readers in a hurry:
 
 scan
     FrameScanner(frame_max, message_bytes_max=16 MiB)
@@ -151,6 +151,6 @@ __all__ = [
     "FrameScanner", "HEADERS", "Heartbeat", "Item", "Malformed", "MessageTable", "Method", "Mode",
     "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
     "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
-    "assemble", "distinct_routes", "examine_block", "format_confirms", "format_deliveries", "format_get_ok",
-    "format_return", "load", "load_block", "partition", "select", "with_headers",
+    "assemble", "distinct_routes", "examine_block", "format_confirms", "format_deliveries",
+    "format_get_ok", "format_return", "load", "load_block", "partition", "select", "with_headers",
 ]  # fmt: skip

@@ -182,10 +182,9 @@ class _Gathering:
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
         entries: list = table.routes.entries
-        key: object = id(table.routes)
-        if key not in self.maps:
-            self.maps[key] = array("i", [-1]) * len(entries)
-        mapping: cython.int[::1] = self.maps[key]
+        if table.routes not in self.maps:
+            self.maps[table.routes] = array("i", [-1]) * len(entries)
+        mapping: cython.int[::1] = self.maps[table.routes]
         each: object = selection.indices
         k: cython.Py_ssize_t
         i: cython.Py_ssize_t
@@ -230,6 +229,17 @@ class _Gathering:
         return found
 
     @cython.cfunc
+    def runs(self) -> list:
+        """(first, priority) of the block's priority runs."""
+        found: list = []
+        at = 0
+        for priority in range(31, -1, -1):
+            if self.priorities[priority]:
+                found.append((at, priority))
+                at += self.priorities[priority]
+        return found
+
+    @cython.cfunc
     def place(self, p: cython.p_uchar, words: cython.p_uint, start: int, properties: int) -> None:
         """Where the columns start (`start`, bytes) and the properties area (`properties`)."""
         self.p = p
@@ -251,7 +261,7 @@ class _Gathering:
         """Write the messages of that priority, -1: of every one."""
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
-        mapping: cython.int[::1] = self.maps[id(table.routes)]
+        mapping: cython.int[::1] = self.maps[table.routes]
         each: object = selection.indices
         indices: cython.uint[::1] = each
         listed: cython.bint = each is not None
@@ -329,24 +339,18 @@ def assemble(selections: Sequence[Selection], form: int = FORM_AMQP091) -> bytes
     """
     gathering: _Gathering = _Gathering()
     present: list = [gathering.measure(selection) for selection in selections]
-    runs: list = []
-    at = 0
-    for priority in range(31, -1, -1):
-        if gathering.priorities[priority]:
-            runs.append((at, priority))
-            at += gathering.priorities[priority]
+    runs: list = gathering.runs()
     count: int = gathering.count
     routes = encode_routes(gathering.routes)
-    columns = (COLUMN_ROUTE if len(gathering.routes) > 1 else 0) | (
-        COLUMN_TTL if gathering.has_ttl else 0
-    )
+    columns = COLUMN_ROUTE if len(gathering.routes) > 1 else 0
+    columns |= COLUMN_TTL if gathering.has_ttl else 0
     start: int = HEADER_BYTES + RUN.size * len(runs)
     wide: int = 2 * (count + 1) + count * (columns & 1) + count * (columns >> 1)
     routes_at: int = start + 4 * wide
     properties: int = (routes_at + len(routes) + 7) // 8 * 8
     length: int = properties + gathering.properties_bytes + gathering.body_bytes
     if length > _U32_MAX:
-        raise BlockError(f"a block of {length} bytes; the limit is {_U32_MAX}: submit fewer at once")
+        raise BlockError(f"a block of {length} bytes; the limit is {_U32_MAX}: submit less")
     head = b"".join([RUN.pack(first, priority) for first, priority in runs])
     if cython.compiled:
         block: bytes = PyBytes_FromStringAndSize(cython.NULL, length)
@@ -363,14 +367,13 @@ def assemble(selections: Sequence[Selection], form: int = FORM_AMQP091) -> bytes
                 # All of one priority go in one piece, without being looked at.
                 gathering.take(selections[k], priority if several else -1)
     assert gathering.at == count, (gathering.at, count)
-    pad = bytes(properties - routes_at - len(routes))
+    tail = routes + bytes(properties - routes_at - len(routes))
     if cython.compiled:
         _put(p, HEADER_BYTES, head)
-        _put(p, routes_at, routes)
-        _put(p, routes_at + len(routes), pad)
+        _put(p, routes_at, tail)
     else:
         p[HEADER_BYTES:start] = head
-        p[routes_at:properties] = routes + pad
+        p[routes_at:properties] = tail
         block = buffer
     crc = zlib.crc32(memoryview(block)[HEADER_BYTES:])
     first_bytes = encode_head(

@@ -76,10 +76,9 @@ def format_deliveries(
     if headers:
         changed = [with_headers(block.properties(i), headers) for i in range(first, last)]
     if cython.compiled:
-        _write(
-            out, block, first, last, channel, tag, delivery_tag_first, redelivered, frame_max - 8,
-            changed,
-        )  # fmt: skip
+        leaving: _Range = _Range(block, first, last, tag, changed)
+        leaving.piece_max = frame_max - 8
+        leaving.write(out, channel, delivery_tag_first, redelivered)
     else:
         for i in range(first, last):
             exchange, key = block.route(i)
@@ -211,106 +210,152 @@ def _route_fields(block: object, route: object) -> bytes:
     return b"%c%b%c%b\xce" % (len(exchange), exchange, len(key), key)
 
 
-@cython.cfunc
-def _write(
-    out: bytearray,
-    block: object,
-    first: cython.Py_ssize_t,
-    last: cython.Py_ssize_t,
-    channel: cython.uint,
-    tag: bytes,
-    delivery_tag: cython.ulonglong,
-    redelivered: cython.bint,
-    piece_max: cython.Py_ssize_t,
-    changed: object,
-) -> None:
-    """Measure the range and check every offset, then write it: one resize, no bytes twice."""
-    if not cython.compiled:
-        return
-    ends: cython.const[cython.uint][::1] = block.properties_offsets
-    body_ends: cython.const[cython.uint][::1] = block.body_offsets
-    properties: cython.const[cython.uchar][::1] = block.properties_data
-    bodies: cython.const[cython.uchar][::1] = block.body_data
-    column_object = block.route_column
-    column: cython.const[cython.uint][::1] = column_object
-    routed: cython.bint = column_object is not None
-    i: cython.Py_ssize_t
-    total: cython.Py_ssize_t = 0
-    size: cython.Py_ssize_t
-    route: cython.longlong = -1
-    limit: cython.Py_ssize_t = len(properties)
-    body_limit: cython.Py_ssize_t = len(bodies)
-    fields: bytes = b""
-    known: dict = {}
-    raw: bytes
-    for i in range(first, last):
-        if route < 0 or (routed and column[i] != route):
-            route = column[i] if routed else 0
-            if route not in known:
-                known[route] = _route_fields(block, route)
-            fields = known[route]
-        if ends[i] > ends[i + 1] or ends[i + 1] > limit:
-            raise BlockError(f"message {i} of a block has its properties outside of the block")
-        if body_ends[i] > body_ends[i + 1] or body_ends[i + 1] > body_limit:
-            raise BlockError(f"message {i} of a block has its body outside of the block")
-        size = body_ends[i + 1] - body_ends[i]
-        total += 41 + PyBytes_GET_SIZE(tag) + PyBytes_GET_SIZE(fields) + size
-        total += 8 * ((size + piece_max - 1) // piece_max)
-        if changed is None:
-            total += ends[i + 1] - ends[i]
-        else:
-            total += len(changed[i - first])
-    old: cython.Py_ssize_t = PyByteArray_GET_SIZE(out)
-    PyByteArray_Resize(out, old + total)
-    p: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + old
-    stop: cython.p_uchar = p + total
-    n: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    route = -1
-    for i in range(first, last):
-        if route < 0 or (routed and column[i] != route):
-            route = column[i] if routed else 0
-            fields = known[route]
-        n = PyBytes_GET_SIZE(tag)
+@cython.cclass
+class _Range:
+    """Messages first <= i < last of a block on their way out: measured, then written.
+
+    known   route of the block -> its two short strings and the end octet of the method frame
+    """
+
+    block: object
+    first: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    piece_max: cython.Py_ssize_t
+    tag: bytes
+    changed: object
+    known: dict
+    ends: cython.const[cython.uint][::1]
+    body_ends: cython.const[cython.uint][::1]
+    properties: cython.const[cython.uchar][::1]
+    bodies: cython.const[cython.uchar][::1]
+    column: cython.const[cython.uint][::1]
+    routed: cython.bint
+
+    def __init__(self, block: Block, first: int, last: int, tag: bytes, changed: object) -> None:
+        self.block = block
+        self.first = first
+        self.last = last
+        self.tag = tag
+        self.changed = changed
+        self.known = {}
+        self.ends = block.properties_offsets
+        self.body_ends = block.body_offsets
+        self.properties = block.properties_data
+        self.bodies = block.body_data
+        self.routed = block.route_column is not None
+        self.column = block.route_column
+
+    @cython.cfunc
+    def measure(self) -> cython.Py_ssize_t:
+        """The bytes of all frames; BlockError where an offset leaves the block."""
+        i: cython.Py_ssize_t
+        total: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t
+        route: cython.longlong = -1
+        limit: cython.Py_ssize_t = len(self.properties)
+        body_limit: cython.Py_ssize_t = len(self.bodies)
+        fields: bytes = b""
+        for i in range(self.first, self.last):
+            if route < 0 or (self.routed and self.column[i] != route):
+                route = self.column[i] if self.routed else 0
+                if route not in self.known:
+                    self.known[route] = _route_fields(self.block, route)
+                fields = self.known[route]
+            if self.ends[i] > self.ends[i + 1] or self.ends[i + 1] > limit:
+                raise BlockError(f"message {i} of a block has properties outside of the block")
+            if self.body_ends[i] > self.body_ends[i + 1] or self.body_ends[i + 1] > body_limit:
+                raise BlockError(f"message {i} of a block has its body outside of the block")
+            size = self.body_ends[i + 1] - self.body_ends[i]
+            total += 41 + PyBytes_GET_SIZE(self.tag) + PyBytes_GET_SIZE(fields) + size
+            total += 8 * ((size + self.piece_max - 1) // self.piece_max)
+            if self.changed is None:
+                total += self.ends[i + 1] - self.ends[i]
+            else:
+                total += len(self.changed[i - self.first])
+        return total
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def method(
+        self,
+        p: cython.p_uchar,
+        channel: cython.uint,
+        delivery_tag: cython.ulonglong,
+        redelivered: cython.bint,
+        fields: bytes,
+    ) -> cython.p_uchar:
+        """Write basic.deliver; where it ends."""
+        n: cython.Py_ssize_t = PyBytes_GET_SIZE(self.tag)
         _frame(p, 1, channel, 13 + n + PyBytes_GET_SIZE(fields))
         p[7] = 0
         p[8] = 60
         p[9] = 0
         p[10] = 60
         p[11] = n
-        memcpy(p + 12, PyBytes_AS_STRING(tag), n)
+        memcpy(p + 12, PyBytes_AS_STRING(self.tag), n)
         p += 12 + n
         _put_u64(p, delivery_tag)
-        delivery_tag += 1
         p[8] = 1 if redelivered else 0
         n = PyBytes_GET_SIZE(fields)
         memcpy(p + 9, PyBytes_AS_STRING(fields), n)
-        p += 9 + n
-        if changed is None:
-            n = ends[i + 1] - ends[i]
+        return p + 9 + n
+
+    @cython.cfunc
+    def content(
+        self, p: cython.p_uchar, channel: cython.uint, i: cython.Py_ssize_t
+    ) -> cython.p_uchar:
+        """Write header and body frames of message i; where they end."""
+        raw: bytes
+        n: cython.Py_ssize_t
+        at: cython.Py_ssize_t = self.body_ends[i]
+        size: cython.Py_ssize_t = self.body_ends[i + 1] - at
+        if self.changed is None:
+            n = self.ends[i + 1] - self.ends[i]
+            if n:
+                memcpy(p + 19, cython.address(self.properties[self.ends[i]]), n)
         else:
-            raw = changed[i - first]
+            raw = self.changed[i - self.first]
             n = PyBytes_GET_SIZE(raw)
-        size = body_ends[i + 1] - body_ends[i]
+            memcpy(p + 19, PyBytes_AS_STRING(raw), n)
         _frame(p, 2, channel, 12 + n)
         p[7] = 0
         p[8] = 60
         p[9] = 0
         p[10] = 0
         _put_u64(p + 11, size)
-        if changed is not None:
-            memcpy(p + 19, PyBytes_AS_STRING(raw), n)
-        elif n:
-            memcpy(p + 19, cython.address(properties[ends[i]]), n)
         p[19 + n] = 0xCE
         p += 20 + n
-        at = body_ends[i]
         while size > 0:
-            n = size if size < piece_max else piece_max
+            n = size if size < self.piece_max else self.piece_max
             _frame(p, 3, channel, n)
-            memcpy(p + 7, cython.address(bodies[at]), n)
+            memcpy(p + 7, cython.address(self.bodies[at]), n)
             p[7 + n] = 0xCE
             p += 8 + n
             at += n
             size -= n
-    assert p == stop
+        return p
+
+    @cython.cfunc
+    def write(
+        self,
+        out: bytearray,
+        channel: cython.uint,
+        delivery_tag: cython.ulonglong,
+        redelivered: cython.bint,
+    ) -> None:
+        """Measure and check everything, then write it: one resize, no byte twice."""
+        i: cython.Py_ssize_t
+        route: cython.longlong = -1
+        fields: bytes = b""
+        total: cython.Py_ssize_t = self.measure()
+        old: cython.Py_ssize_t = PyByteArray_GET_SIZE(out)
+        PyByteArray_Resize(out, old + total)
+        start: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + old
+        p: cython.p_uchar = start
+        for i in range(self.first, self.last):
+            if route < 0 or (self.routed and self.column[i] != route):
+                route = self.column[i] if self.routed else 0
+                fields = self.known[route]
+            p = self.method(p, channel, delivery_tag + (i - self.first), redelivered, fields)
+            p = self.content(p, channel, i)
+        assert p - start == total, (p - start, total)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 compiled = False
+Py_ssize_t = longlong = uint = ulonglong = int
 
 
 def cclass(cls: T) -> T:
@@ -30,9 +31,14 @@ def exceptval(*_: object, **__: object) -> Callable[[T], T]:
     return lambda function: function
 
 
-def declare(*_: object, **__: object) -> Any:
-    """An attribute's C type."""
-    return None
+def declare(_: object = None, value: Any = None, **__: object) -> Any:
+    """A variable's or attribute's C type, with its value."""
+    return value
+
+
+def typedef(kind: T) -> T:
+    """Another name of a C type."""
+    return kind
 
 
 def cast(_: object, value: T) -> T:

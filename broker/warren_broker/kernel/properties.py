@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""Property flags and list of AMQP 0.9.1: what the broker must know of them, without decoding them.
+"""What the broker must know of AMQP 0.9.1 properties, without decoding them.
 
 One source for both kernels: interpreted, `p` is the bytes; compiled, a pointer to them.
 """
@@ -20,7 +20,8 @@ if cython.compiled:
 TABLE_DEPTH_MAX = 64
 """Field tables and arrays within each other."""
 
-_REPLY_TO = b"amq.rabbitmq.reply-to"
+_NOTHING = cython.declare(cython.longlong, 0xFFFFFFFF)
+_REPLY_TO = cython.declare(bytes, b"amq.rabbitmq.reply-to")
 _HEADERS = 0x2000
 _LONG = struct.Struct(">cq")
 
@@ -135,78 +136,92 @@ def _milliseconds(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int) ->
     return total
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def _short_string(
+    p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, bit: cython.uint
+) -> cython.longlong:
+    """What a property that is a short string adds to `examine`'s answer."""
+    value: cython.longlong
+    k: cython.Py_ssize_t
+    if bit == 0x0100:  # expiration
+        value = _milliseconds(p, at, size)
+        if value < 0:
+            return _NOTHING | cython.cast(cython.longlong, 16) << 40
+        return value if value < 0xFFFFFFFF else 0xFFFFFFFE
+    if bit == 0x0010:  # user_id
+        return _NOTHING | cython.cast(cython.longlong, 8) << 40
+    if bit == 0x0200 and size >= 21:  # reply_to
+        for k in range(21):
+            if p[at + k] != _REPLY_TO[k]:
+                return _NOTHING
+        return _NOTHING | cython.cast(cython.longlong, 32) << 40
+    return _NOTHING
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _walk(p: cython.p_uchar, end: cython.Py_ssize_t) -> cython.longlong:
+    there: cython.uint = (p[0] << 8) | p[1]
+    bit: cython.uint = 0x8000
+    at: cython.Py_ssize_t = 2
+    size: cython.Py_ssize_t
+    inside: cython.int
+    priority: cython.longlong = 4
+    flags: cython.longlong = 0
+    found: cython.longlong
+    ttl: cython.longlong = _NOTHING
+    if there & 3:  # a second word of flags, and a bit that means nothing
+        return -1
+    while bit > 2:
+        if there & bit:
+            if at >= end:
+                return -1
+            if bit == 0x2000:  # headers
+                if end - at < 4:
+                    return -1
+                size = _u32(p, at)
+                at += 4
+                inside = _table_flags(p, at, at + size, 0) if size <= end - at else -1
+                if inside < 0:
+                    return -1
+                flags |= 2 | inside
+                at += size
+            elif bit == 0x1000:  # delivery_mode
+                flags |= 1 if p[at] == 2 else 0
+                at += 1
+            elif bit == 0x0800:  # priority
+                priority = p[at] if p[at] < 31 else 31
+                at += 1
+            elif bit == 0x0040:  # timestamp
+                at += 8
+            else:
+                size = p[at]
+                at += 1
+                if size > end - at:
+                    return -1
+                found = _short_string(p, at, size, bit)
+                flags |= found >> 40
+                if bit == 0x0100:
+                    ttl = found & 0xFFFFFFFF
+                at += size
+        bit >>= 1
+    return (flags << 8 | priority) << 32 | ttl if at == end else -1
+
+
 def examine(properties: bytes) -> int:
     """What a table's row needs of these: (flags << 8 | priority) << 32 | ttl_ms; -1: malformed.
 
     All of it is walked, nested tables too: whoever decodes them later meets no surprise but bytes
     that are not UTF-8.
     """
-    p: cython.p_uchar
-    end: cython.Py_ssize_t = len(properties)
-    at: cython.Py_ssize_t = 2
-    there: cython.uint
-    bit: cython.uint = 0x8000
-    size: cython.Py_ssize_t
-    inside: cython.int
-    priority: cython.longlong = 4
-    flags: cython.longlong = 0
-    value: cython.longlong
-    ttl: cython.longlong = 0xFFFFFFFF
-    if end < 2:
+    if len(properties) < 2:
         return -1
     if cython.compiled:
-        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
+        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
+        return _walk(p, len(properties))
     else:
-        p = properties
-    there = (p[0] << 8) | p[1]
-    if there & 3:  # a second word of flags, and a bit that means nothing
-        return -1
-    while bit > 2:
-        if not there & bit:
-            bit >>= 1
-            continue
-        if at >= end:
-            return -1
-        if bit == 0x2000:  # headers
-            if end - at < 4:
-                return -1
-            size = _u32(p, at)
-            at += 4
-            if size > end - at:
-                return -1
-            inside = _table_flags(p, at, at + size, 0)
-            if inside < 0:
-                return -1
-            flags |= 2 | inside
-            at += size
-        elif bit == 0x1000:  # delivery_mode
-            if p[at] == 2:
-                flags |= 1
-            at += 1
-        elif bit == 0x0800:  # priority
-            priority = p[at] if p[at] < 31 else 31
-            at += 1
-        elif bit == 0x0040:  # timestamp
-            at += 8
-        else:
-            size = p[at]
-            at += 1
-            if size > end - at:
-                return -1
-            if bit == 0x0100:  # expiration
-                value = _milliseconds(p, at, size)
-                if value < 0:
-                    flags |= 16
-                else:
-                    ttl = value if value < 0xFFFFFFFF else 0xFFFFFFFE
-            elif bit == 0x0200:  # reply_to
-                if size >= 21 and p[at : at + 21] == _REPLY_TO:
-                    flags |= 32
-            elif bit == 0x0010:  # user_id
-                flags |= 8
-            at += size
-        bit >>= 1
-    return (flags << 8 | priority) << 32 | ttl if at == end else -1
+        return _walk(properties, len(properties))
 
 
 def with_headers(properties: bytes | memoryview, headers: dict[str, int]) -> bytes:

@@ -19,12 +19,9 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
+from warren_broker.kernel import items
+from warren_broker.kernel.content import Content
 from warren_broker.kernel.items import (
-    FRAME_ERROR,
-    NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
-    SYNTAX_ERROR,
-    UNEXPECTED_FRAME,
     AckRun,
     ContentRefused,
     Heartbeat,
@@ -32,7 +29,7 @@ from warren_broker.kernel.items import (
     Method,
     PublishRun,
 )
-from warren_broker.kernel.table import MessageTable, Route, Routes
+from warren_broker.kernel.table import MessageTable, Routes
 
 if cython.compiled:
     from warren_broker.kernel.compiled.properties import examine
@@ -48,6 +45,8 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
     from cython.cimports.libc.string import memcmp, memcpy
 
+Size = cython.typedef(cython.Py_ssize_t)
+
 MESSAGE_BYTES_MAX = 16 << 20
 FRAME_MAX_MIN = 4096
 ROUTES_MAX = 4096
@@ -56,19 +55,22 @@ ROUTES_MAX = 4096
 _HEAD = struct.Struct(">BHI")
 _HEADER = struct.Struct(">HHQ")
 _ROW = struct.Struct("=5I")
+_NO_METHOD = "expected method frame, got non method frame instead"
+_NO_HEADER = "expected content header for class 60, got non content header frame instead"
+_NO_BODY = "expected content body, got non content body frame instead"
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _u16(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+def _u16(p: cython.p_uchar, at: Size) -> cython.uint:
     return (p[at] << 8) | p[at + 1]
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+def _u32(p: cython.p_uchar, at: Size) -> cython.uint:
     if cython.compiled:
         high: cython.uint = p[at]
         return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
@@ -79,30 +81,11 @@ def _u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _u64(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
+def _u64(p: cython.p_uchar, at: Size) -> cython.ulonglong:
     if cython.compiled:
         return (cython.cast(cython.ulonglong, _u32(p, at)) << 32) | _u32(p, at + 4)
     else:
         return int.from_bytes(p[at : at + 8], "big")
-
-
-class _Content:
-    """A basic.publish whose header or body has not arrived whole.
-
-    route        itself, not its id: the dictionary may start anew before the message is complete
-    mixed, ttl   as in a table's row, once the header is there (properties is not None)
-    left         bytes of the body still to come
-    """
-
-    __slots__ = ("body", "left", "mixed", "properties", "route", "ttl")
-
-    def __init__(self, route: Route) -> None:
-        self.route = route
-        self.properties: bytes | None = None
-        self.mixed = 0
-        self.ttl = 0
-        self.body = bytearray()
-        self.left = 0
 
 
 @cython.cclass
@@ -117,7 +100,7 @@ class FrameScanner:
     table = cython.declare(object, visibility="readonly")
     message_bytes_max = cython.declare(cython.ulonglong, visibility="readonly")
     _p: cython.p_uchar
-    _count: cython.Py_ssize_t
+    _count: Size
     _rows: bytearray
     _properties: bytearray
     _bodies: bytearray
@@ -133,7 +116,7 @@ class FrameScanner:
     _mixed: cython.uint
     _ttl: cython.uint
     _run_channel: cython.int
-    _run_first: cython.Py_ssize_t
+    _run_first: Size
     _run_route: cython.longlong
     _run_flags: cython.uint
     _ack_channel: cython.int
@@ -151,8 +134,7 @@ class FrameScanner:
         self._rest = bytearray()
         self._items = []
         self._contents = {}
-        self._refused = set()
-        self._unusual = False
+        self._refused, self._unusual = set(), False
         self._dead = False
         self._run_channel = -1
         self._ack_channel = -1
@@ -186,7 +168,7 @@ class FrameScanner:
 
         After a Malformed item nothing is taken any more. A view of the table must not be held.
         """
-        used: cython.Py_ssize_t
+        used: Size
         if self._dead:
             return []
         if self._rest:
@@ -201,8 +183,7 @@ class FrameScanner:
         self._close_run()
         self._close_acks()
         if self._dead:
-            self._rest = bytearray()
-            self._contents = {}
+            self._rest, self._contents = bytearray(), {}
         self.table.count = self._count
         items: list = self._items
         self._items = []
@@ -211,14 +192,14 @@ class FrameScanner:
     # -------------------------------------------------------------- frames
 
     @cython.cfunc
-    def _scan(self, data: object) -> cython.Py_ssize_t:
+    def _scan(self, data: object) -> Size:
         """Cut all complete frames; the number of bytes used."""
         p: cython.p_uchar
-        at: cython.Py_ssize_t = 0
-        after: cython.Py_ssize_t
-        whole: cython.Py_ssize_t
-        end: cython.Py_ssize_t = len(data)
-        size: cython.Py_ssize_t
+        at: Size = 0
+        after: Size
+        whole: Size
+        end: Size = len(data)
+        size: Size
         kind: cython.uint
         channel: cython.int
         if end == 0:
@@ -261,17 +242,11 @@ class FrameScanner:
         return at
 
     @cython.cfunc
-    def _publish_whole(
-        self,
-        at: cython.Py_ssize_t,
-        after: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
-        channel: cython.int,
-    ) -> cython.Py_ssize_t:
+    def _publish_whole(self, at: Size, after: Size, end: Size, channel: cython.int) -> Size:
         """Take method, header and one body frame in one go; where they end, or -1: not this way."""
         p: cython.p_uchar = self._p
-        size: cython.Py_ssize_t
-        body: cython.Py_ssize_t
+        size: Size
+        body: Size
         left: cython.ulonglong
         if channel == 0 or end - after < 22 or not self._find_route(at + 11, after - 1):
             return -1
@@ -313,22 +288,16 @@ class FrameScanner:
         return body + 8 + size
 
     @cython.cfunc
-    def _step(
-        self,
-        at: cython.Py_ssize_t,
-        after: cython.Py_ssize_t,
-        kind: cython.uint,
-        channel: cython.int,
-    ) -> None:
+    def _step(self, at: Size, after: Size, kind: cython.uint, channel: cython.int) -> None:
         """One complete frame, any kind, any state."""
-        start: cython.Py_ssize_t = at + 7
-        end: cython.Py_ssize_t = after - 1
+        start: Size = at + 7
+        end: Size = after - 1
         if kind == 8:
             if end > start:
                 self._frame_error(at, after, "unknown_frame")
             elif channel:
                 text = f"heartbeat on channel {channel}; it goes on channel 0"
-                self._malformed(channel, UNEXPECTED_FRAME, text)
+                self._malformed(channel, items.UNEXPECTED_FRAME, text)
             else:
                 self._add(Heartbeat())
         elif kind == 1:
@@ -339,25 +308,19 @@ class FrameScanner:
         elif self._unusual and channel in self._refused:
             pass
         elif channel not in self._contents:
-            text = "expected method frame, got non method frame instead"
-            self._malformed(channel, UNEXPECTED_FRAME, text)
+            self._malformed(channel, items.UNEXPECTED_FRAME, _NO_METHOD)
         elif kind == 2:
             self._header(start, end, channel)
         else:
             self._body(start, end, channel)
 
     @cython.cfunc
-    def _method(
-        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
-    ) -> None:
+    def _method(self, start: Size, end: Size, channel: cython.int) -> None:
         class_id: cython.uint = _u16(self._p, start)
         method_id: cython.uint = _u16(self._p, start + 2)
         if self._unusual and channel in self._contents:
-            if self._contents[channel].properties is None:
-                text = "expected content header for class 60, got non content header frame instead"
-            else:
-                text = "expected content body, got non content body frame instead"
-            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            text = _NO_HEADER if self._contents[channel].properties is None else _NO_BODY
+            self._malformed(channel, items.UNEXPECTED_FRAME, text, 60, 40)
             return
         if class_id == 60 and channel:
             if method_id == 40:
@@ -372,13 +335,7 @@ class FrameScanner:
         self._add(Method(channel, class_id, method_id, self._p[start + 4 : end]))
 
     @cython.cfunc
-    def _settle(
-        self,
-        start: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
-        channel: cython.int,
-        method_id: cython.uint,
-    ) -> None:
+    def _settle(self, start: Size, end: Size, channel: cython.int, method_id: cython.uint) -> None:
         """basic.ack, reject, nack: joined to the open run of settlements where possible."""
         tag: cython.ulonglong
         bits: cython.uint
@@ -386,7 +343,7 @@ class FrameScanner:
         multiple: cython.bint = False
         if end - start != 9:
             text = f"{end - start} bytes of arguments; this method has 9"
-            self._malformed(channel, SYNTAX_ERROR, text, 60, method_id)
+            self._malformed(channel, items.SYNTAX_ERROR, text, 60, method_id)
             return
         tag = _u64(self._p, start)
         bits = self._p[start + 8]
@@ -403,12 +360,9 @@ class FrameScanner:
             self._close_acks()
             self._ack_channel = channel
         elif (
-            kind == self._ack_kind
-            and not multiple
-            and not self._ack_multiple
-            and tag > 0
-            and tag - 1 == self._ack_last
-        ):
+            kind == self._ack_kind and not multiple and not self._ack_multiple
+            and tag > 0 and tag - 1 == self._ack_last
+        ):  # fmt: skip
             self._ack_last = tag
             return
         else:
@@ -421,49 +375,42 @@ class FrameScanner:
     # -------------------------------------------------------------- content
 
     @cython.cfunc
-    def _publish(
-        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
-    ) -> None:
+    def _publish(self, start: Size, end: Size, channel: cython.int) -> None:
         if self._unusual and channel in self._refused:
             return
         if self._find_route(start, end):
-            self._contents[channel] = _Content(self.table.routes.entries[self._route])
+            self._contents[channel] = Content(self.table.routes.entries[self._route])
             self._unusual = True
-        elif self._immediate(start, end):
-            self._malformed(channel, NOT_IMPLEMENTED, "immediate=true", 60, 40)
+        elif end - start >= 5 and self._well_formed(start + 2, end) and self._p[end - 1] & 2:
+            self._malformed(channel, items.NOT_IMPLEMENTED, "immediate=true", 60, 40)
         else:
-            self._malformed(channel, SYNTAX_ERROR, "malformed basic.publish", 60, 40)
+            self._malformed(channel, items.SYNTAX_ERROR, "malformed basic.publish", 60, 40)
 
     @cython.cfunc
-    def _header(
-        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
-    ) -> None:
-        content: _Content = self._contents[channel]
+    def _header(self, start: Size, end: Size, channel: cython.int) -> None:
+        content: Content = self._contents[channel]
         size: cython.ulonglong
         if content.properties is not None:
-            text = "expected content body, got non content body frame instead"
-            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            self._malformed(channel, items.UNEXPECTED_FRAME, _NO_BODY, 60, 40)
             return
         if end - start < 14:
-            text = f"content header of {end - start} bytes; the shortest has 14"
-            self._malformed(channel, FRAME_ERROR, text, 60, 40)
+            self._malformed(channel, items.FRAME_ERROR, "content header too short", 60, 40)
             return
         if _u32(self._p, start) != 0x003C0000:
             class_id: cython.uint = _u16(self._p, start)
             text = f"expected content header for class 60, got one for class {class_id} instead"
-            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            self._malformed(channel, items.UNEXPECTED_FRAME, text, 60, 40)
             return
         if not self._examine(start + 12, end):
-            text = "content header with malformed properties"
-            self._malformed(channel, SYNTAX_ERROR, text, 60, 40)
+            self._malformed(channel, items.SYNTAX_ERROR, "malformed properties", 60, 40)
             return
         size = _u64(self._p, start + 4)
         if size > self.message_bytes_max:
             del self._contents[channel]
             self._refused.add(channel)
-            limit = self.message_bytes_max
-            text = f"message size {size} is larger than configured max size {limit}"
-            self._add(ContentRefused(channel, PRECONDITION_FAILED, text))
+            text = f"message size {size} is larger than configured max size "
+            text += str(self.message_bytes_max)
+            self._add(ContentRefused(channel, items.PRECONDITION_FAILED, text))
             return
         content.properties = self._p[start + 12 : end]
         content.mixed = self._mixed
@@ -473,17 +420,14 @@ class FrameScanner:
             self._finish(content, channel)
 
     @cython.cfunc
-    def _body(
-        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, channel: cython.int
-    ) -> None:
-        content: _Content = self._contents[channel]
+    def _body(self, start: Size, end: Size, channel: cython.int) -> None:
+        content: Content = self._contents[channel]
         if content.properties is None:
-            text = "expected content header for class 60, got non content header frame instead"
-            self._malformed(channel, UNEXPECTED_FRAME, text, 60, 40)
+            self._malformed(channel, items.UNEXPECTED_FRAME, _NO_HEADER, 60, 40)
             return
         if end - start > content.left:
             text = f"content body exceeds its header's size by {end - start - content.left} bytes"
-            self._malformed(channel, FRAME_ERROR, text, 60, 40)
+            self._malformed(channel, items.FRAME_ERROR, text, 60, 40)
             return
         content.body += self._p[start:end]
         content.left -= end - start
@@ -491,7 +435,7 @@ class FrameScanner:
             self._finish(content, channel)
 
     @cython.cfunc
-    def _finish(self, content: _Content, channel: cython.int) -> None:
+    def _finish(self, content: Content, channel: cython.int) -> None:
         """A message that came in pieces is complete."""
         del self._contents[channel]
         self._unusual = len(self._refused) + len(self._contents) > 0
@@ -505,41 +449,30 @@ class FrameScanner:
         self._append_row(channel)
 
     @cython.cfunc
-    def _append(
-        self,
-        properties: cython.Py_ssize_t,
-        properties_end: cython.Py_ssize_t,
-        body: cython.Py_ssize_t,
-        body_end: cython.Py_ssize_t,
-        channel: cython.int,
-    ) -> None:
-        """A message joins the table; its route and properties were looked at just now."""
-        old: cython.Py_ssize_t
-        size: cython.Py_ssize_t
+    def _append(self, at: Size, until: Size, body: Size, end: Size, channel: cython.int) -> None:
+        """A message, properties at..until and body..end, joins the table; both were looked at."""
         if cython.compiled:
-            size = properties_end - properties
-            old = PyByteArray_GET_SIZE(self._properties)
+            size: Size = until - at
+            old: Size = PyByteArray_GET_SIZE(self._properties)
             PyByteArray_Resize(self._properties, old + size)
-            memcpy(PyByteArray_AS_STRING(self._properties) + old, self._p + properties, size)
-            size = body_end - body
+            memcpy(PyByteArray_AS_STRING(self._properties) + old, self._p + at, size)
+            size = end - body
             old = PyByteArray_GET_SIZE(self._bodies)
             PyByteArray_Resize(self._bodies, old + size)
             memcpy(PyByteArray_AS_STRING(self._bodies) + old, self._p + body, size)
         else:
-            self._properties += self._p[properties:properties_end]
-            self._bodies += self._p[body:body_end]
+            self._properties += self._p[at:until]
+            self._bodies += self._p[body:end]
         self._append_row(channel)
 
     @cython.cfunc
     def _append_row(self, channel: cython.int) -> None:
-        old: cython.Py_ssize_t
         if len(self._bodies) > 0xFFFFFFFF or len(self._properties) > 0xFFFFFFFF:
             raise OverflowError("a message table above 4 GiB: take_table() was not called in time")
         if cython.compiled:
-            row: cython.p_uint
-            old = PyByteArray_GET_SIZE(self._rows)
+            old: Size = PyByteArray_GET_SIZE(self._rows)
             PyByteArray_Resize(self._rows, old + 20)
-            row = cython.cast(cython.p_uint, PyByteArray_AS_STRING(self._rows) + old)
+            row: cython.p_uint = cython.cast(cython.p_uint, PyByteArray_AS_STRING(self._rows) + old)
             row[0] = self._route
             row[1] = cython.cast(cython.uint, PyByteArray_GET_SIZE(self._properties))
             row[2] = cython.cast(cython.uint, PyByteArray_GET_SIZE(self._bodies))
@@ -564,10 +497,10 @@ class FrameScanner:
     # -------------------------------------------------------------- fields
 
     @cython.cfunc
-    def _find_route(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    def _find_route(self, at: Size, end: Size) -> cython.bint:
         """Set _route from basic.publish's arguments; False when malformed, or with immediate."""
         p: cython.p_uchar = self._p
-        start: cython.Py_ssize_t = at + 2
+        start: Size = at + 2
         raw: bytes
         if end - start < 3:
             return False
@@ -578,7 +511,7 @@ class FrameScanner:
                     return True
         elif p[start:end] == self._route_raw:
             return True
-        if self._flags_at(start, end) < 0 or p[end - 1] & 2:
+        if not self._well_formed(start, end) or p[end - 1] & 2:
             return False
         raw = p[start:end]
         self._route = self.table.routes.add_raw(raw)
@@ -586,24 +519,16 @@ class FrameScanner:
         return True
 
     @cython.cfunc
-    def _immediate(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-        """Whether these are good arguments of basic.publish, but for the immediate flag."""
-        if end - at < 5 or self._flags_at(at + 2, end) < 0:
-            return False
-        return self._p[end - 1] & 2 != 0
-
-    @cython.cfunc
     @cython.exceptval(check=False)
-    def _flags_at(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Where the flags stand after exchange and routing key; -1 when that is not the end."""
+    def _well_formed(self, at: Size, end: Size) -> cython.bint:
+        """Whether exchange, routing key and the octet of flags fill it; end - at is 3 or more."""
         at += 1 + self._p[at]
         if at >= end:
-            return -1
-        at += 1 + self._p[at]
-        return at if at + 1 == end else -1
+            return False
+        return at + 1 + self._p[at] == end - 1
 
     @cython.cfunc
-    def _examine(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    def _examine(self, at: Size, end: Size) -> cython.bint:
         """Set _mixed and _ttl from property flags and list; False when they are malformed."""
         raw: bytes
         found: cython.longlong
@@ -627,12 +552,9 @@ class FrameScanner:
 
     @cython.cfunc
     def _start_table(self, routes: Routes) -> None:
-        table = MessageTable(routes)
-        self.table = table
+        self.table = table = MessageTable(routes)
+        self._rows, self._properties, self._bodies = table.rows, table.properties, table.bodies
         self._count = 0
-        self._rows = table.rows
-        self._properties = table.properties
-        self._bodies = table.bodies
         self._route_raw = b""
 
     @cython.cfunc
@@ -670,9 +592,9 @@ class FrameScanner:
         self._dead = True
 
     @cython.cfunc
-    def _frame_error(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, why: str) -> None:
+    def _frame_error(self, at: Size, end: Size, why: str) -> None:
         """A frame that is none; the text shows the head of its payload, as RabbitMQ's does."""
         shown: bytes = self._p[min(at + 7, end) : min(at + 23, end)]
         octets = ",".join([str(octet) for octet in shown])
         text = f"type {self._p[at]}, first 16 octets = <<{octets}>>: {{{why}}}"
-        self._malformed(_u16(self._p, at + 1), FRAME_ERROR, text)
+        self._malformed(_u16(self._p, at + 1), items.FRAME_ERROR, text)

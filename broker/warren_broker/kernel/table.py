@@ -1,4 +1,4 @@
-"""The messages a connection has received and nobody has made a block of yet."""
+"""The messages of a connection that nobody has made a block of yet."""
 
 from __future__ import annotations
 
