@@ -36,7 +36,7 @@ class DeadLetters:
                 queue.name, queue.vhost, exchange,
             )
             return
-        now_s = self._queues.cluster.loop.clock.wall_ms() // 1000
+        now_s = self._queues.cluster.loop.clock.epoch_ms() // 1000
         table = MessageTable()
         for index, first, last in effect.runs:
             block = self._queues.cluster.stored.get(group, index)
@@ -48,12 +48,11 @@ class DeadLetters:
     def _add(
         self, table: MessageTable, queue: Queue, block: Block, i: int, reason: str, now_s: int
     ) -> None:
-        original = block.route(i)
         was = properties.decode(block.properties(i))
         headers = dict(was.headers or {})
         if _cycle(headers, queue.name, reason):
             return
-        exchange, key = _text(original.exchange), _text(original.routing_key)
+        exchange, key = (part.decode("utf-8", "replace") for part in block.route(i))
         _record(headers, queue.name, reason, exchange, key, was.expiration, now_s)
         changes: dict[str, Any] = {"headers": headers}
         if was.expiration is not None:
@@ -66,10 +65,6 @@ class DeadLetters:
         route = Route(target.encode(), (rewritten if rewritten is not None else key).encode(), False)
         data = properties.replace(block.properties(i), **changes)
         table.append(route, data, bytes(block.body(i)), block.priority(i), TTL_NONE)
-
-
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def _cycle(headers: dict[str, Any], queue: str, reason: str) -> bool:
