@@ -320,7 +320,7 @@ class _Requests:
                 or ConnectionLost("management link was closed")
             )
         answer = self._answers.pop(number)
-        return int(answer.subject or 0), answer.body
+        return int(answer.subject or 0), plain(answer.body)
 
     def _ended(self) -> bool:
         return self._sender.ended or self._receiver.ended
@@ -373,6 +373,17 @@ class _ManagementReceiver(LinkHandler):
         while len(self._answers) >= REPLIES_MAX:
             del self._answers[next(iter(self._answers))]
         self._answers[int(message.correlation_id)] = message
+
+
+def plain(value: Any) -> Any:
+    """A decoded AMQP value with Python's own numbers and texts."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return str(value) if isinstance(value, str) else value
 
 
 def refusal_of(condition: Any) -> WarrenError:

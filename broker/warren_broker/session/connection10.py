@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from proton import Condition, Event, Link, Session, symbol
+from proton import Condition, Event, Link, ProtonException, Session, symbol
 
-from warren_broker.errors import NotAllowed, Refusal, ResourceError, login_refused
+from warren_broker.errors import NotAllowed, Refusal, ResourceError, SyntaxRefused, login_refused
 from warren_broker.session.addresses10 import (
     BrowseSource,
     ClaimSource,
@@ -248,8 +248,13 @@ class Connection10:
     def _handle_events(self) -> None:
         for event in self._engine.events():
             handler = _HANDLERS.get(event.type)
-            if handler is not None:
+            if handler is None:
+                continue
+            try:
                 handler(self, event)
+            except (UnicodeDecodeError, ProtonException) as error:
+                # names that are no UTF-8, maps that are no maps: the engine reads them late
+                self._close_with(SyntaxRefused(f"a field that cannot be read: {error}"))
 
     def _session_opened(self, event: Event) -> None:
         session: Session = event.session
@@ -276,7 +281,7 @@ class Connection10:
     def _attach_target(self, link: Link) -> None:
         target = parse_target(str(link.remote_target.address or ""))
         if isinstance(target, ManagementNode):
-            accept_attach(link, self.limits.request_bytes_max)
+            accept_attach(link, self.limits.request_bytes_max, paired=True)
             self._links[link] = RequestsLink(link, self)
             self._pair_management(link.session)
         else:
@@ -285,7 +290,7 @@ class Connection10:
 
     def _attach_source(self, link: Link) -> None:
         source = parse_source(str(link.remote_source.address or ""))
-        accept_attach(link)
+        accept_attach(link, paired=isinstance(source, ManagementNode))
         if isinstance(source, ManagementNode):
             self._links[link] = AnswersLink(link, self)
             self._pair_management(link.session)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from proton import Condition, Delivery, Link, Terminus
+from proton import Condition, Delivery, Link, Terminus, symbol
 
 from warren_broker.errors import Refusal
 from warren_broker.session.link import AnyAnswer, AnyRequest
@@ -84,16 +84,17 @@ class LinkPart:
             self.link.close()
 
 
-def accept_attach(link: Link, max_message_size: int = 0) -> None:
-    """Answer an attach with what the client proposed."""
+def accept_attach(link: Link, max_message_size: int = 0, paired: bool = False) -> None:
+    """Answer an attach with what the client proposed; paired: say so, as RabbitMQ's clients
+    want."""
     link.source.copy(link.remote_source)
     link.target.copy(link.remote_target)
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     if max_message_size:
         link.max_message_size = max_message_size
-    if link.remote_properties:
-        link.properties = link.remote_properties
+    if paired:
+        link.properties = {symbol("paired"): True}
     link.open()
 
 

@@ -133,7 +133,9 @@ class SaslServer:
             self._fail("a frame that is not sasl-init")
         if code != _INIT:
             self._fail(f"a SASL frame 0x{code:x} instead of sasl-init")
-        return mechanism, bytes(response or b"")
+        if not isinstance(response, (bytes, memoryview)):
+            self._fail(f"sasl-init with a response of type {type(response).__name__}")
+        return mechanism, bytes(response)
 
     def _fail(self, reason: str) -> None:
         self.state = SaslState.FAILED

@@ -1,0 +1,22 @@
+"""The verbs of `warren`, put together."""
+
+from __future__ import annotations
+
+import typer
+
+from warren.cli.claims import claims
+from warren.cli.cluster import cluster
+from warren.cli.publish import publish
+from warren.cli.queues import queues
+
+app = typer.Typer(
+    name="warren",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Look after a Warren cluster: its queues, its claims, a local one for trying things.",
+)
+app.add_typer(cluster, name="cluster")
+app.add_typer(queues, name="queues")
+app.add_typer(claims, name="claims")
+app.command("publish")(publish)

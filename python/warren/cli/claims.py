@@ -1,0 +1,71 @@
+"""`warren claims`: what Spark readers hold."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.target import Json, Queue, Uri, connect
+
+claims = typer.Typer(no_args_is_help=True, help="See, settle, release what claim readers hold.")
+
+Reader = Annotated[str, typer.Argument(help="the reader's name, as `warren claims list` shows it")]
+
+
+@claims.command("list")
+def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
+    """The readers of a queue with their open claims."""
+    with connect(uri) as connection:
+        found = Admin(connection).readers(queue)
+    if json:
+        output.as_json(found)
+        return
+    now = time.time()
+    output.table(
+        "",
+        ("reader", "epoch", "settled", "open claims", "last heard"),
+        [
+            (
+                reader.name,
+                reader.epoch,
+                reader.settled,
+                ", ".join(str(reader.settled + 1 + i) for i in range(reader.open_claims)) or "–",
+                f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
+            )
+            for reader in found
+        ],
+    )
+
+
+@claims.command()
+def settle(
+    queue: Queue,
+    reader: Reader,
+    number: Annotated[int, typer.Argument(help="claims up to this one are acknowledged")],
+    uri: Uri = None,
+) -> None:
+    """Acknowledge a reader's claims: their batches were committed, its driver will not come
+    back."""
+    with connect(uri) as connection:
+        count = Admin(connection).settle_claims(queue, reader, number)
+    output.say(f"settled {count:,} messages of {reader}")
+
+
+@claims.command()
+def release(
+    queue: Queue,
+    reader: Reader,
+    number: Annotated[
+        int, typer.Option(help="this claim; without it: all, and forget the reader")
+    ] = 0,
+    failed: Annotated[bool, typer.Option("--failed", help="count it as a failed delivery")] = False,
+    uri: Uri = None,
+) -> None:
+    """Give claims back to the queue. A driver that comes back is told that its claim was lost."""
+    with connect(uri) as connection:
+        count = Admin(connection).release_claims(queue, reader, number, failed=failed)
+    output.say(f"released {count:,} messages of {reader}")

@@ -1,0 +1,63 @@
+"""Tables or JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_OUT = Console()
+_ERRORS = Console(stderr=True)
+
+
+def as_json(value: Any) -> None:
+    """One JSON document."""
+    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table; numbers stand right."""
+    made = Table(title=title or None)
+    for i, column in enumerate(columns):
+        number = bool(rows) and all(isinstance(row[i], int) for row in rows)
+        made.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(_text(cell) for cell in row))
+    _OUT.print(made)
+
+
+def facts(title: str, values: Mapping[str, Any]) -> None:
+    """Names with their values."""
+    table(title, ("", ""), [(name, _text(value)) for name, value in values.items()])
+
+
+def say(text: str) -> None:
+    """A line."""
+    _OUT.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def fail(text: str) -> None:
+    """A line on standard error."""
+    _ERRORS.print(f"warren: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(item)}" for key, item in value.items()) or "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(item) for item in value) or "–"
+    return str(value) or "–"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)

@@ -1,0 +1,116 @@
+"""`warren queues`."""
+
+from __future__ import annotations
+
+import json as json_codec
+from typing import Annotated, Any
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.target import Json, Queue, Uri, connect
+from warren.errors import UsageError
+
+queues = typer.Typer(no_args_is_help=True, help="List, show, declare, delete, purge queues.")
+
+
+@queues.command("list")
+def list_queues(uri: Uri = None, json: Json = False) -> None:
+    """All queues of the vhost."""
+    with connect(uri) as connection:
+        found = Admin(connection).queues()
+    if json:
+        output.as_json(found)
+        return
+    output.table(
+        "",
+        ("queue", "type", "leader", "ready", "unacked", "claimed", "staged", "consumers"),
+        [
+            (
+                q.name,
+                q.type,
+                q.leader,
+                q.messages_ready,
+                q.messages_unacknowledged,
+                q.messages_claimed,
+                q.messages_staged,
+                q.consumer_count,
+            )
+            for q in found
+        ],
+    )
+
+
+@queues.command()
+def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
+    """One queue with everything that is known of it."""
+    with connect(uri) as connection:
+        found = Admin(connection).queue(queue)
+    if json:
+        output.as_json(found)
+        return
+    values: dict[str, Any] = {name: getattr(found, name) for name in found.__dataclass_fields__}
+    del values["readers"]
+    output.facts(found.name, values)
+    if found.readers:
+        output.table(
+            "claim readers",
+            ("reader", "epoch", "settled", "open"),
+            [
+                (reader.name, reader.epoch, reader.settled, reader.open_claims)
+                for reader in found.readers
+            ],
+        )
+
+
+@queues.command()
+def declare(
+    queue: Queue,
+    uri: Uri = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option("--argument", "-a", help="x-name=value; the value as JSON, else as text"),
+    ] = None,
+    transient: Annotated[
+        bool, typer.Option("--transient", help="lost when the node stops")
+    ] = False,
+) -> None:
+    """Make a queue, or find it there with the same settings."""
+    arguments = dict(_argument(text) for text in argument or ())
+    with connect(uri) as connection:
+        made = Admin(connection).declare_queue(queue, durable=not transient, arguments=arguments)
+    output.say(f"{made.name}: {made.type} on {', '.join(made.replicas)}")
+
+
+@queues.command()
+def delete(
+    queue: Queue,
+    uri: Uri = None,
+    if_empty: Annotated[
+        bool, typer.Option("--if-empty", help="only when it holds nothing")
+    ] = False,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="only without consumers")] = False,
+) -> None:
+    """Delete a queue with its messages."""
+    with connect(uri) as connection:
+        count = Admin(connection).delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
+    output.say(f"deleted {queue}: {count:,} ready messages went with it")
+
+
+@queues.command()
+def purge(queue: Queue, uri: Uri = None) -> None:
+    """Drop a queue's ready messages."""
+    with connect(uri) as connection:
+        count = Admin(connection).purge_queue(queue)
+    output.say(f"purged {queue}: {count:,} messages")
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"argument {text!r}: write name=value")
+    try:
+        return name, json_codec.loads(value)
+    except ValueError:
+        return name, value

@@ -1,0 +1,41 @@
+"""Which cluster a command speaks to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from warren.connection import Connection
+from warren.local import STATE_FILE, LocalCluster
+from warren.uri import Address, parse_uri
+
+DIRECTORY = Path("warren-cluster")
+TIMEOUT_S = 15.0
+
+Uri = Annotated[
+    str | None,
+    typer.Option(
+        envvar="WARREN_URI",
+        help="amqp://user:password@host:port,host:port/vhost; without it: the local cluster of "
+        "`warren cluster start` in this directory, else guest at 127.0.0.1:5672",
+        show_envvar=True,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+Queue = Annotated[str, typer.Argument(help="the queue's name")]
+
+
+def connect(uri: str | None) -> Connection:
+    """A connection to the cluster that is meant."""
+    return Connection(_address(uri), name=f"warren cli {os.getpid()}")
+
+
+def _address(uri: str | None) -> Address:
+    if uri:
+        return parse_uri(uri)
+    if (DIRECTORY / STATE_FILE).exists():
+        return LocalCluster(directory=DIRECTORY, detached=True).address
+    return Address(request_timeout_s=TIMEOUT_S)
