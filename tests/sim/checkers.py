@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren_raft.core.quorum import majority
 from warren_raft.core.ready import Ready, Role, SoftState
-from warren_raft.messages import AppendReply, VoteReply
+from warren_raft.messages import AppendReply, Vote, VoteReply
 from warren_raft.types import Entry
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Acknowledgement:
         assert member.node is not None
         log = member.node.log
         held = member.disk.safe.held
+        require(log.durable <= log.last, "durable beyond the log", member.name, log.durable)
         require(
             log.durable <= len(held), "durable beyond the disk", member.name, log.durable, len(held)
         )
@@ -103,6 +104,30 @@ class Acknowledgement:
             require(
                 held[log.durable - 1].term == log.term(log.durable),
                 "durable is another entry on disk", member.name, log.durable,
+            )
+
+
+class Candidate:
+    """A candidate asks for votes with what its disk holds.
+
+    1. A asks for votes in term 5 with entries 8, 9 unsynced.  2. It crashes, comes back with 7 in
+    term 4, and campaigns in term 5 again.  3. A vote for its first life arrives: it would lead with
+    a log that the voter would have refused.
+    """
+
+    def sent(self, member: Member, message: Vote) -> None:
+        """A request for a vote leaves."""
+        disk = member.disk
+        require(
+            disk.hard_state.term >= message.term,
+            "a vote is asked for in a term that is not on disk", member.name, message,
+        )
+        # One that has found a leader of that term meanwhile, and cut its log for it, stands no more:
+        # its term is on disk with its own vote, so no vote can elect it, not even after a crash.
+        if member.node is not None and member.node.role is Role.CANDIDATE:
+            require(
+                len(disk.safe.held) >= message.last_index,
+                "a vote is asked for with entries that are not on disk", member.name, message,
             )
 
 
@@ -119,9 +144,16 @@ class Committed:
     def turned(self, member: Member) -> None:
         """Whether the member believes more to be committed than was known."""
         assert member.node is not None
-        while len(self.entries) < member.node.commit:
+        node = member.node
+        if node.role is Role.LEADER and node.commit > len(self.entries):
+            # By counting, only entries of its own term are committed (Raft paper, 5.4.2).
+            require(
+                node.log.term(node.commit) == node.term,
+                "an entry of an earlier term committed by counting", member.name, node.commit,
+            )
+        while len(self.entries) < node.commit:
             index = len(self.entries) + 1
-            entry = member.node.log.slice(index, index, 0)[0]
+            entry = node.log.slice(index, index, 0)[0]
             voters = self.world.membership.voters
             holders = [
                 other.name
@@ -200,6 +232,7 @@ class Checkers:
         self.world = world
         self.election = ElectionSafety()
         self.votes = OneVote()
+        self.candidate = Candidate()
         self.matching = LogMatching()
         self.acknowledgement = Acknowledgement()
         self.committed = Committed(world)
@@ -224,6 +257,8 @@ class Checkers:
         self.messages += 1
         if type(message) is AppendReply:
             self.acknowledgement.sent(member, message)
+        elif type(message) is Vote:
+            self.candidate.sent(member, message)
         elif type(message) is VoteReply and message.granted:
             self.votes.sent(member, message)
 

@@ -89,7 +89,7 @@ class Client:
         member = self.world.members[name]
         if member.node is None or member.later(self.reach, name, ticket):
             return
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.3:
             self.read(member)
         try:
             member.propose(ticket.command, ticket)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 GROUP = 7
 HEARTBEAT_MS = 150
-SUSPECT_MS = 600
+SUSPECT_MS = (400, 600, 1_500)
+"""Members need not agree on how long to wait: one may lead on while the others have a new leader."""
 
 
 class Member:
@@ -41,6 +42,7 @@ class Member:
         self.life = 0
         self.paused_until = 0
         self.slow_disk_until = 0
+        self.suspect_ms = self.rng.choice(SUSPECT_MS)
         self.skew_ms = self.rng.choice((0, self.rng.randrange(-1_000, 1_000)))
 
     def now(self) -> int:
@@ -54,7 +56,7 @@ class Member:
         took = self.rng.randrange(low, high + 1)
         if self.world.agenda.now_ms < self.slow_disk_until:
             return took * 20
-        if self.rng.randrange(1000) < profile.slow_permille:
+        if not self.world.network.calm and self.rng.randrange(1000) < profile.slow_permille:
             return took * 10
         return took
 
@@ -108,7 +110,7 @@ class Member:
         now_ms = self.world.agenda.now_ms
         for other in self.others:
             self.world.network.send(self.name, other, self.life)
-            if not self.suspects[other] and now_ms - self.heard[other] > SUSPECT_MS:
+            if not self.suspects[other] and now_ms - self.heard[other] > self.suspect_ms:
                 self.suspect(other)
         self.world.agenda.after(HEARTBEAT_MS, self.heartbeat, life)
 

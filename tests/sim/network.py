@@ -16,7 +16,7 @@ class Network:
     """Directed links between named nodes.
 
     cut    links (from, to) that carry nothing
-    calm   no loss, no repeats
+    calm   no loss, no repeats, nothing slow
     """
 
     def __init__(self, agenda: Agenda, rng: Random, profile: Profile) -> None:
@@ -44,7 +44,7 @@ class Network:
         for _ in range(copies):
             low, high = profile.latency_ms
             delay = low + int(rng.random() * (high - low + 1))
-            if profile.slow_permille and rng.random() * 1000 < profile.slow_permille:
+            if profile.slow_permille and not self.calm and rng.random() * 1000 < profile.slow_permille:
                 delay *= 10
             self.agenda.after(delay, self.arrive, sender, to, epoch, packet)
 

@@ -197,7 +197,7 @@ def apply_twice() -> list[Replacement]:
     def again(self: Node) -> None:
         become(self)
         log = self.log
-        if log.applying == log.applied > 1 and log.applying >= log.tail_first:
+        if log.applying == log.applied > 1:
             log.applying = log.applied = log.applied - 1
 
     return [(Node, "become_leader", again)]

@@ -54,7 +54,7 @@ def draw(rng: Random) -> Profile:
     if not any(weight for _, weight in kinds):
         kinds = (("crash", 1),)
     small = rng.random() < 0.3
-    nodes, learners = rng.choice(((3, 0), (3, 0), (3, 0), (5, 0), (4, 1)))
+    nodes, learners = rng.choice(((3, 0), (3, 0), (3, 0), (5, 0), (3, 1), (5, 2)))
     return Profile(
         nodes=nodes,
         learners=learners,
