@@ -31,6 +31,7 @@ from warren_broker.session.channel import Channel, CheckedRun, Consumer, TableRu
 from warren_broker.session.handshake091 import ConnectionConfig
 from warren_broker.session.liveness import Liveness
 from warren_broker.session.publisher import Part
+from warren_broker.session.publishes import Publishes
 from warren_broker.wire.amqp091 import codec, methods
 from warren_broker.wire.amqp091.methods import Method
 
@@ -50,18 +51,6 @@ class _Asked:
     at: int
 
 
-@dataclass(slots=True)
-class _Published:
-    """An unanswered Publish; table: until it is routed; number: its first sequence number, or 0."""
-
-    channel: Channel
-    table: MessageTable | None
-    first: int
-    last: int
-    number: int
-    mandatory: bool
-
-
 class Connection:
     """A client's connection.
 
@@ -72,6 +61,7 @@ class Connection:
     consumers           of all channels, by number
     out                 bytes to be sent
     requests            to be carried out
+    publishes           those that the broker has not answered for
     has_published       only such connections are told of `blocked`
 
     Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
@@ -105,9 +95,7 @@ class Connection:
         self._scanner = FrameScanner(config.frame_max or _NO_LIMIT, config.message_bytes_max)
         self._last_token = 0
         self._asked: dict[requests.Token, _Asked] = {}
-        self._published: dict[requests.Token, _Published] = {}
-        self._to_confirm: dict[int, Channel] = {}
-        self._to_commit: list[Channel] = []
+        self.publishes = Publishes()
         self._to_report: dict[ConsumerId, Consumer] = {}
         self._liveness = Liveness(config.handshake_ms, config.closing_ms)
 
@@ -262,22 +250,8 @@ class Connection:
 
     def routed(self, token: requests.Token, parts: Sequence[Part]) -> None:
         """Where the messages of a Publish go: one part per queue."""
-        published = self._published.get(token)
-        if published is None:
-            return
-        channel, table = published.channel, published.table
-        assert table is not None, token
-        published.table = None
-        if published.number:
-            relative = channel.publishes.routed(published.number, parts, published.first)
-            lost = [published.first + at for at in relative]
-        else:
-            lost = publishing.nowhere(parts, published.first, published.last)
-            del self._published[token]
-        if published.mandatory and lost:
-            publishing.return_unroutable(channel, table, lost)
-        if published.number:
-            self._answered(token, published)
+        self.publishes.routed(token, parts)
+        self._commit()
 
     def confirmed(self, token: requests.Token, part: int, ok: bool,
                   refused: Iterable[int] | None = None) -> None:
@@ -285,22 +259,8 @@ class Connection:
 
         refused  table positions, when only some of the part were refused
         """
-        published = self._published.get(token)
-        if published is None:
-            return
-        positions = None if refused is None else [at - published.first for at in refused]
-        published.channel.publishes.answered(published.number, part, ok, positions)
-        self._answered(token, published)
-
-    def _answered(self, token: requests.Token, published: _Published) -> None:
-        channel = published.channel
-        if published.number not in channel.publishes.batches:
-            del self._published[token]
-        if channel.tx is None:
-            self._to_confirm[channel.number] = channel
-        else:
-            self.check_commit(channel)
-            self._commit()
+        self.publishes.confirmed(token, part, ok, refused)
+        self._commit()
 
     def deliver(self, consumer: ConsumerId, delivery: Delivery, block: Any) -> None:
         """A run of messages for a consumer; block: the decoded Block that it speaks of."""
@@ -364,10 +324,7 @@ class Connection:
 
     def take_output(self) -> list[bytearray]:
         """What is to be sent now; ask when the socket can take it: windows move on it."""
-        if self._to_confirm:
-            for channel in self._to_confirm.values():
-                publishing.tell_confirms(channel)
-            self._to_confirm.clear()
+        self.publishes.tell()
         if self._to_report:
             self._report()
         if not self.out:
@@ -393,7 +350,7 @@ class Connection:
     @property
     def wants_output(self) -> bool:
         """`take_output` has something."""
-        return bool(self.out or self._to_confirm or self._to_report)
+        return bool(self.out or self.publishes.to_confirm or self._to_report)
 
     @property
     def wants_input(self) -> bool:
@@ -426,9 +383,7 @@ class Connection:
     def publish(self, channel: Channel, run: CheckedRun, number: int) -> None:
         """Ask for a publish; number: the first sequence number, 0: nobody waits for confirms."""
         self._last_token += 1
-        if number or run.mandatory:
-            self._published[self._last_token] = _Published(
-                channel, run.table, run.first, run.last, number, run.mandatory)
+        self.publishes.add(self._last_token, channel, run, number)
         self.requests.append(requests.Publish(
             token=self._last_token, session=channel.session, table=run.table, first=run.first,
             last=run.last, confirm=bool(number), mandatory=run.mandatory, flags=run.flags))
@@ -439,16 +394,9 @@ class Connection:
                 or consumer.unreported_bytes >= WINDOW_BYTES // 2):
             self._to_report[consumer.number] = consumer
 
-    def check_commit(self, channel: Channel) -> None:
-        """Its transaction may be complete."""
-        self._to_commit.append(channel)
-
     def _commit(self) -> None:
-        # One at a time: an answer lets the channel go on, maybe to its next commit.
-        while self._to_commit:
-            finished = publishing.finished_commit(self._to_commit.pop())
-            if finished is not None:
-                self._answer(*finished)
+        while (finished := self.publishes.next_commit()) is not None:
+            self._answer(*finished)
 
     def refuse(self, channel: Channel, refusal: Refusal) -> None:
         """The channel, or the connection, ends with it."""
@@ -471,12 +419,9 @@ class Connection:
         for consumer in channel.consumers.values():
             self.consumers.pop(consumer.number, None)
             self._to_report.pop(consumer.number, None)
-        self._to_confirm.pop(channel.number, None)
+        self.publishes.forget(channel)
         for token in [token for token, asked in self._asked.items() if asked.channel is channel]:
             del self._asked[token]
-        for token in [token for token, published in self._published.items()
-                      if published.channel is channel]:
-            del self._published[token]
 
     def free(self, channel: Channel) -> None:
         """Its number may be used again."""

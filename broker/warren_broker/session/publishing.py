@@ -202,7 +202,7 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
     for kind, held in tx.acks:
         consuming.settle(channel, kind, held)
     tx.publishes, tx.acks = [], []
-    channel.connection.check_commit(channel)
+    channel.connection.publishes.to_commit.append(channel)
 
 
 def finished_commit(channel: Channel) -> tuple[requests.Token, requests.Done | Refusal] | None:
