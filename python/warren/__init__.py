@@ -1,4 +1,4 @@
-"""What application programmers import.
+"""What application programmers import; a cluster to try it on is in `warren.local`.
 
 The names below are loaded when first asked for, so that a program which needs only addresses does
 not load the protocol engine.
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from warren.admin import Admin
     from warren.claims import ClaimReader
     from warren.connection import Connection
-    from warren.local import LocalCluster
     from warren.producer import Producer
     from warren.stages import StageWriter
     from warren.uri import Address
@@ -23,7 +22,6 @@ __all__ = [
     "Admin",
     "ClaimReader",
     "Connection",
-    "LocalCluster",
     "Producer",
     "StageWriter",
 ]
@@ -33,7 +31,6 @@ _HOMES = {
     "Admin": "warren.admin",
     "ClaimReader": "warren.claims",
     "Connection": "warren.connection",
-    "LocalCluster": "warren.local",
     "Producer": "warren.producer",
     "StageWriter": "warren.stages",
 }

@@ -79,9 +79,9 @@ class ClaimReader:
     def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
         """Take up to that much from the head of the queue as claim `number`.
 
-        number  the last opened + 1 (1 at first), or one that is open: that is answered unchanged
+        number  the last settled + 1 (1 at first); when it is open it is answered unchanged
         ttl_ms  0: the claim does not expire; else it does unless renewed
-        raises  ClaimLost when the number was settled, released or has expired; Fenced
+        raises  ClaimLost for any other number (settled, released, expired, too far); Fenced
         """
         if max_messages < 1 or max_bytes < 1:
             raise UsageError(

@@ -1,0 +1,158 @@
+"""Client, command line, broker processes together."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from warren import Admin, ClaimReader, Connection, Producer, StageWriter
+from warren.claims import browse
+from warren.cli.app import app
+from warren.errors import Conflict, Fenced, NotFound, Unavailable
+from warren.local import LocalCluster
+from warren.stages import publish_batch
+from warren_broker import block as blocks
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=1, directory=tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def warren(cluster: LocalCluster, *arguments: str, stdin: bytes | None = None) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(app, arguments, env={"WARREN_URI": cluster.uri}, input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def bodies(piece_data: memoryview) -> list[bytes]:
+    block = blocks.Block.decode(piece_data)
+    return [bytes(block.body(i)) for i in range(block.count)]
+
+
+def test_what_the_command_line_does(cluster: LocalCluster) -> None:
+    assert "quorum" in warren(cluster, "queues", "declare", "cli", "-a", "x-max-length=1000")
+    lines = b"".join(b"line %d\n" % i for i in range(500))
+    assert "500 messages confirmed" in warren(cluster, "publish", "cli", stdin=lines)
+    (shown,) = json.loads(warren(cluster, "queues", "list", "--json"))
+    assert (shown["name"], shown["messages_ready"]) == ("cli", 500)
+    assert shown["arguments"] == {"x-max-length": 1000}
+    with cluster.connect() as connection:
+        reader = ClaimReader(connection, "cli", "driver")
+        reader.register()
+        reader.open(1, max_messages=200, max_bytes=1 << 20)
+        (listed,) = json.loads(warren(cluster, "claims", "list", "cli", "--json"))
+        assert (listed["name"], listed["open_claims"]) == ("driver", 1)
+        assert "settled 200" in warren(cluster, "claims", "settle", "cli", "driver", "1")
+        reader.open(2, max_messages=200, max_bytes=1 << 20)
+        assert "released 200" in warren(cluster, "claims", "release", "cli", "driver")
+        with pytest.raises(Exception, match="driver"):
+            reader.settle(2)
+    assert "purged cli: 300" in warren(cluster, "queues", "purge", "cli")
+    with pytest.raises(Conflict, match="x-max-length"):
+        warren(cluster, "queues", "declare", "cli")
+    assert "deleted cli" in warren(cluster, "queues", "delete", "cli")
+    with pytest.raises(NotFound, match="cli"):
+        warren(cluster, "queues", "show", "cli")
+
+
+def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue("priorities")
+        with Producer(connection) as producer:
+            for i in range(300):
+                producer.send(b"%d" % (i % 3), "priorities", priority=i % 3)
+        reader = ClaimReader(connection, "priorities", "r")
+        reader.register()
+        claim = reader.open(1, max_messages=150, max_bytes=1 << 20)
+        assert claim == reader.open(1, max_messages=7, max_bytes=1 << 20)
+        fetched = [body for piece in reader.fetch(1, 0, 150) for body in bodies(piece.data)]
+        assert sorted(fetched, reverse=True) == fetched
+        assert fetched.count(b"2") == 100
+        middle = [body for piece in reader.fetch(1, 90, 110) for body in bodies(piece.data)]
+        assert middle == fetched[90:110]
+        ClaimReader(connection, "priorities", "r").register()
+        with pytest.raises(Fenced):
+            reader.open(2, max_messages=1, max_bytes=1)
+        assert sum(p.messages for p in browse(connection, "priorities", 1000)) == 150
+        Admin(connection).delete_queue("priorities")
+
+
+def test_a_directory_keeps_its_cluster(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, directory=tmp_path) as first:
+        with first.connect() as connection:
+            Admin(connection).declare_queue("kept")
+            Producer(connection).send(b"x", "kept").wait()
+        first.kill(0)
+        assert not first.is_running(0)
+        with Connection(first.uri.replace("request_timeout=60", "request_timeout=0.3")) as lonely:
+            with pytest.raises(Unavailable, match="cannot connect"):
+                Admin(lonely).queues()
+    again = LocalCluster(directory=tmp_path)
+    assert again.addresses == first.addresses
+    with again, again.connect() as connection:
+        assert Admin(connection).queue("kept").messages_ready == 1
+        assert again.leader_of("kept") == 0
+
+
+@pytest.mark.slow
+def test_stages_are_exact_while_nodes_are_killed(tmp_path: Path) -> None:
+    """Twenty batches through kill -9 of leaders and of the node that is written to."""
+    rng = random.Random(3)
+    stop = threading.Event()
+    kills: list[int] = []
+    with LocalCluster(nodes=3, directory=tmp_path) as cluster:
+
+        def killer() -> None:
+            while not stop.wait(rng.uniform(0.2, 0.8)):
+                victim = cluster.leader_of("q") if rng.random() < 0.6 else rng.randrange(3)
+                cluster.kill(victim)
+                kills.append(victim)
+                stop.wait(rng.uniform(0.1, 0.5))
+                cluster.start(victim)
+                stop.wait(1.5)
+
+        with cluster.connect() as connection:
+            Admin(connection).declare_queue("q")
+            thread = threading.Thread(target=killer)
+            thread.start()
+            wanted = []
+            try:
+                batch = 0
+                while len(kills) < 3:
+                    parts = []
+                    for partition in range(2):
+                        name = {"sink": "s", "batch": batch, "partition": partition, "attempt": 0}
+                        with StageWriter(connection, window_bytes=20_000, **name) as writer:
+                            for i in range(50):
+                                rows = [b"%d-%d-%d" % (batch, partition, i)] * 3
+                                wanted += rows
+                                writer.write(blocks.encode(rows, [b"\0\0"] * 3, (b"", b"q")))
+                            parts.append(writer.finish())
+                    publish_batch(connection, "s", batch, parts)
+                    batch += 1
+                got = []
+                reader = ClaimReader(connection, "q", "r")
+                reader.register()
+                number = 1
+                while (claim := reader.open(number, max_messages=2000, max_bytes=1 << 20)).messages:
+                    for piece in reader.fetch(number, 0, claim.messages):
+                        got += bodies(piece.data)
+                    reader.settle(number)
+                    number += 1
+            finally:
+                stop.set()
+                thread.join()
+        assert got == wanted
+        assert len(kills) >= 3
