@@ -10,6 +10,7 @@ from pathlib import Path
 
 from warren_broker import config
 from warren_broker.node import Node
+from warren_raft.errors import StorageError
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
@@ -20,12 +21,17 @@ def main(arguments: list[str] | None = None) -> int:
     if not __debug__:
         print("warren: refusing python -O: assertions guard the data here", file=sys.stderr)
         return EXIT_USAGE
-    parser = argparse.ArgumentParser(prog="warren_broker", description="one node of a Warren cluster")
+    parser = argparse.ArgumentParser(
+        prog="warren_broker", description="one node of a Warren cluster"
+    )
     parser.add_argument("--config", type=Path, help="TOML file; without it: defaults and WARREN_*")
-    parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    parser.add_argument(
+        "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(
-        level=options.log_level, stream=sys.stderr,
+        level=options.log_level,
+        stream=sys.stderr,
         format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
@@ -43,14 +49,15 @@ def run(node: Node) -> int:
     """Start, turn until a signal, stop."""
     try:
         node.start()
-    except (OSError, node.start_errors) as error:
+    except (OSError, StorageError) as error:
         logging.getLogger("warren_broker").error("cannot start: %s", error)
         return EXIT_FAILED
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: node.loop.post(node.shut_down))
     print(
         f"warren ready node={node.settings.node} amqp={node.amqp_address} "
-        f"peers={node.peer_address}", flush=True,
+        f"peers={node.peer_address}",
+        flush=True,
     )
     node.loop.run()
     node.stopped()

@@ -142,7 +142,9 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Nod
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}; give --config FILE") from error
+            raise ConfigError(
+                f"cannot read {path}: {error.strerror}; give --config FILE"
+            ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from error
     _override(values, os.environ if environment is None else environment)
@@ -156,7 +158,7 @@ def _override(values: dict[str, Any], environment: Mapping[str, str]) -> None:
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX):
             continue
-        *tables, key = name[len(ENVIRONMENT_PREFIX):].lower().split("__")
+        *tables, key = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
         if (tables[0] if tables else key) not in NodeConfig.model_fields:
             continue  # WARREN_KERNEL and the like steer other parts
         place = values

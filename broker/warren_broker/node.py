@@ -11,11 +11,10 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import NodeConfig, parse_address
 from warren_broker.server.alarms import Alarms
-from warren_broker.server.client10 import Client10
 from warren_broker.server.client091 import Client091
-from warren_broker.server.listener import HEADER_10_SASL, HEADER_091, AmqpListener
+from warren_broker.server.client10 import Client10
+from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
 from warren_broker.session.handshake091 import ConnectionConfig
-from warren_raft.errors import StorageError
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
@@ -27,12 +26,7 @@ SECRET_BYTES_MIN = 8
 
 
 class Node:
-    """One node: loop, host, cluster, broker, listeners.
-
-    start_errors  what `start` may raise beside OSError: reasons for the operator
-    """
-
-    start_errors = (StorageError,)
+    """One node: loop, host, cluster, broker, listeners."""
 
     def __init__(self, settings: NodeConfig) -> None:
         self.settings = settings
@@ -59,20 +53,25 @@ class Node:
         return f"{parse_address(self.settings.listen.peers)[0]}:{self.host.port}"
 
     def start(self) -> None:
-        """Recover, listen, join; raises OSError or one of `start_errors`."""
+        """Recover, listen, join; raises OSError, StorageError."""
         ready = self.settings.data_dir / READY_FILE
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.host.start()
         ready.unlink(missing_ok=True)
         limits = self.settings.limits
         self.listener = AmqpListener(
-            self.loop, parse_address(self.settings.listen.amqp), limits.handshake_timeout_ms,
+            self.loop,
+            parse_address(self.settings.listen.amqp),
+            limits.handshake_timeout_ms,
             limits.connections_max,
         )
         config = ConnectionConfig(
-            frame_max=limits.frame_max, channel_max=limits.channel_max,
-            heartbeat_s=limits.heartbeat_s, message_bytes_max=limits.message_size_max,
-            handshake_ms=limits.handshake_timeout_ms, cluster_name=self.settings.cluster,
+            frame_max=limits.frame_max,
+            channel_max=limits.channel_max,
+            heartbeat_s=limits.heartbeat_s,
+            message_bytes_max=limits.message_size_max,
+            handshake_ms=limits.handshake_timeout_ms,
+            cluster_name=self.settings.cluster,
         )
         broker = self.broker
         self.listener.protocols[HEADER_091] = lambda stream, peer: Client091(
@@ -84,12 +83,21 @@ class Node:
         self.broker.definitions.start(self.broker.members)
         self.alarms.listen(self.listener.blocked)
         self.alarms.start()
-        _write(ready, {
-            "node": self.settings.node, "amqp": self.amqp_address, "peers": self.peer_address,
-            "pid": os.getpid(),
-        })
-        log.info("node %s listens on %s for clients, on %s for peers",
-                 self.settings.node, self.amqp_address, self.peer_address)
+        _write(
+            ready,
+            {
+                "node": self.settings.node,
+                "amqp": self.amqp_address,
+                "peers": self.peer_address,
+                "pid": os.getpid(),
+            },
+        )
+        log.info(
+            "node %s listens on %s for clients, on %s for peers",
+            self.settings.node,
+            self.amqp_address,
+            self.peer_address,
+        )
 
     def shut_down(self) -> None:
         """Say good-bye to clients, hand leaderships over, then stop the loop."""
@@ -115,7 +123,8 @@ def host_config(settings: NodeConfig) -> HostConfig:
         listen=parse_address(settings.listen.peers),
         peers={
             name: parse_address(address)
-            for name, address in sorted(settings.peers.items()) if name != settings.node
+            for name, address in sorted(settings.peers.items())
+            if name != settings.node
         },
         data_dir=settings.data_dir,
         heartbeat_ms=raft.heartbeat_ms,

@@ -1,6 +1,7 @@
 """Real broker processes for the tests below, or any AMQP broker named by WARREN_TEST_URI.
 
-The same tests run against RabbitMQ itself: that is how they were checked to ask for the right thing.
+The same tests run against RabbitMQ itself: that is how they were checked to ask for the right
+thing.
 """
 
 from __future__ import annotations

@@ -20,21 +20,37 @@ RESULT_S = 30
 def celery(broker, tmp_path_factory):
     """The application, with a worker of its own process."""
     suffix = f".{os.getpid()}.{time.monotonic_ns()}"
-    os.environ["CELERY_TEST_BROKER"] = broker.uri.replace("%2F", "/") if broker.uri.endswith("/%2F") \
-        else broker.uri
+    os.environ["CELERY_TEST_BROKER"] = (
+        broker.uri.replace("%2F", "/") if broker.uri.endswith("/%2F") else broker.uri
+    )
     os.environ["CELERY_TEST_SUFFIX"] = suffix
     from live import celery_app
 
     log = tmp_path_factory.mktemp("celery") / "worker.log"
     with log.open("wb") as output:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", "live.celery_app", "worker", "-P", "solo",
-             "-l", "info", "-n", f"worker{suffix}@localhost"],
-            cwd=Path(__file__).resolve().parent.parent, stdout=output, stderr=subprocess.STDOUT,
+            [
+                sys.executable,
+                "-m",
+                "celery",
+                "-A",
+                "live.celery_app",
+                "worker",
+                "-P",
+                "solo",
+                "-l",
+                "info",
+                "-n",
+                f"worker{suffix}@localhost",
+            ],
+            cwd=Path(__file__).resolve().parent.parent,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
         eventually(
-            lambda: worker.poll() is not None or b" ready." in log.read_bytes(), "the worker is ready"
+            lambda: worker.poll() is not None or b" ready." in log.read_bytes(),
+            "the worker is ready",
         )
         assert worker.poll() is None, log.read_text()
         yield celery_app
@@ -69,7 +85,9 @@ def test_priorities(celery):
         celery.note.apply_async((f"high{i}",), priority=9)
     busy.get(timeout=RESULT_S)
     seen = eventually(
-        lambda: (n := celery.notes.apply_async(priority=0).get(timeout=RESULT_S)) and len(n) >= 8 and n,
+        lambda: (
+            (n := celery.notes.apply_async(priority=0).get(timeout=RESULT_S)) and len(n) >= 8 and n
+        ),
         "all notes",
     )
     # The worker has prefetched one message when the others arrive.

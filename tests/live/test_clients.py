@@ -27,10 +27,12 @@ def test_aio_pika_publishes_consumes_and_calls(broker, queue_name):
             )
             queue = await channel.declare_queue(queue_name, durable=True)
             await queue.bind(exchange, "a.#")
-            await asyncio.gather(*(
-                exchange.publish(aio_pika.Message(b"%d" % i, headers={"i": i}), f"a.{i}")
-                for i in range(200)
-            ))
+            await asyncio.gather(
+                *(
+                    exchange.publish(aio_pika.Message(b"%d" % i, headers={"i": i}), f"a.{i}")
+                    for i in range(200)
+                )
+            )
             seen = []
             async with queue.iterator(timeout=20) as messages:
                 async for message in messages:
@@ -103,8 +105,13 @@ def test_kombu_simple_queue_and_consumer(broker, queue_name):
 
         seen = []
         exchange = kombu.Exchange(queue_name + ".x", type="direct", auto_delete=True)
-        queue = kombu.Queue(queue_name + ".q", exchange, routing_key="k", auto_delete=True,
-                            queue_arguments={"x-expires": 60_000})
+        queue = kombu.Queue(
+            queue_name + ".q",
+            exchange,
+            routing_key="k",
+            auto_delete=True,
+            queue_arguments={"x-expires": 60_000},
+        )
 
         def on_message(body, message):
             seen.append(body)
@@ -113,8 +120,9 @@ def test_kombu_simple_queue_and_consumer(broker, queue_name):
         with connection.Consumer(queue, callbacks=[on_message], prefetch_count=5):
             producer = connection.Producer(serializer="json")
             for i in range(20):
-                producer.publish({"i": i}, exchange=exchange, routing_key="k", declare=[queue],
-                                 retry=True)
+                producer.publish(
+                    {"i": i}, exchange=exchange, routing_key="k", declare=[queue], retry=True
+                )
             eventually(lambda: _drain(connection) or len(seen) == 20, "20 messages")
         assert [body["i"] for body in seen] == list(range(20))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
 import pika
 import pytest
 from pika.exceptions import AMQPError
-from warren.local import LocalCluster
 
 from live.conftest import eventually
+from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 PUBLISHERS = 3
@@ -26,10 +27,16 @@ def cluster(tmp_path):
 
 def connect(cluster, node):
     host, _, port = cluster.addresses[node % 3].rpartition(":")
-    return pika.BlockingConnection(pika.ConnectionParameters(
-        host, int(port), blocked_connection_timeout=20, socket_timeout=5,
-        connection_attempts=1, stack_timeout=10,
-    ))
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(
+            host,
+            int(port),
+            blocked_connection_timeout=20,
+            socket_timeout=5,
+            connection_attempts=1,
+            stack_timeout=10,
+        )
+    )
 
 
 class Publisher(threading.Thread):
@@ -65,7 +72,7 @@ class Publisher(threading.Thread):
 def longest_gap(publishers, began, ended):
     moments = sorted(moment for publisher in publishers for moment in publisher.moments)
     edges = [began, *moments, ended]
-    return max(after - before for before, after in zip(edges, edges[1:], strict=False))
+    return max(after - before for before, after in itertools.pairwise(edges))
 
 
 def drain(cluster, queue, node):
@@ -85,7 +92,9 @@ def drain(cluster, queue, node):
 def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property):
     queue = "failover"
     with connect(cluster, 0) as connection:
-        connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        connection.channel().queue_declare(
+            queue, durable=True, arguments={"x-queue-type": "quorum"}
+        )
     leader = cluster.leader_of(queue)
     stop = threading.Event()
     publishers = [Publisher(cluster, number, queue, stop) for number in range(PUBLISHERS)]
@@ -115,7 +124,9 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property
     doubled = len(got) - len(set(got))
     assert doubled == 0, f"{doubled} messages of distinct publishes are in the queue twice"
     for publisher in publishers:
-        own = [int(body.split(b":")[1]) for body in got if body.startswith(b"%d:" % publisher.number)]
+        own = [
+            int(body.split(b":")[1]) for body in got if body.startswith(b"%d:" % publisher.number)
+        ]
         assert own == sorted(own), "order of a publisher"
     record_property("longest_gap_s", round(gap, 3))
     print(f"{len(confirmed)} confirmed, longest gap without a confirm {gap:.3f} s")
@@ -125,7 +136,9 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property
 def test_a_client_keeps_working_when_the_leader_moves(cluster):
     queue = "moving"
     with connect(cluster, 0) as connection:
-        connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        connection.channel().queue_declare(
+            queue, durable=True, arguments={"x-queue-type": "quorum"}
+        )
     leader = cluster.leader_of(queue)
     other = (leader + 1) % 3
     with connect(cluster, other) as connection:  # a connection to a node that survives
@@ -145,7 +158,9 @@ def test_a_client_keeps_working_when_the_leader_moves(cluster):
             channel.basic_publish("", queue, b"%d" % i)
             if i == 25:
                 cluster.kill(leader)
-        eventually(lambda: connection.process_data_events(0.05) or len(set(got)) == 50, "all arrive")
+        eventually(
+            lambda: connection.process_data_events(0.05) or len(set(got)) == 50, "all arrive"
+        )
         assert sorted(set(got), key=int) == [b"%d" % i for i in range(50)]
         eventually(
             lambda: consumer.queue_declare(queue, passive=True).method.message_count == 0, "empty"

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.live
 def drain(channel, queue, count, auto_ack=True):
     got = []
     eventually(
-        lambda: got if _get_into(channel, queue, got, auto_ack) is None and len(got) >= count else None,
+        lambda: (
+            got if _get_into(channel, queue, got, auto_ack) is None and len(got) >= count else None
+        ),
         f"{count} messages from {queue}",
     )
     return got
@@ -46,19 +48,50 @@ def closes(code):
 def test_every_property_and_header_type_comes_back(channel, queue_name):
     channel.queue_declare(queue_name, durable=True)
     properties = pika.BasicProperties(
-        content_type="application/json", content_encoding="utf-8", delivery_mode=2, priority=7,
-        correlation_id="c-1", reply_to="r", expiration="60000", message_id="m-1",
-        timestamp=1_700_000_000, type="t", user_id="guest", app_id="a", cluster_id="",
-        headers={"s": "text", "i": 5, "l": 1 << 40, "neg": -3, "b": True, "n": None,
-                 "list": [1, "two", {"three": 3}], "table": {"x": "y"}, "raw": b"\x00\xff"},
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_mode=2,
+        priority=7,
+        correlation_id="c-1",
+        reply_to="r",
+        expiration="60000",
+        message_id="m-1",
+        timestamp=1_700_000_000,
+        type="t",
+        user_id="guest",
+        app_id="a",
+        cluster_id="",
+        headers={
+            "s": "text",
+            "i": 5,
+            "l": 1 << 40,
+            "neg": -3,
+            "b": True,
+            "n": None,
+            "list": [1, "two", {"three": 3}],
+            "table": {"x": "y"},
+            "raw": b"\x00\xff",
+        },
     )
     channel.confirm_delivery()
     channel.basic_publish("", queue_name, b"\x00body\xff", properties)
     ((method, back, body),) = drain(channel, queue_name, 1)
     assert body == b"\x00body\xff" and not method.redelivered
     assert method.routing_key == queue_name and method.exchange == ""
-    for name in ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id",
-                 "reply_to", "expiration", "message_id", "timestamp", "type", "user_id", "app_id"):
+    for name in (
+        "content_type",
+        "content_encoding",
+        "delivery_mode",
+        "priority",
+        "correlation_id",
+        "reply_to",
+        "expiration",
+        "message_id",
+        "timestamp",
+        "type",
+        "user_id",
+        "app_id",
+    ):
         assert getattr(back, name) == getattr(properties, name), name
     assert back.headers == properties.headers
 
@@ -96,7 +129,9 @@ def test_prefetch_bounds_what_is_unacknowledged(connection, queue_name):
         channel.basic_publish("", queue_name, b"%d" % i)
     channel.basic_qos(prefetch_count=3)
     tags = []
-    channel.basic_consume(queue_name, lambda ch, method, props, body: tags.append(method.delivery_tag))
+    channel.basic_consume(
+        queue_name, lambda ch, method, props, body: tags.append(method.delivery_tag)
+    )
     eventually(lambda: connection.process_data_events(0.05) or len(tags) >= 3, "three deliveries")
     connection.process_data_events(0.3)
     assert tags == [1, 2, 3]
@@ -188,14 +223,20 @@ def test_exchanges_route(channel, queue_name):
     channel.queue_bind(queue_name, names["direct"], "red")
     channel.queue_bind(queue_name, names["fanout"])
     channel.queue_bind(queue_name, names["topic"], "*.stock.#")
-    channel.queue_bind(queue_name, names["headers"],
-                       arguments={"x-match": "all", "colour": "red", "size": 3})
+    channel.queue_bind(
+        queue_name, names["headers"], arguments={"x-match": "all", "colour": "red", "size": 3}
+    )
     channel.confirm_delivery()
 
     def publish(kind, key, headers=None):
         try:
-            channel.basic_publish(names[kind], key, b"%s:%s" % (kind.encode(), key.encode()),
-                                  pika.BasicProperties(headers=headers), mandatory=True)
+            channel.basic_publish(
+                names[kind],
+                key,
+                b"%s:%s" % (kind.encode(), key.encode()),
+                pika.BasicProperties(headers=headers),
+                mandatory=True,
+            )
         except UnroutableError:
             return False
         return True
@@ -332,7 +373,8 @@ def test_consumer_cancelled_when_its_queue_goes(broker, queue_name):
         channel.basic_consume(queue_name, lambda *args: None)
         other.channel().queue_delete(queue_name)
         eventually(
-            lambda: connection.process_data_events(0.05) or cancelled, "basic.cancel from the broker"
+            lambda: connection.process_data_events(0.05) or cancelled,
+            "basic.cancel from the broker",
         )
 
 
@@ -343,9 +385,7 @@ def test_priorities_are_strict(connection, queue_name, broker):
     channel.queue_declare(queue_name, durable=True, arguments={"x-queue-type": "quorum"})
     channel.confirm_delivery()
     for i, priority in enumerate([0, 31, 4, None, 200, 5, 31]):
-        channel.basic_publish(
-            "", queue_name, b"%d" % i, pika.BasicProperties(priority=priority)
-        )
+        channel.basic_publish("", queue_name, b"%d" % i, pika.BasicProperties(priority=priority))
     assert bodies(drain(channel, queue_name, 7)) == [b"1", b"4", b"6", b"5", b"2", b"3", b"0"]
 
 
@@ -358,7 +398,7 @@ def test_delivery_count_and_limit(connection, queue_name, broker):
     )
     channel.basic_publish("", queue_name, b"poison")
     seen = []
-    for turn in range(3):
+    for _ in range(3):
         method, properties, _ = drain(channel, queue_name, 1, auto_ack=False)[0]
         headers = properties.headers or {}
         seen.append((headers.get("x-delivery-count"), headers.get("x-acquired-count")))
@@ -395,9 +435,14 @@ def test_consumer_timeout_cancels_and_returns(connection, queue_name, broker):
     channel.basic_publish("", queue_name, b"x")
     cancelled, got = [], []
     channel.add_on_cancel_callback(cancelled.append)
-    channel.basic_consume(queue_name, lambda ch, method, props, body: got.append(body),
-                          arguments={"x-consumer-timeout": 300})
-    eventually(lambda: connection.process_data_events(0.05) or cancelled, "the consumer is cancelled")
+    channel.basic_consume(
+        queue_name,
+        lambda ch, method, props, body: got.append(body),
+        arguments={"x-consumer-timeout": 300},
+    )
+    eventually(
+        lambda: connection.process_data_events(0.05) or cancelled, "the consumer is cancelled"
+    )
     assert got == [b"x"]
     ((method, properties, _),) = drain(connection.channel(), queue_name, 1)
     assert method.redelivered and not (properties.headers or {}).get("x-delivery-count")
@@ -426,18 +471,25 @@ def test_consumer_priority(broker, queue_name):
         low.queue_declare(queue_name, durable=True)
         got_low, got_high = [], []
         low.basic_consume(queue_name, lambda ch, m, p, body: got_low.append(body), auto_ack=True)
-        high.basic_consume(queue_name, lambda ch, m, p, body: got_high.append(body), auto_ack=True,
-                           arguments={"x-priority": 10})
+        high.basic_consume(
+            queue_name,
+            lambda ch, m, p, body: got_high.append(body),
+            auto_ack=True,
+            arguments={"x-priority": 10},
+        )
         for i in range(20):
             low.basic_publish("", queue_name, b"%d" % i)
-        eventually(lambda: connection.process_data_events(0.05) or len(got_high) == 20, "all to one")
+        eventually(
+            lambda: connection.process_data_events(0.05) or len(got_high) == 20, "all to one"
+        )
         assert not got_low
 
 
 def test_reject_publish_when_full(connection, queue_name):
     channel = connection.channel()
-    channel.queue_declare(queue_name, durable=True,
-                          arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
+    channel.queue_declare(
+        queue_name, durable=True, arguments={"x-max-length": 3, "x-overflow": "reject-publish"}
+    )
     channel.confirm_delivery()
     refused = 0
     for _ in range(10):
@@ -452,8 +504,15 @@ def test_message_ttl_and_dead_letters(connection, queue_name):
     channel = connection.channel()
     dead = queue_name + ".dead"
     channel.queue_declare(dead, durable=True)
-    channel.queue_declare(queue_name, durable=True, arguments={
-        "x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    channel.queue_declare(
+        queue_name,
+        durable=True,
+        arguments={
+            "x-message-ttl": 100,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": dead,
+        },
+    )
     channel.basic_publish("", queue_name, b"x")
     ((_, properties, body),) = drain(channel, dead, 1)
     assert body == b"x"
@@ -466,9 +525,12 @@ def test_direct_reply_to(connection, queue_name):
     client, server = connection.channel(), connection.channel()
     server.queue_declare(queue_name, durable=True)
     answers = []
-    client.basic_consume("amq.rabbitmq.reply-to", lambda ch, m, p, body: answers.append(body),
-                         auto_ack=True)
-    client.basic_publish("", queue_name, b"ask", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    client.basic_consume(
+        "amq.rabbitmq.reply-to", lambda ch, m, p, body: answers.append(body), auto_ack=True
+    )
+    client.basic_publish(
+        "", queue_name, b"ask", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to")
+    )
     ((_, properties, _),) = drain(server, queue_name, 1)
     assert properties.reply_to.startswith("amq.rabbitmq.reply-to.")
     server.basic_publish("", properties.reply_to, b"answer")

@@ -107,10 +107,16 @@ class Broker:
             right = self.definitions.authenticate(user, password)
             done(requests.Done() if right else errors.login_refused(mechanism))
 
-        self.definitions.call_when_ready(check, lambda: done(errors.Unavailable(
-            "this node has not joined its cluster's metadata yet: most nodes are out of reach; "
-            "start them, or try again"
-        )))
+        self.definitions.call_when_ready(
+            check,
+            lambda: done(
+                errors.Unavailable(
+                    "this node has not joined its cluster's metadata yet: most nodes are out of "
+                    "reach; "
+                    "start them, or try again"
+                )
+            ),
+        )
 
     def open_vhost(self, vhost: str, user: str, done: Answer) -> None:
         """May the user work there?"""
@@ -146,15 +152,28 @@ class Broker:
     # ------------------------------------------------------------ queues
 
     def declare_queue(
-        self, vhost: str, name: str, *, durable: bool, exclusive: bool, auto_delete: bool,
-        arguments: Mapping[str, Any], connection: int, server_named: bool,
+        self,
+        vhost: str,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Mapping[str, Any],
+        connection: int,
+        server_named: bool,
         done: Callable[[metadata.QueueIs | errors.Refusal], None],
     ) -> None:
         """Make it or find it equivalent."""
         try:
             checked = queue_declaration(
-                vhost, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
-                arguments=arguments, defaults=self._defaults,
+                vhost,
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                defaults=self._defaults,
             )
         except errors.Refusal as refusal:
             done(refusal)
@@ -174,7 +193,7 @@ class Broker:
         others = [node for node in self.members if node != own]
         random.shuffle(others)
         others.sort(key=lambda node: not self.cluster.host.connected(node))
-        return tuple(sorted([own, *others[:size - 1]]))
+        return tuple(sorted([own, *others[: size - 1]]))
 
     def _locate(self, nodes: tuple[str, ...], locator: str) -> str:
         own = self.settings.node
@@ -215,16 +234,17 @@ class Broker:
                 done(reply)
                 return
             count = reply.messages if isinstance(reply, commands.Count) else 0
-            self._forget_queue(queue, lambda gone: done(
-                gone if isinstance(gone, errors.Refusal) else requests.Counted(count)
-            ))
+            self._forget_queue(
+                queue,
+                lambda gone: done(
+                    gone if isinstance(gone, errors.Refusal) else requests.Counted(count)
+                ),
+            )
 
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
 
     def _forget_queue(self, queue: Queue, done: Answer) -> None:
-        self.definitions.submit(
-            metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done
-        )
+        self.definitions.submit(metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done)
 
     def purge_queue(self, vhost: str, name: str, connection: int, done: Answer) -> None:
         """Counted: what was dropped."""
@@ -239,7 +259,13 @@ class Broker:
     # ------------------------------------------------------------ exchanges, bindings
 
     def exchange_declaration(
-        self, vhost: str, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool,
+        self,
+        vhost: str,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
         arguments: Mapping[str, Any],
     ) -> metadata.DeclareExchange:
         """The command for a declaration; raises PreconditionFailed for a name that is too long."""
@@ -249,13 +275,24 @@ class Broker:
         )
 
     def binding(
-        self, vhost: str, source: str, destination: str, to_queue: bool, routing_key: str,
-        arguments: Mapping[str, Any], connection: int,
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        to_queue: bool,
+        routing_key: str,
+        arguments: Mapping[str, Any],
+        connection: int,
     ) -> dict[str, Any]:
         """The fields of a Bind or Unbind."""
         return {
-            "vhost": vhost, "source": source, "destination": destination, "to_queue": to_queue,
-            "routing_key": routing_key, "arguments": plain(arguments), "connection": connection,
+            "vhost": vhost,
+            "source": source,
+            "destination": destination,
+            "to_queue": to_queue,
+            "routing_key": routing_key,
+            "arguments": plain(arguments),
+            "connection": connection,
         }
 
     def connection_gone(self, connection: int, done: Answer) -> None:

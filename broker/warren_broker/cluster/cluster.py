@@ -14,8 +14,8 @@ from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.stored_blocks import StoredBlocks
 from warren_broker.cluster.uplink import InFlight, Sent, Uplink
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
-from warren_raft.machine import Applied, Meta
 from warren_raft.errors import NotLeader
+from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import Loop, Stage
 from warren_raft.types import METADATA_GROUP
@@ -152,7 +152,8 @@ class Cluster:
         )
 
     def call_when_relieved(self, key: int, call: Callable[[], None]) -> None:
-        """Call once when bytes in flight have gone down; a second call of a key replaces the first."""
+        """Call once when bytes in flight have gone down; a second call of a key replaces the
+        first."""
         self._waiting[key] = call
 
     def answered(self, client: GroupClient) -> None:
@@ -317,7 +318,9 @@ class Cluster:
             block = Block.decode(bytes(part))
             client.delivered(message.consumer, _moved(delivery), block)
 
-    def _on_cancelled(self, node: str, message: messages.ConsumerCancelled, rest: memoryview) -> None:
+    def _on_cancelled(
+        self, node: str, message: messages.ConsumerCancelled, rest: memoryview
+    ) -> None:
         client = self.clients.get(message.group)
         if client is not None and message.effect.uplink == self.host.boot_id:
             client.cancelled(message.effect.consumer, message.effect.reason)
@@ -326,6 +329,10 @@ class Cluster:
 def _moved(delivery: Delivery) -> Delivery:
     """The same delivery, of a block that was cut to it."""
     return Delivery(
-        delivery.first_msg_id, delivery.index, 0, delivery.last - delivery.first,
-        delivery.delivery_count, delivery.acquired_count,
+        delivery.first_msg_id,
+        delivery.index,
+        0,
+        delivery.last - delivery.first,
+        delivery.delivery_count,
+        delivery.acquired_count,
     )

@@ -1,4 +1,4 @@
-"""Consumers and gets of this node's clients at the queues they speak to."""
+"""This node's consumers, basic.get included, at the queues they speak to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Answer = Callable[[requests.Result], None]
 class Consuming:
     """Which consumer number belongs to which queue, until its session ends.
 
-    A queue may be deleted and declared again under its name while a consumer of the old one is still
-    there: what is settled goes by number, never by name.
+    A queue may be deleted and declared again under its name while a consumer of the old one is
+    still there: what is settled goes by number, never by name.
     """
 
     def __init__(self, queues: Queues) -> None:

@@ -33,7 +33,9 @@ class DeadLetters:
         if exchange and self._queues.definitions.exchange(queue.vhost, exchange) is None:
             log.warning(
                 "dead letters of queue %r in vhost %r are dropped: no exchange %r",
-                queue.name, queue.vhost, exchange,
+                queue.name,
+                queue.vhost,
+                exchange,
             )
             return
         now_s = self._queues.cluster.loop.clock.epoch_ms() // 1000
@@ -62,7 +64,9 @@ class DeadLetters:
         if rewritten is not None:
             headers.pop("CC", None)
         headers.pop("BCC", None)
-        route = Route(target.encode(), (rewritten if rewritten is not None else key).encode(), False)
+        route = Route(
+            target.encode(), (rewritten if rewritten is not None else key).encode(), False
+        )
         data = properties.replace(block.properties(i), **changes)
         table.append(route, data, bytes(block.body(i)), block.priority(i), TTL_NONE)
 
@@ -76,14 +80,23 @@ def _cycle(headers: dict[str, Any], queue: str, reason: str) -> bool:
 
 
 def _record(
-    headers: dict[str, Any], queue: str, reason: str, exchange: str, key: str,
-    expiration: str | None, now_s: int,
+    headers: dict[str, Any],
+    queue: str,
+    reason: str,
+    exchange: str,
+    key: str,
+    expiration: str | None,
+    now_s: int,
 ) -> None:
     """x-death as RabbitMQ keeps it: the newest (queue, reason) first, counted."""
     deaths = [death for death in headers.get("x-death", ()) if isinstance(death, dict)]
     entry: dict[str, Any] = {
-        "count": 0, "reason": reason, "queue": queue, "time": Timestamp(now_s),
-        "exchange": exchange, "routing-keys": [key],
+        "count": 0,
+        "reason": reason,
+        "queue": queue,
+        "time": Timestamp(now_s),
+        "exchange": exchange,
+        "routing-keys": [key],
     }
     for death in deaths:
         if death.get("queue") == queue and death.get("reason") == reason:

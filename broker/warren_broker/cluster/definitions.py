@@ -1,7 +1,8 @@
 """The cluster's definitions as this node has them: lookups at once, changes through the log.
 
-A change is answered when this node has applied it, so that whoever asked for it finds it here. A node
-is `ready` once its own `NodeStarted` came back: it has seen everything that was answered before.
+A change is answered when this node has applied it, so that whoever asked for it finds it here. A
+node is `ready` once its own `NodeStarted` came back: it has seen everything that was answered
+before.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from warren_broker.queue.machine import QueueMachine
 from warren_broker.routing.topology import Topology
 from warren_broker.session.permissions import Permissions
 from warren_broker.session.requests import ExchangeFacts
-from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.errors import NotLeader
+from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Stage
 from warren_raft.types import METADATA_GROUP
@@ -68,7 +69,9 @@ class Definitions:
         node, boot_id = host.node_id, host.boot_id
         uplink = Uplink(
             lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
-            _no_blocks, None, self._cluster.in_flight,
+            _no_blocks,
+            None,
+            self._cluster.in_flight,
         )
         self._cluster.open_client(METADATA_GROUP, members, uplink)
         self.submit(commands.NodeStarted(node, boot_id), self._node_started, forever=True)
@@ -110,10 +113,13 @@ class Definitions:
                 waiting.pop()(result)
 
         def late() -> None:
-            answer(errors.Unavailable(
-                f"the metadata store did not answer within {self._timeout_ms} ms: most nodes of "
-                "the cluster are out of reach; start them, or try again"
-            ))
+            answer(
+                errors.Unavailable(
+                    f"the metadata store did not answer within {self._timeout_ms} ms: most nodes "
+                    "of "
+                    "the cluster are out of reach; start them, or try again"
+                )
+            )
 
         def replied(reply: Any, index: int) -> None:
             result = commands.to_refusal(reply) if isinstance(reply, commands.Refused) else reply
@@ -155,9 +161,14 @@ class Definitions:
         if self.state.bootstrapped:
             return
         vhost, user, password = self._bootstrap
-        command = commands.Bootstrap(Vhost(vhost), User(
-            user, passwords.hash_password(password, os.urandom(passwords.SALT_BYTES)), ("administrator",)
-        ))
+        command = commands.Bootstrap(
+            Vhost(vhost),
+            User(
+                user,
+                passwords.hash_password(password, os.urandom(passwords.SALT_BYTES)),
+                ("administrator",),
+            ),
+        )
         host = self._cluster.host
         try:
             host.propose(METADATA_GROUP, encode_submission(0, host.node_id, 0, (command,)))
@@ -200,7 +211,9 @@ class Definitions:
             self._started[queue.group] = queue
             if host.node_id in queue.nodes:
                 spec = GroupSpec(
-                    queue.group, tuple(sorted(queue.nodes)), volatile=bool(queue.life),
+                    queue.group,
+                    tuple(sorted(queue.nodes)),
+                    volatile=bool(queue.life),
                     preferred=queue.leader,
                 )
                 host.start_group(spec, QueueMachine(queue.config))

@@ -1,9 +1,10 @@
 """This node's side of one group: to its leader, and back from it.
 
-1. Commands and messages gather in the uplink during a turn.  2. `pump` sends what is new to the leader,
+1. Commands and messages gather in the uplink during a turn.  2. `pump` sends what is new to the
+leader,
 or keeps it while there is none.  3. A new leader is told everything unanswered again, then asked to
-resume each consumer after the last delivery that came.  The machine applies each submission once and
-names deliveries by consecutive ids, so neither step can lose or double anything.
+resume each consumer after the last delivery that came.  The machine applies each submission once
+and names deliveries by consecutive ids, so neither step can lose or double anything.
 """
 
 from __future__ import annotations
@@ -72,9 +73,20 @@ class LocalConsumer:
 class GroupClient:
     """The uplink of one group and this node's consumers of it."""
 
-    __slots__ = ("carrier", "consumers", "group", "members", "seek_delay_ms", "seeking", "touched", "uplink")
+    __slots__ = (
+        "carrier",
+        "consumers",
+        "group",
+        "members",
+        "seek_delay_ms",
+        "seeking",
+        "touched",
+        "uplink",
+    )
 
-    def __init__(self, carrier: Carrier, group: int, members: tuple[str, ...], uplink: Uplink) -> None:
+    def __init__(
+        self, carrier: Carrier, group: int, members: tuple[str, ...], uplink: Uplink
+    ) -> None:
         self.carrier = carrier
         self.group = group
         self.members = members
@@ -86,13 +98,18 @@ class GroupClient:
 
     # ------------------------------------------------------------ towards the leader
 
-    def publish(self, part: Any, size_bytes: int, on_reply: Callable[[Any, int], None] | None) -> None:
+    def publish(
+        self, part: Any, size_bytes: int, on_reply: Callable[[Any, int], None] | None
+    ) -> None:
         """Messages for this turn's block."""
         self.uplink.publish(part, size_bytes, on_reply)
         self._touch()
 
     def command(
-        self, command: Any, on_reply: Callable[[Any, int], None] | None = None, ordered: bool = False
+        self,
+        command: Any,
+        on_reply: Callable[[Any, int], None] | None = None,
+        ordered: bool = False,
     ) -> None:
         """A command for this turn's submission."""
         self.uplink.command(command, on_reply, ordered)
@@ -164,8 +181,12 @@ class GroupClient:
         seen = max(0, local.next_msg_id - first_id)
         if seen:
             delivery = Delivery(
-                first_id + seen, delivery.index, delivery.first + seen, delivery.last,
-                delivery.delivery_count, delivery.acquired_count,
+                first_id + seen,
+                delivery.index,
+                delivery.first + seen,
+                delivery.last,
+                delivery.delivery_count,
+                delivery.acquired_count,
             )
         local.next_msg_id = end_id
         local.receiver.deliver(consumer, delivery, block)

@@ -17,8 +17,8 @@ from warren_broker.queue.commands import (
     Submission,
 )
 from warren_broker.queue.commands import Timer as TimerCommand
-from warren_raft.machine import Applied, Meta
 from warren_raft.errors import NotLeader
+from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Timer
 

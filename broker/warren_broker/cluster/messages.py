@@ -1,7 +1,7 @@
 """What the brokers of a cluster say to each other beside Raft.
 
-A message on the peer connection is `u32 header length | MessagePack header | blobs`; the header is one
-of the structs below and says how long each blob is. Little-endian.
+A message on the peer connection is `u32 header length | MessagePack header | blobs`; the header is
+one of the structs below and says how long each blob is. Little-endian.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class MetadataReplied(PeerMessage, frozen=True, array_like=True, tag="metadata_r
 
 
 class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
-    """Messages for a consumer of the receiver; blob i is the block of deliveries[i], cut to its range."""
+    """Messages for a consumer of the receiver; blob i is the block of deliveries[i], cut to its
+    range."""
 
     group: int
     uplink: UplinkId
@@ -86,7 +87,8 @@ class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
 
 
 class Got(PeerMessage, frozen=True, array_like=True, tag="got"):
-    """Bodies for the answer to a `Get`, sent ahead of `Replied`; the blob is the message's block."""
+    """Bodies for the answer to a `Get`, sent ahead of `Replied`; the blob is the message's
+    block."""
 
     group: int
     index: int
@@ -109,7 +111,8 @@ class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
 
 
 class ReadRuns(PeerMessage, frozen=True, array_like=True, tag="read_runs"):
-    """Which messages: positions first <= i < last of a claim, or (reader empty) of what is ready."""
+    """Which messages: positions first <= i < last of a claim, or (reader empty) of what is
+    ready."""
 
     request: int
     group: int
@@ -127,7 +130,8 @@ class RunsAre(PeerMessage, frozen=True, array_like=True, tag="runs"):
 
 
 class ReadBlock(PeerMessage, frozen=True, array_like=True, tag="read_block"):
-    """Some of these messages, from the front, as one block of about max_bytes, at least one message."""
+    """Some of these messages, from the front, as one block of about max_bytes, at least one
+    message."""
 
     request: int
     group: int
@@ -173,9 +177,24 @@ class ReplyFor(PeerMessage, frozen=True, array_like=True, tag="reply_for"):
 
 
 AnyPeerMessage: TypeAlias = (
-    Submit | NotLeader | LeaderIs | WhoLeads | Replied | MetadataReplied | Delivered | Got
-    | ConsumerCancelled | LinkDrained | ReadRuns | RunsAre | ReadBlock | BlockIs | ReadRefused
-    | QueueCounts | CountsAre | ReplyFor
+    Submit
+    | NotLeader
+    | LeaderIs
+    | WhoLeads
+    | Replied
+    | MetadataReplied
+    | Delivered
+    | Got
+    | ConsumerCancelled
+    | LinkDrained
+    | ReadRuns
+    | RunsAre
+    | ReadBlock
+    | BlockIs
+    | ReadRefused
+    | QueueCounts
+    | CountsAre
+    | ReplyFor
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -202,7 +221,7 @@ def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
         raise MalformedPeerMessage(f"header of {length} bytes in a message of {len(view)}")
     end = _LENGTH.size + length
     try:
-        return _DECODER.decode(view[_LENGTH.size:end]), view[end:]
+        return _DECODER.decode(view[_LENGTH.size : end]), view[end:]
     except msgspec.MsgspecError as error:
         raise MalformedPeerMessage(str(error)) from error
 
@@ -213,6 +232,6 @@ def cut(blobs: memoryview, lengths: tuple[int, ...]) -> list[memoryview]:
     for length in lengths:
         if length < 0 or start + length > len(blobs):
             raise MalformedPeerMessage(f"blob of {length} bytes at {start} in {len(blobs)}")
-        parts.append(blobs[start:start + length])
+        parts.append(blobs[start : start + length])
         start += length
     return parts

@@ -36,8 +36,14 @@ class Publishing:
         self._replies = replies
 
     def publish(
-        self, vhost: str, table: MessageTable, first: int, last: int,
-        on_routed: OnRouted | None, on_confirmed: OnConfirmed | None, flags: int = 0,
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        on_routed: OnRouted | None,
+        on_confirmed: OnConfirmed | None,
+        flags: int = 0,
     ) -> list[GroupClient]:
         """Messages first <= i < last; the uplinks they went to, for backpressure.
 
@@ -138,7 +144,7 @@ def _confirmer(
         refused = None
         if not ok and reply.accepted and selection is not None:
             order = sorted(selection, key=lambda i: -selection.table.priority(i))
-            refused = sorted(order[reply.accepted:])
+            refused = sorted(order[reply.accepted :])
         tell(number, ok, refused)
 
     return on_reply

@@ -1,7 +1,7 @@
 """Reads that change nothing: what a claim holds, what is ready, how much there is.
 
-A read is answered from this node's own member when that has applied enough, otherwise by the leader;
-while there is none it is tried again until its deadline.
+A read is answered from this node's own member when that has applied enough, otherwise by the
+leader; while there is none it is tried again until its deadline.
 """
 
 from __future__ import annotations
@@ -59,22 +59,31 @@ class Reading:
         self._pending: dict[int, _Pending] = {}
         self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
-        cluster.handlers.update({
-            messages.ReadRuns: self._on_read_runs,
-            messages.RunsAre: lambda node, message, rest: self._finish(message.request, message.runs),
-            messages.ReadBlock: self._on_read_block,
-            messages.BlockIs: self._on_block,
-            messages.ReadRefused: self._on_refused,
-            messages.QueueCounts: self._on_counts,
-            messages.CountsAre: lambda node, message, rest: self._finish(
-                message.request, message.stat
-            ),
-        })
+        cluster.handlers.update(
+            {
+                messages.ReadRuns: self._on_read_runs,
+                messages.RunsAre: lambda node, message, rest: self._finish(
+                    message.request, message.runs
+                ),
+                messages.ReadBlock: self._on_read_block,
+                messages.BlockIs: self._on_block,
+                messages.ReadRefused: self._on_refused,
+                messages.QueueCounts: self._on_counts,
+                messages.CountsAre: lambda node, message, rest: self._finish(
+                    message.request, message.stat
+                ),
+            }
+        )
 
     # ------------------------------------------------------------ asking
 
     def runs(
-        self, group: int, reader: str, number: int, first: int, last: int,
+        self,
+        group: int,
+        reader: str,
+        number: int,
+        first: int,
+        last: int,
         done: Callable[[Runs | ReadFailed], None],
     ) -> None:
         """Which messages a slice of a claim holds; with an empty reader: what is ready."""
@@ -87,11 +96,16 @@ class Reading:
         except UnknownGroup:
             pass
         self._start(
-            group, lambda request: messages.ReadRuns(request, group, reader, number, first, last), done
+            group,
+            lambda request: messages.ReadRuns(request, group, reader, number, first, last),
+            done,
         )
 
     def block(
-        self, group: int, runs: Runs, max_bytes: int,
+        self,
+        group: int,
+        runs: Runs,
+        max_bytes: int,
         done: Callable[[tuple[int, bytes] | ReadFailed], None],
     ) -> None:
         """The first messages of `runs` as one block: how many, and its bytes."""
@@ -122,10 +136,14 @@ class Reading:
         cluster = self._cluster
         if cluster.loop.now_ms >= pending.deadline_ms:
             del self._pending[request]
-            pending.done(ReadFailed(
-                f"no leader answered within {self._timeout_ms} ms: most members of the queue are "
-                "out of reach; start them, or try again", True,
-            ))
+            pending.done(
+                ReadFailed(
+                    f"no leader answered within {self._timeout_ms} ms: most members of the queue "
+                    "are "
+                    "out of reach; start them, or try again",
+                    True,
+                )
+            )
             return
         leader = cluster.leader_of(pending.group)
         if leader == cluster.host.node_id:

@@ -37,7 +37,7 @@ class StoredBlocks:
     def put(self, group: int, index: int, data: bytes) -> Block:
         """The block of an entry whose bytes are at hand."""
         (length,) = _LENGTH.unpack_from(data)
-        stored = memoryview(data)[_LENGTH.size + length:]
+        stored = memoryview(data)[_LENGTH.size + length :]
         block = Block.decode(stored, verify=False)  # the log's own checksum has been verified
         self._blocks[(group, index)] = (block, len(stored))
         self.bytes_held += len(stored)

@@ -1,7 +1,7 @@
 """One node's ordered stream of submissions to one group.
 
-The stream is numbered and kept until answered, so that a new leader can be told all of it again: the
-machine applies each number once, in order.
+The stream is numbered and kept until answered, so that a new leader can be told all of it again:
+the machine applies each number once, in order.
 """
 
 from __future__ import annotations
@@ -63,8 +63,15 @@ class Uplink:
     """
 
     __slots__ = (
-        "_assemble", "_encode", "_enqueue", "_in_flight", "_open", "bytes_unanswered", "next_seq",
-        "sent_seq", "unanswered",
+        "_assemble",
+        "_encode",
+        "_enqueue",
+        "_in_flight",
+        "_open",
+        "bytes_unanswered",
+        "next_seq",
+        "sent_seq",
+        "unanswered",
     )
 
     def __init__(
@@ -154,9 +161,7 @@ class Uplink:
     @property
     def waiting(self) -> bool:
         """There is something to send that has not been."""
-        return bool(
-            self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1
-        )
+        return bool(self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1)
 
     def rewind(self, seq: int = 0) -> None:
         """Send again from `seq` on (0: everything unanswered): there is a new leader, or a gap."""

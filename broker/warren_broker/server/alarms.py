@@ -56,7 +56,9 @@ class Alarms:
         if tuple(reasons) != self.reasons:
             log.warning(
                 "alarms: %s (free disk %d bytes, limit %d; memory limit %d)",
-                ", ".join(reasons) or "cleared", free, settings.disk_free_limit_bytes,
+                ", ".join(reasons) or "cleared",
+                free,
+                settings.disk_free_limit_bytes,
                 settings.memory_high_watermark_bytes,
             )
             self.reasons = tuple(reasons)

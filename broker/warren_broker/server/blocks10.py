@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from warren_broker import errors
@@ -15,10 +16,8 @@ from warren_broker.queue import commands
 from warren_broker.server.request10 import Answer, Asker, refusal_of
 from warren_broker.session import link
 
-CLAIM_FORM_091 = 0
 
-
-def _decoded(asker: Asker, data: bytes) -> Block:
+def _decoded(asker: Asker, data: bytes | memoryview) -> Block:
     limit = asker.broker.settings.limits.message_size_max
     try:
         block = Block.decode(data)
@@ -69,13 +68,15 @@ def _assemble(queue: Queue, selection: Selection) -> bytes:
 
 
 def _to_each(
-    asker: Asker, parts: list[tuple[Queue, bytes]],
-    command: commands.Enqueue | commands.Stage, done: Callable[[errors.Refusal | None], None],
+    asker: Asker,
+    parts: list[tuple[Queue, bytes]],
+    command: commands.Enqueue | commands.Stage,
+    done: Callable[[errors.Refusal | None], None],
 ) -> None:
     waiting = len(parts)
     refusals: list[errors.Refusal] = []
 
-    def replied(queue: Queue, reply: Any) -> None:
+    def replied(queue: Queue, reply: Any, index: int) -> None:
         nonlocal waiting
         waiting -= 1
         refusal = refusal_of(reply, queue)
@@ -86,7 +87,7 @@ def _to_each(
 
     for queue, data in parts:
         client = asker.broker.queues.client(queue)
-        client.with_block(command, data, lambda reply, index, queue=queue: replied(queue, reply))
+        client.with_block(command, data, partial(replied, queue))
 
 
 def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
@@ -99,9 +100,12 @@ def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
     command = commands.Stage(
         request.sink, request.batch, request.partition, request.attempt, 0, request.seq
     )
-    _to_each(asker, parts, command, lambda refusal: answer(
-        link.Staged(names) if refusal is None else refusal
-    ))
+    _to_each(
+        asker,
+        parts,
+        command,
+        lambda refusal: answer(link.Staged(names) if refusal is None else refusal),
+    )
 
 
 def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
@@ -118,17 +122,22 @@ def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
     if parts is None:
         answer(link.NoRoute())
         return
-    _to_each(asker, parts, ENQUEUE, lambda refusal: answer(
-        link.Published() if refusal is None else refusal
-    ))
+    _to_each(
+        asker,
+        parts,
+        ENQUEUE,
+        lambda refusal: answer(link.Published() if refusal is None else refusal),
+    )
 
 
 # ------------------------------------------------------------------ reading
 
 
 def _failed(failure: ReadFailed) -> errors.Refusal:
-    return errors.Unavailable(failure.detail) if failure.unavailable else errors.ClaimLost(
-        failure.detail
+    return (
+        errors.Unavailable(failure.detail)
+        if failure.unavailable
+        else errors.ClaimLost(failure.detail)
     )
 
 
@@ -188,7 +197,7 @@ def _cut(runs: Runs, count: int) -> tuple[Runs, Runs]:
         if count < size:
             if count:
                 taken.append((index, first, first + count - 1, failed, acquired))
-            rest = ((index, first + count, last, failed, acquired), *runs[position + 1:])
+            rest = ((index, first + count, last, failed, acquired), *runs[position + 1 :])
             return tuple(taken), rest
         taken.append((index, first, last, failed, acquired))
         count -= size

@@ -154,7 +154,10 @@ class Client091:
                 try:
                     _HANDLERS[type(request)](self, request)
                 except errors.Refusal as refusal:
-                    self._session.answer(request.token, refusal)
+                    self._refused(request, refusal)
+
+    def _refused(self, request: Any, refusal: errors.Refusal) -> None:
+        self._session.answer(request.token, refusal)
 
     def _answer(self, request: Any) -> Callable[[Any], None]:
         def answer(result: Any) -> None:
@@ -196,9 +199,9 @@ class Client091:
             if isinstance(result, errors.Refusal):
                 answer(result)
             else:
-                answer(requests.QueueDeclared(
-                    request.name, result.messages_ready, result.consumers
-                ))
+                answer(
+                    requests.QueueDeclared(request.name, result.messages_ready, result.consumers)
+                )
 
         if request.passive:
             queue = self._broker.queues.find(self._vhost, request.name, self._number)
@@ -214,14 +217,24 @@ class Client091:
                 self._broker.queue_counts(reply.queue, True, counted)
 
         self._broker.declare_queue(
-            self._vhost, request.name, durable=request.durable, exclusive=request.exclusive,
-            auto_delete=request.auto_delete, arguments=request.arguments, connection=self._number,
-            server_named=request.server_named, done=declared,
+            self._vhost,
+            request.name,
+            durable=request.durable,
+            exclusive=request.exclusive,
+            auto_delete=request.auto_delete,
+            arguments=request.arguments,
+            connection=self._number,
+            server_named=request.server_named,
+            done=declared,
         )
 
     def _delete_queue(self, request: requests.DeleteQueue) -> None:
         self._broker.delete_queue(
-            self._vhost, request.name, request.if_unused, request.if_empty, self._number,
+            self._vhost,
+            request.name,
+            request.if_unused,
+            request.if_empty,
+            self._number,
             self._answer(request),
         )
 
@@ -242,15 +255,21 @@ class Client091:
                 raise errors.no_exchange(request.name, self._vhost)
             self._answer(request)(requests.Done())
             return
-        self._define(request, self._broker.exchange_declaration(
-            self._vhost, request.name, request.kind, request.durable, request.auto_delete,
-            request.internal, request.arguments,
-        ))
+        self._define(
+            request,
+            self._broker.exchange_declaration(
+                self._vhost,
+                request.name,
+                request.kind,
+                request.durable,
+                request.auto_delete,
+                request.internal,
+                request.arguments,
+            ),
+        )
 
     def _delete_exchange(self, request: requests.DeleteExchange) -> None:
-        self._define(
-            request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused)
-        )
+        self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))
 
     def _bind(self, request: requests.Bind) -> None:
         self._define(request, metadata.Bind(**self._binding(request)))
@@ -260,8 +279,13 @@ class Client091:
 
     def _binding(self, request: requests.Bind | requests.Unbind) -> dict[str, Any]:
         return self._broker.binding(
-            self._vhost, request.source, request.destination, request.to_queue,
-            request.routing_key, request.arguments, self._number,
+            self._vhost,
+            request.source,
+            request.destination,
+            request.to_queue,
+            request.routing_key,
+            request.arguments,
+            self._number,
         )
 
     def _publish(self, request: requests.Publish) -> None:
@@ -273,7 +297,10 @@ class Client091:
             self._flush_later()
 
         touched = self._broker.publishing.publish(
-            self._vhost, request.table, request.first, request.last,
+            self._vhost,
+            request.table,
+            request.first,
+            request.last,
             (lambda parts: session.routed(token, parts)) if tell else None,
             confirmed if request.confirm else None,
             getattr(request, "flags", 0),
@@ -290,8 +317,14 @@ class Client091:
     def _checkout(self, request: requests.Checkout) -> None:
         queue = self._broker.queues.find(self._vhost, request.queue, self._number)
         command = commands.Checkout(
-            request.consumer, request.session, request.tag, request.prefetch,
-            request.explicit_credit, request.priority, request.no_ack, request.exclusive,
+            request.consumer,
+            request.session,
+            request.tag,
+            request.prefetch,
+            request.explicit_credit,
+            request.priority,
+            request.no_ack,
+            request.exclusive,
             request.timeout_ms,
         )
         self._broker.consuming.checkout(queue, command, self, self._answer(request))

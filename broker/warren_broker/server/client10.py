@@ -23,8 +23,8 @@ PRODUCT = "Warren"
 
 
 class Client10:
-    """One connection; what it asks is carried out as it comes, what is answered leaves at the turn's
-    end.
+    """One connection; what it asks is carried out as it comes, what is answered leaves at the
+    turn's end.
 
     Invariant: at most one tick timer and one asked flush are under way.
     """
@@ -36,7 +36,9 @@ class Client10:
         self._number = broker.ids.connection()
         heartbeat_s = broker.settings.limits.heartbeat_s
         self._connection = Connection10(
-            container=broker.settings.node, product=PRODUCT, idle_timeout_s=float(heartbeat_s),
+            container=broker.settings.node,
+            product=PRODUCT,
+            idle_timeout_s=float(heartbeat_s),
             limits=Limits10(),
         )
         self._asked_flush = False

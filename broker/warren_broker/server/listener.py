@@ -59,8 +59,12 @@ class Connection:
         self.peer = peer
         self.client: Client | None = None
         self.stream = Stream(
-            listener.loop, sock, self._on_data, self._on_closed,
-            high=OUT_BYTES_HIGH, low=OUT_BYTES_LOW,
+            listener.loop,
+            sock,
+            self._on_data,
+            self._on_closed,
+            high=OUT_BYTES_HIGH,
+            low=OUT_BYTES_LOW,
         )
         self._timer: Timer | None = listener.loop.call_later(
             listener.handshake_timeout_ms, self._too_slow
@@ -70,7 +74,8 @@ class Connection:
         if self.client is None:
             log.warning(
                 "closing %s: no protocol header within %d ms",
-                self.peer, self._listener.handshake_timeout_ms,
+                self.peer,
+                self._listener.handshake_timeout_ms,
             )
             self.stream.abort()
 
@@ -103,7 +108,9 @@ class Connection:
         if error is not None:
             log.log(
                 logging.INFO if isinstance(error, OSError) else logging.ERROR,
-                "connection from %s ended: %r", self.peer, error,
+                "connection from %s ended: %r",
+                self.peer,
+                error,
                 exc_info=None if isinstance(error, OSError) else error,
             )
         self._listener.connections.discard(self)
@@ -135,7 +142,9 @@ class AmqpListener:
         if len(self.connections) >= self.connections_max:
             log.warning(
                 "refusing %s: %d connections are open, limits.connections_max is %d",
-                peer, len(self.connections), self.connections_max,
+                peer,
+                len(self.connections),
+                self.connections_max,
             )
             sock.close()
             return

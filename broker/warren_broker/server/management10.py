@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from warren_broker import errors
@@ -35,9 +36,16 @@ def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> manage
             "readers": tuple(management.ReaderInfo(*reader) for reader in stat.readers),
         }
     return management.QueueInfo(
-        name=queue.name, vhost=queue.vhost, type=config.kind, durable=config.durable,
-        exclusive=config.exclusive, auto_delete=config.auto_delete, arguments=queue.arguments,
-        leader=leader or "", replicas=queue.nodes, **fields,
+        name=queue.name,
+        vhost=queue.vhost,
+        type=config.kind,
+        durable=config.durable,
+        exclusive=config.exclusive,
+        auto_delete=config.auto_delete,
+        arguments=queue.arguments,
+        leader=leader or "",
+        replicas=queue.nodes,
+        **fields,
     )
 
 
@@ -45,7 +53,8 @@ def _overview(asker: Asker, request: management.GetOverview, answer: Answer) -> 
     settings, host = asker.broker.settings, asker.broker.cluster.host
     nodes = tuple(
         management.NodeInfo(
-            name, settings.peers.get(name, settings.listen.peers),
+            name,
+            settings.peers.get(name, settings.listen.peers),
             name == settings.node or (host.connected(name) and not host.suspected(name)),
         )
         for name in asker.broker.members
@@ -74,9 +83,15 @@ def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answe
             asker.broker.queue_counts(reply.queue, True, counted)
 
     asker.broker.declare_queue(
-        asker.vhost, request.name, durable=request.durable, exclusive=request.exclusive,
-        auto_delete=request.auto_delete, arguments=request.arguments,
-        connection=asker.connection, server_named=False, done=declared,
+        asker.vhost,
+        request.name,
+        durable=request.durable,
+        exclusive=request.exclusive,
+        auto_delete=request.auto_delete,
+        arguments=request.arguments,
+        connection=asker.connection,
+        server_named=False,
+        done=declared,
     )
 
 
@@ -102,13 +117,17 @@ def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -
             answer(management.QueueList(tuple(found[name] for name in sorted(found))))
 
     for queue in queues:
-        asker.broker.reading.counts(queue.group, lambda stat, queue=queue: counted(queue, stat))
+        asker.broker.reading.counts(queue.group, partial(counted, queue))
 
 
 def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:
     asker.may("configure", "queue", request.name)
     asker.broker.delete_queue(
-        asker.vhost, request.name, request.if_unused, request.if_empty, asker.connection,
+        asker.vhost,
+        request.name,
+        request.if_unused,
+        request.if_empty,
+        asker.connection,
         _counted(answer),
     )
 
@@ -137,10 +156,19 @@ def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
 
 def _declare_exchange(asker: Asker, request: management.DeclareExchange, answer: Answer) -> None:
     asker.may("configure", "exchange", request.name)
-    _define(asker, asker.broker.exchange_declaration(
-        asker.vhost, request.name, request.kind, request.durable, request.auto_delete,
-        request.internal, request.arguments,
-    ), answer)
+    _define(
+        asker,
+        asker.broker.exchange_declaration(
+            asker.vhost,
+            request.name,
+            request.kind,
+            request.durable,
+            request.auto_delete,
+            request.internal,
+            request.arguments,
+        ),
+        answer,
+    )
 
 
 def _delete_exchange(asker: Asker, request: management.DeleteExchange, answer: Answer) -> None:
@@ -150,13 +178,21 @@ def _delete_exchange(asker: Asker, request: management.DeleteExchange, answer: A
 
 def _list_exchanges(asker: Asker, request: management.ListExchanges, answer: Answer) -> None:
     found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
-    answer(management.ExchangeList(tuple(
-        management.ExchangeInfo(
-            exchange.name, exchange.kind, exchange.durable, exchange.auto_delete,
-            exchange.internal, exchange.arguments,
+    answer(
+        management.ExchangeList(
+            tuple(
+                management.ExchangeInfo(
+                    exchange.name,
+                    exchange.kind,
+                    exchange.durable,
+                    exchange.auto_delete,
+                    exchange.internal,
+                    exchange.arguments,
+                )
+                for exchange in found
+            )
         )
-        for exchange in found
-    )))
+    )
 
 
 def _binding(asker: Asker, binding: management.Binding) -> dict[str, Any]:
@@ -164,8 +200,13 @@ def _binding(asker: Asker, binding: management.Binding) -> dict[str, Any]:
     asker.may("write", kind, binding.destination)
     asker.may("read", "exchange", binding.source)
     return asker.broker.binding(
-        asker.vhost, binding.source, binding.destination, kind == "queue", binding.routing_key,
-        binding.arguments, asker.connection,
+        asker.vhost,
+        binding.source,
+        binding.destination,
+        kind == "queue",
+        binding.routing_key,
+        binding.arguments,
+        asker.connection,
     )
 
 
@@ -182,13 +223,20 @@ def _list_bindings(asker: Asker, request: management.ListBindings, answer: Answe
     found = MetadataView(asker.broker.definitions.state).bindings(
         asker.vhost, request.source, request.destination, to_queue, request.routing_key
     )
-    answer(management.BindingList(tuple(
-        management.Binding(
-            binding.source, binding.destination, "queue" if binding.to_queue else "exchange",
-            binding.routing_key, binding.arguments,
+    answer(
+        management.BindingList(
+            tuple(
+                management.Binding(
+                    binding.source,
+                    binding.destination,
+                    "queue" if binding.to_queue else "exchange",
+                    binding.routing_key,
+                    binding.arguments,
+                )
+                for binding in found
+            )
         )
-        for binding in found
-    )))
+    )
 
 
 # ------------------------------------------------------------------ claims, batches
@@ -197,7 +245,9 @@ def _list_bindings(asker: Asker, request: management.ListBindings, answer: Answe
 def _register(asker: Asker, request: management.RegisterReader, answer: Answer) -> None:
     queue = asker.queue(request.queue, "read")
     asker.ask(
-        queue, commands.RegisterReader(request.reader), answer,
+        queue,
+        commands.RegisterReader(request.reader),
+        answer,
         lambda reply: management.ReaderRegistered(reply.epoch, reply.settled),
     )
 
@@ -205,12 +255,19 @@ def _register(asker: Asker, request: management.RegisterReader, answer: Answer) 
 def _open_claim(asker: Asker, request: management.OpenClaim, answer: Answer) -> None:
     queue = asker.queue(request.queue, "read")
     command = commands.OpenClaim(
-        request.reader, request.number, request.epoch, request.max_messages, request.max_bytes,
+        request.reader,
+        request.number,
+        request.epoch,
+        request.max_messages,
+        request.max_bytes,
         request.ttl_ms,
     )
-    asker.ask(queue, command, answer, lambda reply: management.ClaimOpened(
-        reply.number, reply.messages, reply.size_bytes
-    ))
+    asker.ask(
+        queue,
+        command,
+        answer,
+        lambda reply: management.ClaimOpened(reply.number, reply.messages, reply.size_bytes),
+    )
 
 
 def _renew(asker: Asker, request: management.RenewClaims, answer: Answer) -> None:
@@ -227,14 +284,14 @@ def _settle(asker: Asker, request: management.SettleClaims, answer: Answer) -> N
 
 def _release(asker: Asker, request: management.ReleaseClaim, answer: Answer) -> None:
     queue = asker.queue(request.queue, "read")
-    command = commands.ReleaseClaim(
-        request.reader, request.number, request.epoch, request.failed
-    )
+    command = commands.ReleaseClaim(request.reader, request.number, request.epoch, request.failed)
     asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
 
 
 def _each(
-    asker: Asker, names: tuple[str, ...], command: commands.AnyCommand,
+    asker: Asker,
+    names: tuple[str, ...],
+    command: commands.AnyCommand,
     done: Callable[[int | errors.Refusal], None],
 ) -> None:
     """The command to every queue; the sum of their counts when all have answered.
@@ -269,23 +326,27 @@ def _each(
         if queue is None:
             replied(name, None)
         else:
-            asker.broker.queues.ask(
-                queue, command, lambda reply, name=name: replied(name, reply)
-            )
+            asker.broker.queues.ask(queue, command, partial(replied, name))
 
 
 def _publish_batch(asker: Asker, request: management.PublishBatch, answer: Answer) -> None:
     command = commands.PublishBatch(request.sink, request.batch, request.attempts)
-    _each(asker, request.queues, command, lambda result: answer(
-        result if isinstance(result, errors.Refusal) else Counted(result)
-    ))
+    _each(
+        asker,
+        request.queues,
+        command,
+        lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
+    )
 
 
 def _drop_batch(asker: Asker, request: management.DropBatch, answer: Answer) -> None:
     command = commands.DropStages(request.sink, request.batch)
-    _each(asker, request.queues, command, lambda result: answer(
-        result if isinstance(result, errors.Refusal) else Performed()
-    ))
+    _each(
+        asker,
+        request.queues,
+        command,
+        lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
+    )
 
 
 MANAGEMENT_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

@@ -6,6 +6,7 @@ import ast
 import random
 
 import pytest
+
 from warren_broker.cluster.uplink import UNANSWERED_MAX, InFlight, Uplink
 
 
@@ -113,7 +114,9 @@ def test_once_and_in_order_through_lost_messages_and_new_leaders(seed):
             name = f"c{made}"
             sent_order.append(name)
             uplink.command(
-                name, lambda reply, index, name=name: heard.append((name, reply)), rng.random() < 0.3
+                name,
+                lambda reply, index, name=name: heard.append((name, reply)),
+                rng.random() < 0.3,
             )
         elif roll < 0.5:
             to_leader += [sent.data for sent in uplink.take()]
@@ -125,7 +128,9 @@ def test_once_and_in_order_through_lost_messages_and_new_leaders(seed):
                 uplink.rewind(expected)
             else:
                 uplink.answered(seq, replies, 1)
-        elif roll > 0.96:  # a new leader: what was under way is lost, part of it after being applied
+        elif (
+            roll > 0.96
+        ):  # a new leader: what was under way is lost, part of it after being applied
             for data in to_leader[: rng.randint(0, len(to_leader))]:
                 machine.apply(data)
             to_leader.clear()
