@@ -177,15 +177,19 @@ class Loop:
         """Turn until `stop`; raises what a callback without an error handler raised."""
         assert self._thread is None, "this loop is running already"
         self._thread = threading.get_ident()
-        self._stopping = False
         try:
+            self.run_turn(None)
             while not self._stopping:
                 self.run_turn(None)
         finally:
             self._thread = None
+            self._stopping = False
 
     def stop(self) -> None:
-        """`run` returns at the end of the turn; may be called from any thread."""
+        """`run` returns at the end of its turn (its first, if it has yet to be called).
+
+        May be called from any thread.
+        """
         self._stopping = True
         self.post(_nothing)
 

@@ -143,7 +143,7 @@ class PeerConnection:
             return
         try:
             self._shake(kind, body)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise wire.BadFrame(f"a handshake frame of kind {kind} ({error})") from None
 
     def _shake(self, kind: int, body: memoryview) -> None:

@@ -108,7 +108,7 @@ def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
     at = _LENGTH.size + length
     try:
         carried = _carried.decode(body[_LENGTH.size : at])
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadFrame(f"a RAFT frame with a bad header ({error})") from None
     messages: list[AnyRaftMessage] = []
     for item in carried:

@@ -79,7 +79,7 @@ def open_directory(files: Files, path: Path, cluster: str, node: str) -> Directo
 def _refuse_stranger(files: Files, path: Path, cluster: str, node: str) -> None:
     try:
         found = msgspec.json.decode(files.read(path / IDENTITY), type=Identity)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DirectoryRefused(
             path, f"{IDENTITY} cannot be read ({error})", f"restore {IDENTITY} from a copy"
         ) from None

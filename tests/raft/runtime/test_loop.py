@@ -1,0 +1,245 @@
+"""Turns: what is called when, and what one connection's error costs the others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from tests.raft.runtime.kit import until
+
+from warren_raft.runtime.loop import Listener, Loop, Stage, listen
+from warren_raft.runtime.stream import Stream
+
+
+class Clock:
+    """Time that stands still until told."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+    def epoch_ms(self) -> int:
+        return self.now
+
+
+def test_timers_run_in_their_order_and_once() -> None:
+    clock = Clock()
+    loop = Loop(clock)
+    ran: list[str] = []
+    loop.call_later(20, lambda: ran.append("b"))
+    loop.call_later(10, lambda: ran.append("a"))
+    gone = loop.call_later(15, lambda: ran.append("never"))
+    loop.call_later(20, lambda: ran.append("c"))
+    gone.cancel()
+    gone.cancel()
+    for step in (9, 5, 6, 100):
+        clock.now += step
+        loop.run_turn(0)
+    assert ran == ["a", "b", "c"]
+    assert not gone.active
+    loop.close()
+
+
+def test_cancelled_timers_do_not_pile_up() -> None:
+    loop = Loop(Clock())
+    kept = loop.call_later(10_000, lambda: None)
+    for _ in range(10_000):
+        loop.call_later(3_600_000, lambda: None).cancel()
+    assert len(loop._timers) < 300
+    assert kept.active and any(item[2] is kept for item in loop._timers)
+    loop.close()
+
+
+def test_stages_run_in_order_and_again_when_a_later_one_asks() -> None:
+    loop = Loop(Clock())
+    ran: list[str] = []
+
+    def deliver() -> None:
+        ran.append("deliver")
+        if ran.count("deliver") == 1:
+            loop.at_turn_end(Stage.RAFT, lambda: ran.append("raft again"))
+
+    loop.at_turn_end(Stage.FLUSH, lambda: ran.append("flush"))
+    loop.at_turn_end(Stage.DELIVER, deliver)
+    loop.at_turn_end(Stage.GATHER, lambda: ran.append("gather"))
+    loop.at_turn_end(Stage.RAFT, lambda: ran.append("raft"))
+    loop.run_turn(0)
+    assert ran == ["gather", "raft", "deliver", "raft again", "flush"]
+    loop.close()
+
+
+def test_work_that_never_ends_does_not_keep_the_sockets_waiting() -> None:
+    loop = Loop()
+    heard: list[bytes] = []
+    ours, theirs = socket.socketpair()
+    stream = Stream(loop, ours, heard.append, lambda error: None)
+
+    def again() -> None:
+        loop.at_turn_end(Stage.RAFT, again)
+
+    again()
+    theirs.send(b"x")
+    until(loop, lambda: heard == [b"x"])
+    stream.abort()
+    theirs.close()
+    loop.close()
+
+
+def test_post_wakes_the_loop_from_another_thread() -> None:
+    loop = Loop()
+    where: list[int] = []
+
+    def other() -> None:
+        for _ in range(100):
+            loop.post(lambda: where.append(threading.get_ident()))
+        loop.stop()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    loop.run()
+    thread.join()
+    assert where == [threading.get_ident()] * 100
+    loop.close()
+
+
+def test_an_error_ends_its_own_connection_only() -> None:
+    loop = Loop()
+    ended: list[Exception | None] = []
+    heard: list[bytes] = []
+
+    def fail(data: bytes) -> None:
+        raise ValueError("bad frame")
+
+    one, to_one = socket.socketpair()
+    two, to_two = socket.socketpair()
+    Stream(loop, one, fail, ended.append)
+    Stream(loop, two, heard.append, ended.append)
+    to_one.send(b"x")
+    to_two.send(b"y")
+    until(loop, lambda: ended and heard)
+    assert isinstance(ended[0], ValueError) and heard == [b"y"]
+    assert to_one.recv(1) == b"", "it was closed"
+    loop.close()
+
+
+def test_an_error_of_nobodys_connection_ends_the_loop() -> None:
+    loop = Loop()
+    loop.call_soon(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+    loop.close()
+
+
+def pair(loop: Loop, **settings: int) -> tuple[Stream, socket.socket, list[Exception | None]]:
+    ours, theirs = socket.socketpair()
+    ended: list[Exception | None] = []
+    stream = Stream(loop, ours, lambda data: None, ended.append, **settings)
+    return stream, theirs, ended
+
+
+@pytest.mark.parametrize("piece", [1, 700, 5_000, 300_000])
+def test_all_bytes_arrive_in_their_order(piece: int) -> None:
+    loop = Loop()
+    stream, theirs, _ = pair(loop)
+    pieces = [bytes([i % 256]) * piece for i in range(max(3, 3_000_000 // max(piece, 3000)))]
+    total = b"".join(pieces)
+    for at in range(0, len(pieces), 7):
+        stream.write(pieces[at : at + 7])
+    assert stream.out_bytes == len(total)
+    theirs.setblocking(False)
+    received = bytearray()
+
+    def receive() -> bool:
+        try:
+            received.extend(theirs.recv(1 << 16))
+        except BlockingIOError:
+            pass
+        return len(received) >= len(total)
+
+    until(loop, receive, 20)
+    assert bytes(received) == total
+    assert stream.out_bytes == 0 and stream.bytes_out == len(total)
+    stream.abort()
+    loop.close()
+
+
+def test_a_reader_that_stops_is_felt_and_then_forgotten() -> None:
+    loop = Loop()
+    stream, theirs, ended = pair(loop, high=100_000, low=10_000)
+    felt: list[str] = []
+    stream.on_congested = lambda: felt.append("congested")
+    stream.on_drained = lambda: felt.append("drained")
+    for _ in range(100):
+        stream.send(bytes(100_000))
+    loop.run_turn(0)
+    assert felt == ["congested"] and stream.congested
+    theirs.setblocking(False)
+
+    def receive() -> bool:
+        try:
+            while theirs.recv(1 << 20):
+                pass
+        except BlockingIOError:
+            pass
+        return len(felt) == 2
+
+    until(loop, receive)
+    assert felt == ["congested", "drained"] and stream.out_bytes <= 10_000
+    stream.close()
+    until(loop, lambda: ended)
+    assert ended == [None]
+    loop.close()
+
+
+def test_close_sends_what_is_unsent_first() -> None:
+    loop = Loop()
+    stream, theirs, ended = pair(loop)
+    stream.send(b"last words")
+    stream.close()
+    stream.send(b"too late")
+    until(loop, lambda: ended)
+    assert theirs.recv(100) == b"last words" and theirs.recv(100) == b""
+    loop.close()
+
+
+def test_a_paused_stream_takes_nothing_but_notices_its_end() -> None:
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    heard: list[bytes] = []
+    ended: list[Exception | None] = []
+    stream = Stream(loop, ours, heard.append, ended.append)
+    stream.pause_reading()
+    theirs.send(b"x")
+    for _ in range(3):
+        loop.run_turn(0)
+    assert heard == []
+    stream.resume_reading()
+    until(loop, lambda: heard == [b"x"])
+    stream.pause_reading()
+    theirs.close()
+    until(loop, lambda: ended)
+    loop.close()
+
+
+def test_a_listener_hands_over_connections_and_a_taken_port_is_named() -> None:
+    loop = Loop()
+    accepted: list[socket.socket] = []
+    listener = Listener(loop, ("127.0.0.1", 0), lambda sock, address: accepted.append(sock))
+    clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(3)]
+    until(loop, lambda: len(accepted) == 3)
+    with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{listener.port}"):
+        listen(("127.0.0.1", listener.port))
+    listener.close()
+    for sock in (*clients, *accepted):
+        sock.close()
+    loop.close()
+
+
+def test_localhost_is_every_address_it_stands_for() -> None:
+    sockets = listen(("localhost", 0))
+    assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    for sock in sockets:
+        sock.close()

@@ -1,0 +1,77 @@
+"""A log store without a loop: completions are taken by hand."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from warren_raft.storage.files import Files
+from warren_raft.storage.log_store import GroupStore, LogStore
+from warren_raft.types import Entry, EntryKind, HardState
+
+WAIT_S = 10
+
+
+class Disk:
+    """One node's log store over a directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files | None = None,
+        file_bytes: int = 1 << 20,
+        memtable_bytes: int = 1 << 20,
+        node: str = "n1",
+        cluster: str = "c",
+    ) -> None:
+        self.store = LogStore(files or Files(), root, cluster, node, memtable_bytes)
+        self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.store.start(self.posted.put, file_bytes)
+
+    def group(self, group: int) -> GroupStore:
+        found = self.store.groups.get(group)
+        return found if found is not None else self.store.create(group, b"members")
+
+    def write(
+        self,
+        group: int,
+        first: int,
+        datas: Sequence[bytes],
+        term: int = 1,
+        state: HardState | None = None,
+    ) -> None:
+        """Append entries from `first` on, in one batch, and wait for the disk."""
+        entries = [
+            Entry(first + i, term, EntryKind.COMMAND, 1000 + first + i, data)
+            for i, data in enumerate(datas)
+        ]
+        store = self.group(group)
+        store.append(state, entries)
+        self.sync()
+        store.written(len(entries))
+
+    def sync(self) -> None:
+        done: list[bool] = []
+        self.store.wal.submit(lambda: done.append(True))
+        while not done:
+            self.posted.get(timeout=WAIT_S)()
+
+    def contents(self) -> dict[int, tuple[HardState, list[tuple[int, int, bytes]]]]:
+        """Per group: hard state, and (index, term, data) of every entry, read one by one."""
+        result = {}
+        for group, store in self.store.groups.items():
+            store.log.check()
+            span = range(store.first_index(), store.last_index() + 1)
+            entries = [store.read(index) for index in span]
+            assert [e.term for e in entries] == [store.term(i) for i in span]
+            result[group] = (store.hard_state, [(e.index, e.term, e.data) for e in entries])
+        return result
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def wal_files(root: Path) -> list[Path]:
+    """The log's files, oldest first."""
+    return sorted((root / "wal").glob("*.wal"))
