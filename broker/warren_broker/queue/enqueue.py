@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from warren_broker.block import Block, BlockError
+from warren_broker.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_broker.queue import consumers, limits
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
+from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.contents import NO_TTL, Shape, measure
 from warren_broker.queue.order import PRIORITIES
 from warren_broker.queue.turn import Turn
@@ -15,16 +16,18 @@ from warren_broker.queue.turn import Turn
 DONE: Final = Done()
 
 
-def read_shape(block: memoryview, exact: bool) -> Shape:
+def read_shape(block: memoryview, config: QueueConfig) -> Shape:
     """What the machine needs to know of a block; raises BlockError.
 
-    exact  whether bytes of parts of it must be exact (there is a limit in bytes)
+    Bytes of parts of it are exact where the queue has a limit in bytes.
     """
     decoded = Block.decode(block, verify=False)
     if not decoded.count:
         return Shape(0, (), 0, 0)
     total, largest, ends = measure(
-        decoded.properties_offsets.cast("B"), decoded.body_offsets.cast("B"), exact
+        decoded.properties_offsets.cast("B"),
+        decoded.body_offsets.cast("B"),
+        config.max_length_bytes is not None,
     )
     ttl: int | array[int] | None = None
     if decoded.ttl_column is not None:
@@ -33,10 +36,35 @@ def read_shape(block: memoryview, exact: bool) -> Shape:
         ttl = column
         if column.count(column[0]) == len(column):
             ttl = None if column[0] == NO_TTL else column[0]
-    runs = tuple(
-        (first, min(priority, PRIORITIES - 1)) for first, _, priority in decoded.priority_runs
-    )
-    return Shape(decoded.count, runs, total, largest, ends, ttl)
+    return Shape(decoded.count, _lanes(decoded, config), total, largest, ends, ttl)
+
+
+def _lanes(block: Block, config: QueueConfig) -> tuple[tuple[int, int], ...]:
+    """(first ordinal, lane) of the block's runs, as the queue's settings have its priorities."""
+    highest, default = min(config.priority_max, PRIORITIES - 1), config.priority_default
+    if highest == 0:
+        return ((0, 0),)
+    lanes: list[tuple[int, int]] = []
+    for first, last, priority in block.priority_runs:
+        if priority == PRIORITY_DEFAULT != default and block.form == FORM_AMQP091:
+            # A block says 4 of messages that say nothing. Only here, on queues with a default of
+            # their own (x-max-priority), do their properties have to be looked at.
+            runs = [
+                (i, priority if _says_priority(block.properties(i)) else default)
+                for i in range(first, last)
+            ]
+        else:
+            runs = [(first, priority)]
+        for at, wanted in runs:
+            lane = min(wanted, highest)
+            if not lanes or lanes[-1][1] != lane:
+                lanes.append((at, lane))
+    return tuple(lanes)
+
+
+def _says_priority(properties: memoryview) -> bool:
+    """Whether AMQP 0.9.1 properties hold a priority: bit 11 of their flags."""
+    return len(properties) > 0 and bool(properties[0] & 0x08)
 
 
 def shape_of(turn: Turn) -> Shape | Refused:
@@ -44,7 +72,7 @@ def shape_of(turn: Turn) -> Shape | Refused:
     if turn.block is None:
         return Refused("invalid", "a command that owns a block came without one: send one along")
     try:
-        return read_shape(turn.block, turn.config.max_length_bytes is not None)
+        return read_shape(turn.block, turn.config)
     except BlockError as error:
         return Refused("invalid", str(error))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
+from warren_broker.block import encode
 from warren_broker.queue import limits
 from warren_broker.queue.commands import (
     Cancel,
@@ -55,6 +56,30 @@ def test_priorities_above_31_count_as_31() -> None:
     queue = Queue()
     queue.state.order.append(200, 0, 0, 0)
     assert queue.state.order.by_priority() == ((31, 1),)
+
+
+def test_a_queue_without_priorities_is_first_in_first_out() -> None:
+    queue = Queue(kind="classic", priority_max=0, priority_default=0)
+    first = queue.put(1, priorities=0)
+    second = queue.put(2, priorities=[9, 4])
+    assert queue.ready() == [(first, 0), (second, 0), (second, 1)]
+    assert queue.stat().by_priority == ((0, 3),)
+
+
+def test_priorities_above_the_queue_s_own_maximum_count_as_that() -> None:
+    queue = Queue(priority_max=10, priority_default=0)
+    first, second = queue.put(1, priorities=10), queue.put(1, priorities=20)
+    assert queue.ready() == [(first, 0), (second, 0)]
+
+
+def test_a_message_that_says_no_priority_has_the_queue_s_default() -> None:
+    """Blocks say 4 of such messages; only their properties tell them from those that say 4."""
+    silent, says_4 = b"\x10\x00\x02", b"\x08\x00\x04"
+    data = encode([b"x"] * 4, [silent, says_4, says_4, silent], (b"", b"q"))
+    for default, expected in ((0, [1, 2, 0, 3]), (4, [0, 1, 2, 3])):
+        queue = Queue(priority_max=10, priority_default=default)
+        queue.do(Enqueue(), data)
+        assert [ordinal for _, ordinal in queue.ready()] == expected
 
 
 def test_returned_messages_are_ahead_of_all_priorities_in_the_order_they_were_returned() -> None:
