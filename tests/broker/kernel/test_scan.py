@@ -296,7 +296,7 @@ def test_a_wild_size_is_refused_before_its_body(both: Kernel) -> None:
 def test_a_discarded_channel_may_stop_anywhere(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
     message = f.publish(1, b"", b"q", b"abcdef", piece=2)
-    for cut in range(0, len(message) + 1):
+    for cut in range(len(message) + 1):
         scanner.feed(message[:cut])
         scanner.discard_channel(1)
         rest = message[cut:] + message

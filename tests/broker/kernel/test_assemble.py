@@ -1,0 +1,164 @@
+"""Tables to blocks: choice by route, order by priority, and a client's block back to a table."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.broker.kernel import frames as f
+from warren_broker import block as b
+from warren_broker.block import Block, BlockError
+from warren_broker.kernel import (
+    CC,
+    HEADERS,
+    PERSISTENT,
+    PRIORITY_MAX,
+    TTL_NONE,
+    Kernel,
+    MessageTable,
+    Route,
+    Routes,
+    Selection,
+)
+
+Message = tuple[tuple[bytes, bytes], bytes, bytes, int, int | None]
+
+
+def grown(chance: random.Random, count: int, routes: Routes | None = None) -> MessageTable:
+    """A table with that many messages."""
+    table = MessageTable(routes)
+    several = chance.random() < 0.7
+    timed = chance.random() < 0.5
+    for i in range(count):
+        route = Route(b"x", b"key%d" % chance.randrange(5 if several else 1), chance.random() < 0.3)
+        ttl = chance.choice([TTL_NONE, 0, 5000]) if timed else TTL_NONE
+        priority = chance.choice([4, 4, 0, 9, 31]) if several else 4
+        body = b"body%d" % i * chance.randrange(4)
+        table.append(route, f.properties(message_id=b"%d" % i), body, priority, ttl, 2)
+    return table
+
+
+def listed(table: MessageTable, positions: list[int]) -> list[Message]:
+    """Those messages of a table as values."""
+    return [
+        (
+            table.route(i)[:2], table.properties_of(i), table.body(i), table.priority(i),
+            None if table.ttl_ms(i) == TTL_NONE else table.ttl_ms(i),
+        )
+        for i in positions
+    ]  # fmt: skip
+
+
+def unpacked(block: Block) -> list[Message]:
+    """All messages of a block as values."""
+    return [
+        (block.route(i), bytes(block.properties(i)), bytes(block.body(i)), block.priority(i),
+         block.ttl_ms(i))
+        for i in range(block.count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
+    chance = random.Random(seed)
+    shared = Routes()
+    selections = []
+    expected: list[Message] = []
+    for _ in range(chance.randrange(4)):
+        table = grown(chance, chance.randrange(12), chance.choice([None, shared]))
+        first = chance.randrange(table.count + 1)
+        last = chance.randrange(first, table.count + 1)
+        wanted = {i for i in range(5) if chance.random() < 0.6}
+        if chance.random() < 0.5:
+            selection = Selection(table, first, last)
+        else:
+            known = set(range(len(table.routes.entries)))
+            selection = both.assemble.select(table, first, last, wanted & known)
+            assert list(selection) == [
+                i for i in range(first, last) if table.route_id(i) in wanted
+            ]  # fmt: skip
+        selections.append(selection)
+        expected += listed(table, list(selection))
+    expected.sort(key=lambda message: -message[3])
+    block = Block.decode(both.assemble.assemble(selections))
+    assert unpacked(block) == expected
+    assert block.is_sorted and block.priority_column is None
+    assert (block.ttl_column is not None) == any(message[4] is not None for message in expected)
+    assert block.size_bytes() == sum(selection.size_bytes() for selection in selections)
+
+
+def test_both_kernels_make_the_same_bytes(pair: tuple[Kernel, Kernel]) -> None:
+    for seed in range(200):
+        chance = random.Random(seed)
+        tables = [grown(chance, 9), grown(chance, 5), grown(chance, 1)]
+        selections = [Selection(table, 0, table.count) for table in tables]
+        fast, slow = (kernel.assemble.assemble(selections, 1) for kernel in pair)
+        assert fast == slow
+        block = Block.decode(fast)
+        assert block.form == 1
+        assert unpacked(Block.decode(b.concat([(block, 0, block.count)]))) == unpacked(block)
+        loads = [kernel.assemble.load_block(block) for kernel in pair]
+        assert loads[0].rows == loads[1].rows and loads[0].bodies == loads[1].bodies
+
+
+def test_partition(both: Kernel) -> None:
+    table = MessageTable()
+    for key in (b"a", b"b", b"a", b"c", b"b", b"d"):
+        table.append(Route(b"", key, False), b"\0\0", key)
+    targets = [(0, 1), (1,), (2, 1), ()]
+    found = both.assemble.partition(table, 0, 6, targets, 4)
+    assert [list(selection) for selection in found] == [[0, 2], [0, 1, 2, 3, 4], [3], []]
+    found = both.assemble.partition(table, 2, 3, targets, 3)
+    assert [list(selection) for selection in found] == [[2], [2], []]
+    assert [len(s) for s in both.assemble.partition(table, 2, 2, targets, 2)] == [0, 0]
+    assert both.assemble.distinct_routes(table, 1, 6) == [1, 0, 2, 3]
+    assert both.assemble.distinct_routes(table, 3, 3) == []
+
+
+def test_routes_that_differ_in_mandatory_only_are_one(both: Kernel) -> None:
+    table = MessageTable()
+    table.append(Route(b"x", b"k", False), b"\0\0", b"1")
+    table.append(Route(b"x", b"k", True), b"\0\0", b"2")
+    block = Block.decode(both.assemble.assemble([Selection(table, 0, 2)]))
+    assert block.routes == ((b"x", b"k"),) and block.route_column is None
+
+
+def test_nothing(both: Kernel) -> None:
+    for selections in ([], [Selection(MessageTable(), 0, 0)]):
+        block = Block.decode(both.assemble.assemble(selections))
+        assert block.count == 0 and block.priority_runs == ()
+
+
+def test_a_client_s_block_comes_back_as_a_table(both: Kernel) -> None:
+    headers = f.properties(headers=f.table((b"CC", b"V")))
+    data = b.encode(
+        [b"one", b"two", b"three"], [f.PLAIN, f.PLAIN, headers],
+        [(b"x", b"k"), (b"", b"q"), (b"x", b"k")], [1, PRIORITY_MAX, 1], [None, 7, 0],
+    )  # fmt: skip
+    block = Block.decode(data)
+    table = both.assemble.load_block(block, mandatory=True)
+    assert listed(table, [0, 1, 2]) == unpacked(block)
+    assert [table.route(i).mandatory for i in range(3)] == [True] * 3
+    assert [table.flags(i) for i in range(3)] == [PERSISTENT, PERSISTENT, HEADERS | CC]
+    assert both.assemble.assemble([Selection(table, 0, 3)]) == data
+    assert both.assemble.examine_block(block) == PERSISTENT | HEADERS | CC
+    assert both.assemble.load_block(Block.decode(b.encode([], [], (b"", b"q")))).count == 0
+
+
+def test_a_client_s_order_is_kept_within_a_priority(both: Kernel) -> None:
+    parts = Block.decode(b.encode([b"1", b"2", b"3"], [b"\0\0"] * 3, (b"", b"q"), [5, 1, 1]))
+    mixed = Block.decode(b.concat([(parts, 1, 3), (parts, 0, 1), (parts, 1, 2)]))
+    assert not mixed.is_sorted
+    table = both.assemble.load_block(mixed)
+    block = Block.decode(both.assemble.assemble([Selection(table, 0, 4)]))
+    assert [bytes(block.body(i)) for i in range(4)] == [b"1", b"2", b"3", b"2"]
+
+
+def test_malformed_properties_in_a_client_s_block(both: Kernel) -> None:
+    data = b.encode([b"", b""], [f.PLAIN, b"\x80\x00\x09x"], (b"", b"q"))
+    for use in (both.assemble.load_block, both.assemble.examine_block):
+        with pytest.raises(BlockError, match="message 1"):
+            use(Block.decode(data))
+    sections = b.encode([b""], [b"\x80\x00\x09x"], (b"", b"q"), form=1)
+    assert both.assemble.load_block(Block.decode(sections)).count == 1

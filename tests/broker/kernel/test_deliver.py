@@ -1,0 +1,192 @@
+"""Ranges of blocks to frames, read back by another implementation (pamqp)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pamqp.commands as spec
+import pamqp.frame
+import pytest
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
+
+from tests.broker.kernel import frames as f
+from tests.broker.kernel.test_assemble import grown
+from warren_broker import block as b
+from warren_broker.block import Block, BlockError
+from warren_broker.kernel import Kernel, MessageTable, Route, Selection
+
+FRAME_MAX = 4096
+
+
+def read(out: bytes) -> list[tuple[int, Any]]:
+    """All frames: (channel, pamqp's value)."""
+    found = []
+    while out:
+        size, channel, value = pamqp.frame.unmarshal(bytes(out))
+        assert size <= FRAME_MAX
+        found.append((channel, value))
+        out = out[size:]
+    return found
+
+
+def content(values: list[Any]) -> tuple[Any, Any, bytes, list[Any]]:
+    """The next message of a list of values: method, properties, body; the rest."""
+    method, header = values[0], values[1]
+    assert isinstance(header, ContentHeader)
+    body = b""
+    at = 2
+    while len(body) < header.body_size:
+        assert isinstance(values[at], ContentBody)
+        body += values[at].value
+        at += 1
+    assert len(body) == header.body_size
+    return method, header.properties, body, values[at:]
+
+
+def some() -> Block:
+    """Messages of two routes; one without a body, one of exactly a frame, one larger."""
+    bodies = [b"", b"a", b"m" * (FRAME_MAX - 8), b"n" * (FRAME_MAX - 7), b"o" * 3 * FRAME_MAX]
+    properties = [f.PLAIN, b"\0\0", f.properties(priority=9, message_id=b"m"),
+                  f.properties(headers=f.table((b"h", b"t\1"))), f.PLAIN]  # fmt: skip
+    routes = [(b"x", b"key"), (b"", b"q"), (b"", b"q"), (b"x", b"key"), (b"x", b"key")]
+    return Block.decode(b.encode(bodies, properties, routes))
+
+
+def test_deliveries(both: Kernel) -> None:
+    block = some()
+    out = bytearray(b"before")
+    both.deliver.format_deliveries(out, block, 0, 5, 7, "tag", 2**40, False, FRAME_MAX)
+    frames = read(out[6:])
+    assert {channel for channel, _ in frames} == {7}
+    values = [value for _, value in frames]
+    for i in range(5):
+        method, properties, body, values = content(values)
+        assert isinstance(method, spec.Basic.Deliver)
+        assert (method.consumer_tag, method.delivery_tag) == ("tag", 2**40 + i)
+        assert (method.exchange.encode(), method.routing_key.encode()) == block.route(i)
+        assert method.redelivered is False
+        assert body == block.body(i)
+        if i == 2:
+            assert (properties.priority, properties.message_id) == (9, "m")
+        if i == 3:
+            assert properties.headers == {"h": True}
+    assert values == []
+
+
+def test_redelivered_with_counts(both: Kernel) -> None:
+    out = bytearray()
+    counts = {"x-delivery-count": 3, "x-acquired-count": 2**33}
+    both.deliver.format_deliveries(out, some(), 1, 4, 7, "", 5, True, FRAME_MAX, counts)
+    values = [value for _, value in read(out)]
+    for i in range(1, 4):
+        method, properties, body, values = content(values)
+        assert method.redelivered is True and method.delivery_tag == 4 + i
+        expected = {"h": True, **counts} if i == 3 else counts
+        assert properties.headers == expected
+        assert body == some().body(i)
+    assert values == []
+
+
+def test_nothing_and_beyond(both: Kernel) -> None:
+    out = bytearray()
+    both.deliver.format_deliveries(out, some(), 2, 2, 7, "t", 1, False, FRAME_MAX)
+    assert out == b""
+    for first, last in ((0, 6), (3, 2), (-1, 2)):
+        with pytest.raises(BlockError, match="block of 5"):
+            both.deliver.format_deliveries(out, some(), first, last, 7, "t", 1, False, FRAME_MAX)
+    sections = Block.decode(b.encode([b""], [b""], (b"", b"q"), form=1))
+    with pytest.raises(BlockError, match="convert"):
+        both.deliver.format_deliveries(out, sections, 0, 1, 7, "t", 1, False, FRAME_MAX)
+
+
+def test_damaged_offsets_do_not_leave_the_block(both: Kernel) -> None:
+    data = bytearray(some().slice(0, 5))
+    at = 32 + 8 + 6 * 4 + 2 * 4  # body_offsets[2]
+    data[at : at + 4] = b"\xff\xff\xff\x7f"
+    block = Block.decode(bytes(data), verify=False)
+    out = bytearray()
+    if both.mode == "compiled":
+        with pytest.raises(BlockError, match="outside"):
+            both.deliver.format_deliveries(out, block, 0, 5, 7, "t", 1, False, FRAME_MAX)
+        assert out == b""
+    with pytest.raises(BlockError, match="checksum"):
+        Block.decode(bytes(data))
+
+
+def test_both_kernels_write_the_same(pair: tuple[Kernel, Kernel]) -> None:
+    for seed in range(150):
+        chance = random.Random(seed)
+        table = grown(chance, 9)
+        block = Block.decode(pair[0].assemble.assemble([Selection(table, 0, 9)]))
+        first = chance.randrange(10)
+        last = chance.randrange(first, 10)
+        headers = chance.choice([None, {}, {"x-delivery-count": seed}])
+        redelivered = chance.random() < 0.5
+        tag = "t" * chance.choice([0, 5, 255])
+        outs = []
+        for kernel in pair:
+            out = bytearray()
+            kernel.deliver.format_deliveries(
+                out, block, first, last, 65535, tag, 1, redelivered, FRAME_MAX, headers
+            )
+            outs.append(out)
+        assert outs[0] == outs[1]
+        assert len(read(outs[0])) >= 2 * (last - first)
+
+
+def test_get_ok(both: Kernel) -> None:
+    out = bytearray()
+    both.deliver.format_get_ok(out, some(), 4, 3, 8, True, 42, FRAME_MAX, {"x-delivery-count": 1})
+    method, properties, body, rest = content([value for _, value in read(out)])
+    assert isinstance(method, spec.Basic.GetOk) and rest == []
+    assert (method.delivery_tag, method.redelivered, method.message_count) == (8, True, 42)
+    assert (method.exchange, method.routing_key) == ("x", "key")
+    assert properties.headers == {"x-delivery-count": 1} and properties.delivery_mode == 2
+    assert body == some().body(4)
+
+
+def test_return(both: Kernel) -> None:
+    table = MessageTable()
+    table.append(Route(b"x", b"nowhere", True), f.properties(message_id=b"id"), b"r" * 9000)
+    out = bytearray()
+    both.deliver.format_return(out, table, 0, 3, 312, "NO_ROUTE", FRAME_MAX)
+    method, properties, body, rest = content([value for _, value in read(out)])
+    assert isinstance(method, spec.Basic.Return) and rest == []
+    assert (method.reply_code, method.reply_text) == (312, "NO_ROUTE")
+    assert (method.exchange, method.routing_key) == ("x", "nowhere")
+    assert properties.message_id == "id" and body == b"r" * 9000
+
+
+def test_confirms(both: Kernel) -> None:
+    out = bytearray()
+    both.deliver.format_confirms(out, 3, 5, [(7, 9), (11, 11)])
+    both.deliver.format_confirms(out, 3, 0, [(2**62, 2**62)], negative=True)
+    both.deliver.format_confirms(out, 3, 0)
+    found = [(type(v).__name__, v.delivery_tag, v.multiple) for _, v in read(out)]
+    assert found == [
+        ("Ack", 5, True), ("Ack", 7, False), ("Ack", 8, False), ("Ack", 9, False),
+        ("Ack", 11, False), ("Nack", 2**62, False),
+    ]  # fmt: skip
+    assert read(out)[-1][1].requeue is False
+
+
+@pytest.mark.parametrize(
+    ("properties", "headers", "expected"),
+    [
+        (b"\0\0", {}, b"\x20\x00" + f.table()),
+        (b"\0\0", {"a": 1}, b"\x20\x00" + f.table((b"a", b"l" + (1).to_bytes(8, "big")))),
+        (b"\xd0\x00\x02ct\x01e\x02", {"a": -1},
+         b"\xf0\x00\x02ct\x01e" + f.table((b"a", b"l" + b"\xff" * 8)) + b"\x02"),
+        (f.properties(headers=f.table((b"a", b"S\0\0\0\x01x"), (b"b", b"V"), (b"a", b"t\1")),
+                      priority=3), {"a": 1},
+         f.properties(headers=f.table((b"b", b"V"), (b"a", b"l" + (1).to_bytes(8, "big"))),
+                      priority=3)),
+    ],
+)  # fmt: skip
+def test_headers_are_added_or_replaced(
+    both: Kernel, properties: bytes, headers: dict[str, int], expected: bytes
+) -> None:
+    assert both.deliver.with_headers(properties, headers) == expected
+    assert both.deliver.with_headers(memoryview(properties), headers) == expected
