@@ -1,0 +1,149 @@
+"""Three real processes, kill -9 of the leader again and again: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 4
+DEADLINE_S = 30.0
+SCRIPT = Path(__file__).with_name("crash_node.py")
+RAFT = Path(__file__).parents[3] / "raft"
+
+
+class Process:
+    """One node; everything it says goes to the cluster's queue."""
+
+    def __init__(self, cluster: Processes, node: str) -> None:
+        ports = [f"{name}={port}" for name, port in cluster.ports.items()]
+        self.log = (cluster.root / f"{node}.log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), node, str(cluster.root), *ports],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env={**os.environ, "PYTHONPATH": str(RAFT)},
+        )
+        self.reader = threading.Thread(target=self._read, args=(cluster, node), daemon=True)
+        self.reader.start()
+
+    def _read(self, cluster: Processes, node: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):
+                cluster.said.put((node, line.strip()))
+
+    def tell(self, word: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + b"\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        self.log.close()
+
+
+class Processes:
+    """The cluster as the test sees it: what was said, what was acknowledged."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        names = ("a", "b", "c")
+        self.ports = {n: s.getsockname()[1] for n, s in zip(names, sockets, strict=True)}
+        for sock in sockets:
+            sock.close()
+        self.said: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self.acknowledged: list[bytes] = []
+        self.last_ack: dict[str, float] = {}
+        self.nodes = {name: Process(self, name) for name in names}
+
+    def listen(self) -> tuple[str, bytes]:
+        node, line = self.said.get(timeout=DEADLINE_S)
+        if line.startswith(b"ack "):
+            self.acknowledged.append(line[4:])
+            self.last_ack[node] = time.monotonic()
+        return node, line
+
+    def acknowledging_leader(self, more: int) -> str:
+        """Hear `more` acknowledgements by one node; returns it."""
+        count: dict[str, int] = {}
+        while True:
+            node, line = self.listen()
+            if line.startswith(b"ack "):
+                count[node] = count.get(node, 0) + 1
+                if count[node] == more:
+                    return node
+
+    def drain(self) -> None:
+        while not self.said.empty():
+            self.listen()
+
+    def dump(self, node: str) -> list[bytes]:
+        path = self.root / f"{node}.dump"
+        path.unlink(missing_ok=True)
+        self.nodes[node].tell(b"dump")
+        deadline = time.monotonic() + DEADLINE_S
+        while not path.exists():
+            assert time.monotonic() < deadline
+            self.listen()
+        return path.read_bytes().split(b"\n")
+
+    def tear(self, node: str, rng: random.Random) -> None:
+        """What a crash leaves of a write that was under way: some of its bytes."""
+        newest = sorted((self.root / node / "wal").glob("*.wal"))[-1]
+        data = newest.read_bytes()
+        at = data.rfind(b"WREC")
+        with newest.open("ab") as file:
+            file.write(data[at : at + rng.randrange(1, 56)] or b"W")
+
+
+@pytest.mark.live
+def test_nothing_acknowledged_is_lost_when_leaders_are_killed(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    cluster = Processes(tmp_path)
+    gaps: list[float] = []
+    try:
+        for _ in range(ROUNDS):
+            leader = cluster.acknowledging_leader(rng.randrange(50, 400))
+            cluster.nodes[leader].kill()
+            killed = time.monotonic()
+            cluster.drain()
+            cluster.tear(leader, rng)
+            while cluster.acknowledging_leader(1) == leader:
+                pass
+            gaps.append(time.monotonic() - killed)
+            cluster.nodes[leader] = Process(cluster, leader)
+        cluster.acknowledging_leader(100)
+        for process in cluster.nodes.values():
+            process.tell(b"quiet")
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            states = [cluster.dump(node) for node in sorted(cluster.nodes)]
+            if states[0] == states[1] == states[2] and cluster.said.empty():
+                break
+            assert time.monotonic() < deadline, [len(state) for state in states]
+    finally:
+        for process in cluster.nodes.values():
+            process.kill()
+    state = states[0]
+    assert len(set(state)) == len(state), "applied twice"
+    missing = set(cluster.acknowledged) - set(state)
+    assert not missing, f"{len(missing)} of {len(cluster.acknowledged)} acknowledged are lost"
+    assert len(cluster.acknowledged) > 50 * ROUNDS
+    assert "cut a torn end" in "".join(
+        (tmp_path / f"{node}.log").read_text() for node in cluster.nodes
+    )
+    print("gaps without an acknowledgement, s:", [round(gap, 3) for gap in gaps])
+    assert max(gaps) < 10
