@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from operator import sub
+from operator import add, sub
 from typing import Any, Final
 
 NO_TTL: Final = 0xFFFFFFFF
@@ -57,24 +57,26 @@ def measure(
            runs are then counted in proportion, and bounded by their largest
     """
     count = len(bodies) // 4 - 1
-    total = 0
-    even = True
-    for column in (properties, bodies):
-        last = int.from_bytes(column[-4:], "little")
-        even = even and last % count == 0 and bytes(column) == _even(count, last // count)
-        total += last
-    if even:
-        return total, total // count, None
-    both = array("I")
-    both.frombytes(bodies)
-    if int.from_bytes(properties[-4:], "little"):
-        heads = array("I")
-        heads.frombytes(properties)
-        both = array("I", map(int.__add__, both, heads))
-    largest = max(map(sub, islice(both, 1, None), both))
+    head, body = _evenly(properties, count), _evenly(bodies, count)
+    if head >= 0 and body >= 0:
+        return (head + body) * count, head + body, None
+    ends = bodies.cast("I").tolist()
+    if head > 0:
+        ends = list(map(add, ends, range(0, head * (count + 1), head)))
+    elif head < 0:
+        ends = list(map(add, ends, properties.cast("I").tolist()))
+    total = ends[-1]
+    largest = max(map(sub, islice(ends, 1, None), ends))
     if not exact and largest * count <= total + (total >> 2):
         return total, largest, _PROPORTIONAL
-    return total, largest, both[1:]
+    return total, largest, array("I", islice(ends, 1, None))
+
+
+def _evenly(column: memoryview, count: int) -> int:
+    """The size of every item of an offset column; -1: they differ."""
+    last = int.from_bytes(column[-4:], "little")
+    size, rest = divmod(last, count)
+    return size if not rest and bytes(column) == _even(count, size) else -1
 
 
 _PROPORTIONAL: Final = array("I")

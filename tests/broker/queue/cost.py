@@ -1,7 +1,7 @@
 """What a block costs the machine: `python -m tests.broker.queue.cost`.
 
-Processor time of one enqueue with delivery plus one settlement, per block, without raft and sockets;
-the goal is at most 60 µs for 500 messages. Then the memory of a backlog.
+Processor time of one enqueue with delivery plus one settlement, per block, without raft and
+sockets; the goal is at most 60 µs for 500 messages. Then the memory of a backlog.
 """
 
 from __future__ import annotations

@@ -80,6 +80,12 @@ def test_of_messages_of_different_sizes_as_few_as_needed_are_dropped() -> None:
     assert queue.ready() == [(index, 2), (index, 3)]
 
 
+def test_a_queue_filled_to_the_byte_is_not_over_its_limit() -> None:
+    queue = Queue(max_length_bytes=20)
+    index = queue.put(3, size=10)
+    assert queue.ready() == [(index, 1), (index, 2)]
+
+
 def test_reject_publish_takes_what_fits_and_refuses_the_rest() -> None:
     queue = Queue(max_length=3, overflow="reject-publish", dead_letter_exchange="dlx")
     assert queue.do(Enqueue(), block(2)) == Done()
@@ -157,6 +163,14 @@ def test_a_queue_s_ttl_expires_its_messages_and_dead_letters_them() -> None:
     queue.tick(1)
     assert dead(queue) == [("expired", ((index, 0, 2),))]
     assert queue.state.contents.table == {}
+
+
+@pytest.mark.parametrize("late", [0, 1, 2, 1000])
+def test_a_timer_that_comes_late_finds_what_expired(late: int) -> None:
+    queue = Queue(message_ttl_ms=100)
+    queue.put(1)
+    queue.tick(100 + late)
+    assert queue.stat().messages_ready == 0
 
 
 def test_of_both_ttls_the_lower_one_counts() -> None:
