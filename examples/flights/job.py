@@ -31,7 +31,8 @@ def session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.adaptive.enabled", "false")  # batches are small: plan once
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
@@ -71,7 +72,7 @@ def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
         try:
             # Both outputs may be repeated: a directory per batch is written over, and the broker
             # publishes a batch of a sink once.
-            (per_carrier_and_day(flights).coalesce(1).write.mode("overwrite")
+            (per_carrier_and_day(flights).write.mode("overwrite")
              .parquet(str(directory / "delays" / f"batch={batch}")))
             (alerts(flights).write.format("warren").mode("append").option("uri", uri)
              .option("routingKey", "alerts")

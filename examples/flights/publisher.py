@@ -100,10 +100,14 @@ class Publisher(threading.Thread):
 
     def _channel_open(self, channel: Any) -> None:
         self._channel = channel
-        channel.add_on_close_callback(lambda *_: self._connection.ioloop.stop())
+        channel.add_on_close_callback(self._channel_closed)
         channel.confirm_delivery(self._confirm, callback=lambda _: channel.queue_declare(
             QUEUE, durable=True, arguments={"x-queue-type": "quorum"},
             callback=lambda _: self._pump()))
+
+    def _channel_closed(self, channel: Any, reason: Any) -> None:
+        if self._connection.is_open:
+            self._connection.close()
 
     def _confirm(self, frame: Any) -> None:
         method = frame.method
@@ -148,8 +152,6 @@ class Publisher(threading.Thread):
             self._moved.set()
         if self._connection.is_open:
             self._connection.close()
-        else:
-            self._connection.ioloop.stop()
 
     def _lost(self) -> None:
         """The connection has ended: by us, with nothing outstanding, or not."""
@@ -159,5 +161,3 @@ class Publisher(threading.Thread):
             self._pending.clear()
             at = self.addresses.index(self.address)
             self.address = self.addresses[(at + 1) % len(self.addresses)]
-        if not self._connection.is_closed:
-            self._connection.close()

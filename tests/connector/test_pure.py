@@ -217,3 +217,13 @@ def test_what_a_source_gives_a_sink_takes() -> None:
 
     check_sink_schema({name: ddl.replace("map<string, ", "map<string,") for name, ddl in
                        COLUMNS.items()}, parse_options({}, "write"))
+
+
+def test_the_manual_lists_every_option_with_its_default() -> None:
+    from pathlib import Path
+
+    manual = (Path(__file__).resolve().parents[2] / "docs" / "connector.md").read_text()
+    for where in ("read", "write"):
+        for name, default, meaning in options_table(where):
+            shown = f"`{default}`" if default else ""
+            assert f"| `{name}` | {shown} | {meaning} |" in manual, name

@@ -26,7 +26,7 @@ def session(master: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.speculation", "true" if "cluster" in master else "false")
+        .config("spark.speculation", "true" if master.startswith("spark:") else "false")
         .config("spark.speculation.interval", "200ms")
         .config("spark.speculation.multiplier", "1.1")
         .config("spark.speculation.minTaskRuntime", "300ms")

@@ -1,0 +1,178 @@
+"""What a user meets in a session: browsing, writing, refusals; one session, the fake broker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_world.fake import FakeServer
+from spark_world.runs import PATH
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session whose workers find what this process finds."""
+    was = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
+    os.environ.update(PYTHONPATH=os.pathsep.join(PATH), PYSPARK_PYTHON=sys.executable)
+    from spark_world.pipeline import session
+
+    made = session("local[2]")
+    yield made
+    made.stop()
+    for name, value in was.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    """Queues `in`, `out` and `other`, empty."""
+    with FakeServer() as made:
+        for name in ("in", "out", "other"):
+            made.broker.declare(name)
+        yield made
+
+
+def options(server: FakeServer, **more: str) -> dict[str, str]:
+    return {"hosts": f"127.0.0.1:{server.port}", **more}
+
+
+def browse(spark: Any, server: FakeServer, queue: str, **more: str) -> Any:
+    return spark.read.format("warren_dying").options(**options(server, queue=queue, **more))
+
+
+def test_browsing_touches_nothing(spark: Any, server: FakeServer) -> None:
+    bodies = [b"%d" % i for i in range(2000)]
+    server.broker.publish("in", bodies, [i % 3 for i in range(2000)])
+    rows = browse(spark, server, "in").load()
+    assert rows.count() == 2000
+    got = rows.select("body", "priority", "queue", "routing_key", "position").collect()
+    assert [row.body for row in got] == server.broker.bodies("in")
+    assert {row.queue for row in got} == {"in"} and {row.routing_key for row in got} == {"in"}
+    assert len({tuple(row.position) for row in got}) == 2000
+    assert browse(spark, server, "in", maxMessages="7").load().count() == 7
+    assert browse(spark, server, "other").load().count() == 0
+    assert server.broker.state("in")["ready"] == 2000
+
+
+def test_fewer_columns_by_schema(spark: Any, server: FakeServer) -> None:
+    server.broker.publish("in", [b"text"])
+    rows = browse(spark, server, "in").schema("priority int, body string").load().collect()
+    assert [tuple(row) for row in rows] == [(4, "text")]
+
+
+def test_writing_with_every_property(spark: Any, server: FakeServer) -> None:
+    frame = spark.createDataFrame(
+        [("a", 3, "id1", {"h": "1"}), ("b", 9, None, None)],
+        "body string, priority int, message_id string, headers map<string,string>")
+    frame.coalesce(1).write.format("warren_dying").mode("append").options(
+        **options(server, routingKey="out")).save()
+    rows = browse(spark, server, "out").load().collect()
+    assert [(row.body, row.priority, row.message_id, row.delivery_mode) for row in rows] == [
+        (b"b", 9, None, 2), (b"a", 3, "id1", 2)]
+    assert rows[1].headers["h"].string == "1" and rows[0].headers is None
+
+
+def test_what_was_read_can_be_written_as_it_is(spark: Any, server: FakeServer) -> None:
+    server.broker.publish("in", [b"x", b"y"])
+    rows = browse(spark, server, "in").load().drop("routing_key")
+    rows.write.format("warren_dying").mode("append").options(
+        **options(server, routingKey="out")).save()
+    assert server.broker.bodies("out") == [b"x", b"y"]
+
+
+def test_a_numbered_batch_is_published_once(spark: Any, server: FakeServer) -> None:
+    frame = spark.createDataFrame([("a",), ("b",)], "body string")
+    for batch in ("4", "4", "5"):
+        frame.write.format("warren_dying").mode("append").options(**options(
+            server, routingKey="out", sinkId="mine", batchId=batch)).save()
+    assert sorted(server.broker.bodies("out")) == [b"a", b"a", b"b", b"b"]
+
+
+def test_not_atomic_publishes_at_once_with_ids(spark: Any, server: FakeServer) -> None:
+    frame = spark.createDataFrame([("a",), ("b",)], "body string").coalesce(1)
+    frame.write.format("warren_dying").mode("append").options(**options(
+        server, routingKey="out", sinkId="mine", batchId="4", atomicBatch="false")).save()
+    rows = browse(spark, server, "out").load().collect()
+    assert [row.message_id for row in rows] == ["mine-4-0-0", "mine-4-0-1"]
+    assert server.broker.calls_of("publish") == []
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ({"queue": "nowhere"}, "no queue 'nowhere'"),
+    ({"queue": "in", "maxMessage": "7"}, "did you mean maxMessages?"),
+    ({}, "option queue is missing"),
+    ({"queue": "in", "password": "geheim", "claimTtl": "soon"}, "with its unit"),
+])
+def test_reading_refusals(
+    spark: Any, server: FakeServer, more: dict[str, str], says: str
+) -> None:
+    with pytest.raises(Exception) as told:
+        spark.read.format("warren_dying").options(**options(server, **more)).load().count()
+    assert says in str(told.value) and "geheim" not in str(told.value)
+
+
+@pytest.mark.parametrize(("ddl", "more", "says"), [
+    ("value string", {}, "no column body"),
+    ("body string", {}, "routing key"),
+    ("body string", {"routingKey": "nowhere"}, "no queue for 'nowhere'"),
+    ("body int", {"routingKey": "out"}, "cast it to binary or string"),
+])
+def test_writing_refusals(
+    spark: Any, server: FakeServer, ddl: str, more: dict[str, str], says: str
+) -> None:
+    value: Any = 1 if "int" in ddl else "x"
+    frame = spark.createDataFrame([(value,)], ddl)
+    with pytest.raises(Exception) as told:
+        frame.write.format("warren_dying").mode("append").options(**options(server, **more)).save()
+    assert says in str(told.value)
+    assert server.broker.state("out")["ready"] == 0
+
+
+def test_the_password_is_in_no_plan(spark: Any, server: FakeServer, capsys: Any) -> None:
+    rows = browse(spark, server, "in", user="u", password="geheim").load()
+    rows.explain(True)
+    assert "geheim" not in capsys.readouterr().out
+
+
+def stream(spark: Any, server: FakeServer, checkpoint: Path, queue: str, **more: str) -> Any:
+    rows = spark.readStream.format("warren_dying").options(
+        **options(server, queue=queue, **more)).load()
+    return (rows.select("body").writeStream.format("noop").trigger(availableNow=True)
+            .option("checkpointLocation", str(checkpoint)).start())
+
+
+def test_the_checkpoint_of_another_queue_is_refused(
+    spark: Any, server: FakeServer, tmp_path: Path
+) -> None:
+    server.broker.publish("in", [b"x"])
+    stream(spark, server, tmp_path, "in").awaitTermination(60)
+    with pytest.raises(Exception, match=r"WARREN_CHECKPOINT.*the query reads queue 'other'"):
+        stream(spark, server, tmp_path, "other").awaitTermination(60)
+
+
+def test_a_released_claim_fails_the_query_or_is_read_again(
+    spark: Any, server: FakeServer, tmp_path: Path
+) -> None:
+    server.broker.publish("in", [b"%d" % i for i in range(30)])
+    query = stream(spark, server, tmp_path, "in", maxMessagesPerTrigger="10")
+    query.awaitTermination(60)
+    (name,) = server.broker.state("in")["readers"]
+    # A claim that is open, and then given back by an operator.
+    server.broker.publish("in", [b"%d" % i for i in range(30, 50)])
+    epoch = server.broker.register("in", name).epoch
+    server.broker.open("in", name, epoch, 4, 10, 1 << 30)
+    server.broker.release_claims("in")
+    with pytest.raises(Exception, match="WARREN_CLAIM_LOST"):
+        stream(spark, server, tmp_path, "in").awaitTermination(60)
+    stream(spark, server, tmp_path, "in", onClaimLost="continue").awaitTermination(60)
+    assert server.broker.state("in")["acknowledged"] == 50

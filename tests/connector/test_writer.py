@@ -1,0 +1,107 @@
+"""What a sink's attempts leave behind: stages of their own, of which the driver publishes winners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark_warren.options import Options, parse_options
+from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
+
+from spark_world.fake import FakeBroker, FakeClient
+from warren.errors import Unroutable
+
+OPTIONS = parse_options({"routingKey": "out"}, "write")
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    """Queues `out` and `more`; exchange "x" leads key k to both."""
+    made = FakeBroker()
+    made.declare("out")
+    made.declare("more")
+    made.bind("x", "k", "out")
+    made.bind("x", "k", "more")
+    return made
+
+
+def batch(*bodies: bytes, **columns: Any) -> pa.RecordBatch:
+    return pa.record_batch({"body": pa.array(bodies, pa.binary()),
+                            **{name: pa.array(values) for name, values in columns.items()}})
+
+
+def write(broker: FakeBroker, attempt: Attempt, *rows: pa.RecordBatch,
+          options: Options = OPTIONS) -> WrittenPart:
+    return write_staged(FakeClient.local(broker), options, attempt, iter(rows))
+
+
+def publish(broker: FakeBroker, *parts: WrittenPart) -> None:
+    stages = [stage for part in parts for stage in part.stages]
+    FakeClient.local(broker).publish_batch(parts[0].sink, parts[0].batch, stages, 1)
+
+
+def test_two_attempts_at_once_only_the_winner_shows(broker: FakeBroker) -> None:
+    first, second = Attempt.drawn("s", 1, 0), Attempt.drawn("s", 1, 0)
+    assert first.number != second.number
+    write(broker, first, batch(b"a", b"b"))
+    winner = write(broker, second, batch(b"a", b"b"))
+    assert broker.bodies("out") == []
+    publish(broker, winner)
+    assert broker.bodies("out") == [b"a", b"b"]
+    assert broker.state("out")["staged"] == 0
+
+
+def test_an_attempt_after_a_crash_does_not_meet_its_predecessor(broker: FakeBroker) -> None:
+    write(broker, Attempt.drawn("s", 1, 0), batch(b"a", b"b"))  # and its driver died
+    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(b"b"), batch(b"a")))
+    assert broker.bodies("out") == [b"b", b"a"]
+
+
+def test_a_batch_that_was_published_is_not_published_again(broker: FakeBroker) -> None:
+    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(b"a")))
+    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(b"a")))
+    assert broker.bodies("out") == [b"a"]
+
+
+def test_partitions_in_their_order(broker: FakeBroker) -> None:
+    parts = [write(broker, Attempt.drawn("s", 1, n), batch(b"%d" % n)) for n in (2, 0, 1)]
+    publish(broker, *sorted(parts, key=lambda part: part.partition))
+    assert broker.bodies("out") == [b"0", b"1", b"2"]
+
+
+def test_an_empty_partition_stages_nothing(broker: FakeBroker) -> None:
+    assert write(broker, Attempt.drawn("s", 1, 0), batch()).stages == ()
+
+
+def test_rows_of_several_exchanges_keep_their_order_in_each(broker: FakeBroker) -> None:
+    part = write(broker, Attempt.drawn("s", 1, 0), batch(
+        b"1", b"2", b"3", b"4", exchange=["", "x", "x", ""], routing_key=["out", "k", "k", None]))
+    assert len(part.stages) == 2 and len({stage.attempt for stage in part.stages}) == 2
+    publish(broker, part)
+    assert sorted(broker.bodies("out")) == [b"1", b"2", b"3", b"4"]
+    assert broker.bodies("more") == [b"2", b"3"]
+
+
+def test_priorities_order_what_is_published(broker: FakeBroker) -> None:
+    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(
+        b"low", b"high", b"none", priority=[1, 9, None])))
+    assert broker.bodies("out") == [b"high", b"none", b"low"]
+
+
+def test_no_route_is_an_error_and_nothing_shows(broker: FakeBroker) -> None:
+    with pytest.raises(Unroutable):
+        write(broker, Attempt.drawn("s", 1, 0), batch(b"a", routing_key=["nowhere"]))
+    assert broker.bodies("out") == []
+
+
+def test_straight_away_a_rerun_gives_the_same_ids(broker: FakeBroker) -> None:
+    attempts = [Attempt.drawn("s", 1, 3), Attempt.drawn("s", 1, 3)]
+    for attempt in attempts:
+        write_direct(FakeClient.local(broker), OPTIONS, attempt, iter([batch(b"a"), batch(b"b")]))
+    from pyspark_warren.properties import decode_properties
+
+    queue = broker.queues["out"]
+    ids = [decode_properties(bytes(queue.blocks[m.index].properties(m.ordinal)),
+                             frozenset({"message_id"}))["message_id"] for m in queue.ready]
+    assert ids == ["s-1-3-0", "s-1-3-1"] * 2
