@@ -95,6 +95,10 @@ class Cluster:
         """The node to send to, when one is known."""
         return self.host.leader(group) or self.directory.leader(group)
 
+    def term_of(self, group: int) -> int:
+        """The term of that leader."""
+        return self.host.term(group) or self.directory.term(group)
+
     def submit(self, leader: str, group: int, sent: Sent) -> bool:
         """Propose here, or hand over to the leader."""
         if leader != self.host.node_id:
@@ -130,7 +134,7 @@ class Cluster:
             return
         leader = self.leader_of(client.group)
         if leader == self.host.node_id or (leader is not None and self.host.connected(leader)):
-            client.leader_found()
+            client.leader_found(leader, self.term_of(client.group))
             return
         client.seek_delay_ms = min(client.seek_delay_ms * 2, SEEK_INTERVAL_MS_MAX)
         self._ask_members(client)
@@ -180,7 +184,7 @@ class Cluster:
             self.leading.stop(group)
         client = self.clients.get(group)
         if leader is not None and not leading and client is not None:
-            client.leader_found()
+            client.leader_found(leader, term)
 
     def became_leader(self, group: int, effects: tuple[Any, ...]) -> None:
         """See `Observer`."""
@@ -193,7 +197,7 @@ class Cluster:
             self.on_metadata_leader()
         client = self.clients.get(group)
         if client is not None:
-            client.leader_found()
+            client.leader_found(self.host.node_id, self.host.term(group))
 
     def _peers(self) -> list[str]:
         return sorted({node for node in self._nodes.values() if self.host.connected(node)})
@@ -203,7 +207,7 @@ class Cluster:
         self._nodes[boot_id] = node
         for client in list(self.clients.values()):
             if self.leader_of(client.group) == node:
-                client.leader_found()
+                client.leader_found(node, self.term_of(client.group), reconnected=True)
 
     def peer_down(self, node: str) -> None:
         """See `Observer`."""
@@ -261,7 +265,7 @@ class Cluster:
         news = self.directory.learn(message.group, node, message.term)
         client = self.clients.get(message.group)
         if client is not None and (news or client.seeking):
-            client.leader_found()
+            client.leader_found(node, message.term)
 
     def _on_who_leads(self, node: str, message: messages.WhoLeads, rest: memoryview) -> None:
         group = message.group

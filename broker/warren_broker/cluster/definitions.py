@@ -15,6 +15,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
@@ -46,7 +47,7 @@ class Definitions:
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
         self._cluster = cluster
-        self._timeout_ms = timeout_ms
+        self._deadlines = Deadlines(cluster.loop, timeout_ms)
         self._bootstrap = bootstrap
         self._machine = MetadataMachine()
         self._state = self._machine.init()
@@ -87,39 +88,24 @@ class Definitions:
         if self.ready:
             call()
             return
-        calls = [call]
+        number = self._deadlines.add(too_late)
 
         def now() -> None:
-            if calls:
-                calls.pop()()
-
-        def late() -> None:
-            if calls:
-                calls.pop()
-                too_late()
+            if self._deadlines.answered(number):
+                call()
 
         self._when_ready.append(now)
-        self._cluster.loop.call_later(self._timeout_ms, late)
 
     # ------------------------------------------------------------ changing
 
     def submit(self, command: commands.AnyCommand, done: Done, forever: bool = False) -> None:
         """Change the definitions; `done` hears the reply, or Unavailable after the timeout."""
         client = self._cluster.clients[METADATA_GROUP]
-        waiting = [done]
+        number = 0 if forever else self._deadlines.add(lambda: done(self._unavailable()))
 
         def answer(result: Any) -> None:
-            if waiting:
-                waiting.pop()(result)
-
-        def late() -> None:
-            answer(
-                errors.Unavailable(
-                    f"the metadata store did not answer within {self._timeout_ms} ms: most nodes "
-                    "of "
-                    "the cluster are out of reach; start them, or try again"
-                )
-            )
+            if forever or self._deadlines.answered(number):
+                done(result)
 
         def replied(reply: Any, index: int) -> None:
             result = commands.to_refusal(reply) if isinstance(reply, commands.Refused) else reply
@@ -127,8 +113,12 @@ class Definitions:
             self._ask_settle()
 
         client.command(command, replied)
-        if not forever:
-            self._cluster.loop.call_later(self._timeout_ms, late)
+
+    def _unavailable(self) -> errors.Unavailable:
+        return errors.Unavailable(
+            f"the metadata store did not answer within {self._deadlines.timeout_ms} ms: most "
+            "nodes of the cluster are out of reach; start them, or try again"
+        )
 
     def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:
         self._replied(decode_reply(message.reply), message.index)

@@ -27,6 +27,11 @@ class Directory:
         known = self._leaders.get(group)
         return known[0] if known else None
 
+    def term(self, group: int) -> int:
+        """Since when; 0: unknown."""
+        known = self._leaders.get(group)
+        return known[1] if known else 0
+
     def deny(self, group: int, node: str) -> None:
         """`node` said that it does not lead."""
         known = self._leaders.get(group)

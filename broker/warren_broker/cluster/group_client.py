@@ -80,6 +80,7 @@ class GroupClient:
         "members",
         "seek_delay_ms",
         "seeking",
+        "told",
         "touched",
         "uplink",
     )
@@ -94,6 +95,7 @@ class GroupClient:
         self.consumers: dict[int, LocalConsumer] = {}
         self.touched = False
         self.seeking = False
+        self.told: tuple[str, int] = ("", 0)
         self.seek_delay_ms = SEEK_INTERVAL_MS
 
     # ------------------------------------------------------------ towards the leader
@@ -140,8 +142,14 @@ class GroupClient:
                 self.carrier.seek(self)
                 return
 
-    def leader_found(self) -> None:
-        """There is a leader, new or again within reach: tell it everything it may have missed."""
+    def leader_found(self, leader: str, term: int, reconnected: bool = False) -> None:
+        """There is a leader, new or again within reach: tell it everything it may have missed.
+
+        The news comes by several ways (Raft, an announcement); only the first counts.
+        """
+        if (leader, term) == self.told and not self.seeking and not reconnected:
+            return
+        self.told = (leader, term)
         self.seeking = False
         self.seek_delay_ms = SEEK_INTERVAL_MS
         self.uplink.rewind()

@@ -7,6 +7,7 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.uplink import Uplink
@@ -48,7 +49,7 @@ class Queues:
     def __init__(self, cluster: Cluster, definitions: Definitions, timeout_ms: int) -> None:
         self.cluster = cluster
         self.definitions = definitions
-        self.timeout_ms = timeout_ms
+        self._deadlines = Deadlines(cluster.loop, timeout_ms)
         definitions.on_deleted = self._deleted
 
     def find(self, vhost: str, name: str, connection: int = 0) -> Queue:
@@ -89,28 +90,23 @@ class Queues:
         done  hears the reply, a Refusal, or Unavailable after the timeout
         late  hears a reply that comes after that: it was applied all the same
         """
-        waiting = [done]
+        number = self._deadlines.add(lambda: done(self.unavailable(queue)))
 
         def replied(reply: Any, index: int) -> None:
             result = to_refusal(reply, queue) if isinstance(reply, Refused) else reply
-            if waiting:
-                waiting.pop()(result)
+            if self._deadlines.answered(number):
+                done(result)
             elif late is not None:
                 late(result)
 
-        def too_late() -> None:
-            if waiting:
-                waiting.pop()(self.unavailable(queue))
-
         self.client(queue).command(command, replied, ordered=True)
-        self.cluster.loop.call_later(self.timeout_ms, too_late)
 
     def unavailable(self, queue: Queue) -> errors.Unavailable:
         """Nobody leads the queue."""
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
-            f"{self.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are out of reach; "
-            "start them, or try again"
+            f"{self._deadlines.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
+            "out of reach; start them, or try again"
         )
 
     def _deleted(self, queue: Queue) -> None:
@@ -123,3 +119,4 @@ class Queues:
         for consumer in list(client.consumers):
             client.cancelled(consumer, "deleted")
         client.consumers.clear()
+        self.cluster.answered(client)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from warren_broker.block import Block, concat
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.queue import claim as queue_claim
 from warren_broker.queue.admin import counts
 from warren_broker.queue.commands import StatReply
@@ -37,13 +38,14 @@ class ReadFailed:
 class _Pending:
     """A read under way.
 
-    ask  makes the question of a request number
+    ask     makes the question of a request number
+    number  in the deadlines
     """
 
     group: int
     ask: Callable[[int], Any]
     done: Callable[[Any], None]
-    deadline_ms: int
+    number: int
     asked: str | None = None
 
 
@@ -55,7 +57,7 @@ class Reading:
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
-        self._timeout_ms = timeout_ms
+        self._deadlines = Deadlines(cluster.loop, timeout_ms)
         self._pending: dict[int, _Pending] = {}
         self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
@@ -125,26 +127,26 @@ class Reading:
 
     def _start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
         self._last_request += 1
-        deadline_ms = self._cluster.loop.now_ms + self._timeout_ms
-        self._pending[self._last_request] = _Pending(group, ask, done, deadline_ms)
-        self._try(self._last_request)
+        request = self._last_request
+        number = self._deadlines.add(lambda: self._give_up(request))
+        self._pending[request] = _Pending(group, ask, done, number)
+        self._try(request)
+
+    def _give_up(self, request: int) -> None:
+        pending = self._pending.pop(request)
+        pending.done(
+            ReadFailed(
+                f"no leader answered within {self._deadlines.timeout_ms} ms: most members of the "
+                "queue are out of reach; start them, or try again",
+                True,
+            )
+        )
 
     def _try(self, request: int) -> None:
         pending = self._pending.get(request)
         if pending is None or pending.asked is not None:
             return
         cluster = self._cluster
-        if cluster.loop.now_ms >= pending.deadline_ms:
-            del self._pending[request]
-            pending.done(
-                ReadFailed(
-                    f"no leader answered within {self._timeout_ms} ms: most members of the queue "
-                    "are "
-                    "out of reach; start them, or try again",
-                    True,
-                )
-            )
-            return
         leader = cluster.leader_of(pending.group)
         if leader == cluster.host.node_id:
             self._answer_here(request, pending)
@@ -167,6 +169,7 @@ class Reading:
     def _finish(self, request: int, result: Any) -> None:
         pending = self._pending.pop(request, None)
         if pending is not None:
+            self._deadlines.answered(pending.number)
             pending.done(result)
 
     def _on_block(self, node: str, message: messages.BlockIs, rest: memoryview) -> None:

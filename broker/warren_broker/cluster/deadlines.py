@@ -1,0 +1,50 @@
+"""Patience: questions that are given up when nobody answers in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from warren_raft.runtime.loop import Loop
+
+SWEEP_MS = 250
+"""How much later than asked for a question may be given up."""
+
+
+class Deadlines:
+    """Unanswered questions, all with the same patience; an answered one leaves nothing behind.
+
+    Invariants: `_waiting` is in the order of its deadlines; while it is not empty a sweep is
+    planned.
+    """
+
+    def __init__(self, loop: Loop, timeout_ms: int) -> None:
+        self._loop = loop
+        self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._last = 0
+        self._planned = False
+        self.timeout_ms = timeout_ms
+
+    def add(self, give_up: Callable[[], None]) -> int:
+        """Call `give_up` unless `answered` is called with the number returned before."""
+        self._last += 1
+        self._waiting[self._last] = (self._loop.now_ms + self.timeout_ms, give_up)
+        if not self._planned:
+            self._planned = True
+            self._loop.call_later(min(SWEEP_MS, self.timeout_ms), self._sweep)
+        return self._last
+
+    def answered(self, number: int) -> bool:
+        """The answer came; False: too late, it had been given up."""
+        return self._waiting.pop(number, None) is not None
+
+    def _sweep(self) -> None:
+        self._planned = False
+        while self._waiting:
+            number = next(iter(self._waiting))
+            due, give_up = self._waiting[number]
+            if due > self._loop.now_ms:
+                self._planned = True
+                self._loop.call_later(min(SWEEP_MS, self.timeout_ms), self._sweep)
+                return
+            del self._waiting[number]
+            give_up()
