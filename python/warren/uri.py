@@ -27,7 +27,7 @@ class Address:
     password: str = field(default="guest", repr=False)
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 60.0
-    heartbeat_s: float = 20.0
+    heartbeat_s: float = 10.0
 
     def __post_init__(self) -> None:
         if not self.hosts:

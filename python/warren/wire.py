@@ -61,8 +61,9 @@ class Wire:
     def __init__(self, host: tuple[str, int], address: Address, name: str, deadline: float) -> None:
         self.host = host
         self._lost: WarrenError | None = None
-        self._handlers: dict[str, LinkHandler] = {}
+        self._handlers: dict[tuple[str, bool], LinkHandler] = {}
         self._names = 0
+        self._pairs = 0
         self._outgoing: deque[memoryview] = deque()
         self._read_buffer = bytearray(READ_BYTES)
         self._requests: _Requests | None = None
@@ -94,8 +95,12 @@ class Wire:
 
     def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
         """One management request: status and body of its answer."""
+        if self._requests is not None and self._requests.ended:
+            self._requests.close()
+            self._requests = None
         if self._requests is None:
-            self._requests = _Requests(self, self._control)
+            self._pairs += 1
+            self._requests = _Requests(self, self._control, f"management-{self._pairs}")
         return self._requests.request(method, path, body, deadline)
 
     def attach(self, make: Callable[[Session, str], LinkHandler]) -> LinkHandler:
@@ -109,13 +114,13 @@ class Wire:
         self._names += 1
         name = f"link-{self._names}"
         handler = make(session, name)
-        self._handlers[handler.link.name] = handler
+        self._handlers[_key(handler.link)] = handler
         handler.link.open()
         return handler
 
     def detach(self, handler: LinkHandler) -> None:
         """Close a link; what still arrives on it is dropped."""
-        if self._lost is None:
+        if self._lost is None and not handler.ended:
             handler.link.close()
 
     def run(self, done: Callable[[], bool], deadline: float) -> None:
@@ -231,18 +236,19 @@ class Wire:
         for event in self._engine.events():
             kind = event.type
             if kind == Event.DELIVERY or kind == Event.LINK_FLOW:
-                handler = self._handlers.get(event.link.name)
+                handler = self._handlers.get(_key(event.link))
                 if handler is not None and kind == Event.DELIVERY:
                     handler.delivered(event)
             elif kind == Event.LINK_REMOTE_OPEN:
-                handler = self._handlers.get(event.link.name)
+                handler = self._handlers.get(_key(event.link))
                 if handler is not None:
                     handler.attached = True
             elif kind == Event.LINK_REMOTE_CLOSE or kind == Event.LINK_REMOTE_DETACH:
-                handler = self._handlers.pop(event.link.name, None)
+                handler = self._handlers.pop(_key(event.link), None)
                 if handler is not None:
                     handler.closed()
                 event.link.close()
+                event.link.free()
             elif kind == Event.CONNECTION_REMOTE_OPEN:
                 self._open = True
             elif kind == Event.CONNECTION_REMOTE_CLOSE:
@@ -293,8 +299,9 @@ _FINAL = frozenset(
 class _Requests:
     """The pair of links to `/management`: requests out, answers in."""
 
-    def __init__(self, wire: Wire, session: Session) -> None:
+    def __init__(self, wire: Wire, session: Session, name: str) -> None:
         self._wire = wire
+        self._name = name
         self._answers: dict[int, Message] = {}
         self._next = 0
         self._sender = wire.attach_on(session, self._make_sender)
@@ -306,13 +313,13 @@ class _Requests:
         number = self._next
         message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
         message.inferred = True
-        self._wire.run(lambda: self._sender.link.credit > 0 or self._ended(), deadline)
-        if not self._ended():
+        self._wire.run(lambda: self._sender.link.credit > 0 or self.ended, deadline)
+        if not self.ended:
             delivery = self._sender.link.delivery(str(number))
             self._sender.link.stream(message.encode())
             self._sender.link.advance()
             delivery.settle()
-            self._wire.run(lambda: number in self._answers or self._ended(), deadline)
+            self._wire.run(lambda: number in self._answers or self.ended, deadline)
         if number not in self._answers:
             raise (
                 self._sender.failure
@@ -322,11 +329,18 @@ class _Requests:
         answer = self._answers.pop(number)
         return int(answer.subject or 0), plain(answer.body)
 
-    def _ended(self) -> bool:
+    def close(self) -> None:
+        """Detach what is still attached."""
+        for handler in (self._sender, self._receiver):
+            self._wire.detach(handler)
+
+    @property
+    def ended(self) -> bool:
+        """Whether either link is gone: then neither is of use."""
         return self._sender.ended or self._receiver.ended
 
     def _make_sender(self, session: Session, name: str) -> LinkHandler:
-        link = session.sender("management")
+        link = session.sender(self._name)
         link.target.address = MANAGEMENT
         link.source.address = MANAGEMENT
         link.snd_settle_mode = link.SND_SETTLED
@@ -334,7 +348,7 @@ class _Requests:
         return _ManagementSender(link)
 
     def _make_receiver(self, session: Session, name: str) -> LinkHandler:
-        link = session.receiver("management")
+        link = session.receiver(self._name)
         link.source.address = MANAGEMENT
         link.target.address = MANAGEMENT
         link.properties = {symbol("paired"): True}
@@ -373,6 +387,11 @@ class _ManagementReceiver(LinkHandler):
         while len(self._answers) >= REPLIES_MAX:
             del self._answers[next(iter(self._answers))]
         self._answers[int(message.correlation_id)] = message
+
+
+def _key(link: Link) -> tuple[str, bool]:
+    """A name may be used once in each direction."""
+    return link.name, link.is_sender
 
 
 def plain(value: Any) -> Any:

@@ -296,6 +296,13 @@ def test_links_that_this_listener_lacks_are_refused(node: FakeNode, address: str
     assert address in str(caught.value)
 
 
+def test_a_request_above_the_limit_is_refused_and_the_next_one_works(node: FakeNode) -> None:
+    with connect(node, timeout=5) as connection:
+        with pytest.raises(TooLarge, match="4194304 is the limit"):
+            connection.request("PUT", "/queues/x", {"arguments": {"x": "y" * (5 << 20)}})
+        assert Admin(connection).queues()
+
+
 def test_unknown_requests_are_refused_with_what_is_known(node: FakeNode) -> None:
     with connect(node) as connection:
         with pytest.raises(PeerError, match="misspelt.*known: durable"):
