@@ -21,7 +21,8 @@ def give_back(turn: Turn, run: Run, failed: bool) -> None:
 
     It was acquired once more than `run` says; with `failed` its delivery failed once more, too.
     The limit is crossed when the delivery count exceeds it, as in RabbitMQ: a limit of 20 allows
-    20 failures, the 21st buries.
+    20 failures, the 21st buries. Whatever comes back comes by here: delayed retry will hold runs
+    back at this place.
     """
     index, first, last, failures, acquired = run
     failures += failed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from collections import deque
+from typing import Any, Final
 
 from warren_broker.queue.dead_letter import bury
 from warren_broker.queue.order import PRIORITIES
@@ -18,6 +19,8 @@ NO_ACK_WINDOW: Final = 4_096
 """Messages on their way to a no-ack consumer that `Credit` has not reported as gone."""
 WINDOW_BYTES: Final = 32 * 1024 * 1024
 """Bytes in either window; one message goes even when it is larger."""
+EXPIRED_RUNS_MAX: Final = 10_000
+"""Runs that one entry buries because they expired; the next timer goes on."""
 
 
 def take(turn: Turn, count: int, size_bytes: int = -1) -> Run | None:
@@ -68,29 +71,34 @@ def expire_heads(turn: Turn) -> None:
     """Bury what has expired, in each lane up to the first message that has not.
 
     Called after messages were handed out: a ttl of 0 means "now or never", so those go here.
-    Asks for a timer at the time the next head expires.
+    Asks for a timer at the time the next head expires; at once when EXPIRED_RUNS_MAX were buried.
     """
-    state = turn.state
-    order, contents = state.order, state.contents
-    # Lanes in the order they would be served; -1 stands for the returned ones.
+    order = turn.state.order
+    left = EXPIRED_RUNS_MAX
+    # In the order they would be served; -1 stands for the returned ones.
     for lane in (-1, *range(PRIORITIES - 1, -1, -1)):
-        while contents.expiring:
-            if lane < 0:
-                head = order.returned[0][:3] if order.returned else None
-            else:
-                head = order.lanes[lane][0] if order.mask >> lane & 1 else None
-            if head is None:
-                break
-            detail = contents.expiring_detail(head[0])
-            if detail is None:
-                break
-            gone = detail.stale(head[1], head[2], turn.now, True)
-            if not gone:
-                expiry = detail.expiry(head[1])
-                if expiry is not None:
-                    turn.arm(expiry)
-                break
-            _expire(turn, order.take(gone) if lane < 0 else (*order.take_lane(lane, gone), 0, 0))
+        if lane < 0 or order.mask >> lane & 1:
+            left = _expire_lane(turn, lane, left)
+
+
+def _expire_lane(turn: Turn, lane: int, left: int) -> int:
+    """The same for one lane and at most `left` runs; how many are left then."""
+    order, contents = turn.state.order, turn.state.contents
+    backlog: deque[Any] = order.returned if lane < 0 else order.lanes[lane]
+    while backlog and contents.expiring:
+        index, first, last = backlog[0][:3]
+        detail = contents.expiring_detail(index)
+        if detail is None:
+            return left
+        gone = detail.stale(first, last, turn.now, True)
+        if not gone or not left:
+            expiry = turn.now if gone else detail.expiry(first)
+            if expiry is not None:
+                turn.arm(expiry)
+            return left
+        _expire(turn, order.take(gone) if lane < 0 else (*order.take_lane(lane, gone), 0, 0))
+        left -= 1
+    return left
 
 
 def drop_head(turn: Turn) -> None:

@@ -85,11 +85,6 @@ class Order:
         """The same from one lane, which must not be empty."""
         return self._cut(lane, count)
 
-    def take_returned(self, count: int) -> Run:
-        """The same from the returned ones, which must not be empty."""
-        assert self.returned
-        return self.take(count)
-
     def _cut(self, lane: int, count: int) -> Fresh:
         backlog = self.lanes[lane]
         run = backlog[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import Queue, block
+from warren_broker.queue import limits
 from warren_broker.queue.commands import (
     Checkout,
     Configure,
@@ -173,6 +174,18 @@ def test_a_timer_that_comes_late_finds_what_expired(late: int) -> None:
     assert queue.stat().messages_ready == 0
 
 
+def test_many_expired_runs_are_buried_in_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EXPIRED_RUNS_MAX", 3)
+    queue = Queue(message_ttl_ms=10)
+    for _ in range(5):
+        queue.put(1)
+    queue.tick(10)
+    assert queue.stat().messages_ready == 2
+    assert queue.timers() == [queue.now]
+    queue.tick(0)
+    assert queue.stat().messages_ready == 0
+
+
 def test_of_both_ttls_the_lower_one_counts() -> None:
     queue = Queue(message_ttl_ms=100)
     index = queue.put(3, ttls_ms=[50, None, 500])
@@ -258,6 +271,15 @@ def test_one_timer_is_out_at_a_time() -> None:
     assert queue.timers() == []
     queue.tick(90)
     assert queue.timers() == [due[0] + 10]
+
+
+def test_something_due_earlier_brings_the_timer_forward() -> None:
+    queue = Queue()
+    queue.put(1, ttls_ms=[100])
+    queue.put(1, priorities=9, ttls_ms=[40])
+    assert queue.timers() == [queue.now + 40]
+    queue.tick(40)
+    assert queue.timers() == [queue.now + 60]
 
 
 def test_a_timer_that_comes_early_does_nothing_and_is_asked_for_again() -> None:

@@ -95,6 +95,16 @@ def test_returned_messages_are_ahead_of_all_priorities_in_the_order_they_were_re
     assert queue.stat().returned == 3
 
 
+def test_messages_returned_one_by_one_are_kept_as_one_run() -> None:
+    queue = Queue()
+    index = queue.put(100)
+    consume(queue, prefetch=100)
+    queue.do(Cancel(1))
+    for number in range(100):
+        queue.do(Return(1, ((number, number),), False))
+    assert list(queue.state.order.returned) == [(index, 0, 99, 0, 1)]
+
+
 def test_msg_ids_of_a_consumer_are_0_1_2_without_gaps() -> None:
     queue = Queue()
     consume(queue, 1, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.queue.world import block, config
@@ -17,6 +17,7 @@ def spread(held: list[Held]) -> dict[int, tuple[int, int]]:
     return {i: (h[2], h[3] + i - h[0]) for h in held for i in range(h[0], h[1] + 1)}
 
 
+@settings(deadline=None)
 @given(
     gaps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=8),
     cuts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=8),
@@ -43,6 +44,7 @@ def test_neighbouring_ids_are_joined() -> None:
     assert ids_of(pieces) == ((0, 4), (7, 8))
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 5), max_size=6), first=st.integers(0, 20), size=st.integers(0, 20)
 )
@@ -55,13 +57,14 @@ def test_cutting_runs_is_what_slicing_a_list_is(sizes: list[int], first: int, si
     ] == flat[first : first + size]
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30), exact=st.booleans(),
        cuts=st.lists(st.integers(0, 29), max_size=5), budget=st.integers(0, 3000))  # fmt: skip
 def test_bytes_add_up_and_what_fits_is_never_too_much(
     sizes: list[int], exact: bool, cuts: list[int], budget: int
 ) -> None:
-    settings = config(max_length_bytes=10**9 if exact else None)
-    shape = read_shape(memoryview(block(len(sizes), sizes)), settings)
+    limits = config(max_length_bytes=10**9 if exact else None)
+    shape = read_shape(memoryview(block(len(sizes), sizes)), limits)
     contents = Contents()
     contents.add(1, shape)
     edges = sorted({0, len(sizes), *(cut for cut in cuts if cut < len(sizes))})
