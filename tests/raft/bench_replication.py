@@ -150,9 +150,7 @@ def main() -> None:
     root = tempfile.mkdtemp(prefix="warren-bench-")
     ports = dict(zip(NODES, free_ports(3), strict=True))
     context = multiprocessing.get_context("spawn")
-    nodes = [
-        context.Process(target=run_node, args=(node, ports, root, options)) for node in NODES
-    ]
+    nodes = [context.Process(target=run_node, args=(node, ports, root, options)) for node in NODES]
     try:
         for process in nodes:
             process.start()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder
 
+from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec
 from warren_raft.runtime.host import Host, UnknownGroup
@@ -58,7 +58,10 @@ def test_the_observer_hears_everything_in_order_and_effects_only_on_the_leader(
         heard = [e for e in observer.events if e[0] == "applied"]
         assert heard == [("applied", 1, 2 + i, b"%d" % i, node == "b") for i in range(3)]
     heard = [e for e in cluster.observers["b"].events if e[0] in ("leader", "became", "applied")]
-    assert [e for e in heard if e[2] is not None][:2] == [("leader", 1, "b", True), ("became", 1, (0,))]
+    assert [e for e in heard if e[2] is not None][:2] == [
+        ("leader", 1, "b", True),
+        ("became", 1, (0,)),
+    ]
     assert ("leader", 1, "b", False) in cluster.observers["a"].events
     cluster.close()
 
@@ -206,7 +209,7 @@ def test_a_volatile_group_answers_within_a_turn_and_keeps_only_what_is_live(
     host.start_group(GroupSpec(9, ("a",), volatile=True), Counting())
     cluster.until(lambda: host.is_leader(9))
     log = host._groups[9].store.log
-    for number in range(3000):
+    for _ in range(3000):
         index = host.propose(9, b"x" * 100)
         cluster.loop.run_turn(0)
         assert host.applied_index(9) == index, "no disk, no wait"
@@ -262,8 +265,8 @@ def test_an_idle_cluster_sets_no_timers_and_writes_nothing(tmp_path: Path) -> No
     cluster.until(lambda: all(cluster.leader(group) for group in range(1, 21)))
     for host in cluster.hosts.values():
         cluster.until(
-            lambda host=host: not any(
-                g.timer is not None and g.timer.active for g in host._groups.values()
+            lambda host=host: (
+                not any(g.timer is not None and g.timer.active for g in host._groups.values())
             )
         )
     batches = [host._logs.wal.batches for host in cluster.hosts.values()]

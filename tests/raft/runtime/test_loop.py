@@ -6,8 +6,8 @@ import socket
 import threading
 
 import pytest
-from tests.raft.runtime.kit import until
 
+from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import Listener, Loop, Stage, listen
 from warren_raft.runtime.stream import Stream
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.raft.runtime.kit import Cluster, Recorder, until
 
+from tests.raft.runtime.kit import Cluster, Recorder, until
 from warren_raft.runtime import wire
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.handshake import Hello, Proof, prove
@@ -198,9 +198,9 @@ def test_a_proof_of_another_connection_or_of_the_other_side_does_not_serve(
 def test_the_proof_is_an_hmac_of_both_greetings() -> None:
     one, two = hello(), hello("b")
     said = msgspec.msgpack.encode(("warren peer", "acceptor", one, two))
-    assert prove(SECRET, "acceptor", one, two).mac == hmac.new(
-        SECRET, said, hashlib.sha256
-    ).digest()
+    assert (
+        prove(SECRET, "acceptor", one, two).mac == hmac.new(SECRET, said, hashlib.sha256).digest()
+    )
 
 
 def test_messages_arrive_in_order_whole_and_with_their_sender(tmp_path: Path) -> None:

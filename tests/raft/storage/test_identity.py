@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.raft.storage.kit import Disk
 
+from tests.raft.storage.kit import Disk
 from warren_raft.storage.errors import DirectoryRefused
 
 
@@ -21,17 +21,18 @@ def made(root: Path) -> None:
     disk.close()
 
 
+def says(data: bytes) -> Callable[[Path], object]:
+    return lambda root: (root / "node.json").write_bytes(data)
+
+
 @pytest.mark.parametrize(
     ("node", "cluster", "change", "reason", "remedy"),
     [
         ("n2", "c", None, "belongs to node 'n1', this node is 'n2'", "another directory"),
         ("n1", "d", None, "belongs to cluster 'c', this node is of cluster 'd'", "another"),
-        (
-            "n1", "c", lambda d: (d / "node.json").write_bytes(b'{"format":2,"cluster":"c","node":"n1"}'),
-            "format 2", "version that wrote it",
-        ),
-        ("n1", "c", lambda d: (d / "node.json").write_bytes(b"{"), "cannot be read", "restore"),
-        ("n1", "c", lambda d: (d / "node.json").write_bytes(b'{"node":"\xff"}'), "cannot be read", "restore"),
+        ("n1", "c", says(b'{"format":2,"cluster":"c","node":"n1"}'), "format 2", "version that"),
+        ("n1", "c", says(b"{"), "cannot be read", "restore"),
+        ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
         ("n1", "c", lambda d: (d / "node.json").unlink(), "no node.json", "empty directory"),
     ],
 )  # fmt: skip

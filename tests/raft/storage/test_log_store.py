@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.raft.storage.kit import WAIT_S, Disk, wal_files
 
+from tests.raft.storage.kit import WAIT_S, Disk, wal_files
 from warren_raft.storage.errors import LogDamaged, WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.raft.storage.kit import Disk, wal_files
 
+from tests.raft.storage.kit import Disk, wal_files
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from warren_raft.types import HardState
