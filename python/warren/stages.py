@@ -3,6 +3,7 @@ at all."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,6 +14,7 @@ from warren.errors import UsageError
 from warren.outgoing import BlockSender
 
 WINDOW_BYTES = 16 << 20
+ATTEMPT_BITS = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class StageWriter:
     is lost the blocks that were not yet accepted are sent again through another node; they are
     numbered, so that none is staged twice.
 
+    attempt       must be unlike that of every other writer of this partition and batch, also of one
+                  that died with its program: it could have left blocks behind. None: drawn by chance
     window_bytes  how much may be under way unaccepted; `write` waits when it is reached
     timeout_s     the longest wait for one block to be accepted, over all reconnections
     """
@@ -48,13 +52,15 @@ class StageWriter:
         sink: str,
         batch: int,
         partition: int,
-        attempt: int,
+        attempt: int | None = None,
         exchange: str = "",
         window_bytes: int = WINDOW_BYTES,
         timeout_s: float | None = None,
     ) -> None:
         if not sink or len(sink) > 255:
             raise UsageError(f"sink {sink!r}: a name has 1 to 255 characters")
+        if attempt is None:
+            attempt = secrets.randbits(ATTEMPT_BITS)
         self.partition = partition
         self.attempt = attempt
         target = (

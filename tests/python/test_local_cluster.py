@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,24 @@ def test_a_directory_keeps_its_cluster(tmp_path: Path) -> None:
     with again, again.connect() as connection:
         assert Admin(connection).queue("kept").messages_ready == 1
         assert again.leader_of("kept") == 0
+
+
+@pytest.mark.slow
+def test_a_node_that_neither_answers_nor_dies_is_left(tmp_path: Path) -> None:
+    with LocalCluster(nodes=3, directory=tmp_path) as cluster:
+        address = replace(cluster.address, heartbeat_s=1.0)
+        with Connection(address) as connection:
+            admin = Admin(connection)
+            admin.declare_queue("q")
+            assert connection.node is not None
+            ports = [node.amqp_port for node in cluster.nodes]
+            stuck = ports.index(connection.node[1])
+            cluster.pause(stuck)
+            with Producer(connection) as producer:
+                producer.send(b"x", "q").wait()
+            assert connection.node != ("127.0.0.1", ports[stuck])
+            cluster.resume(stuck)
+            assert admin.queue("q").messages_ready >= 1
 
 
 @pytest.mark.slow
