@@ -342,6 +342,8 @@ class Host:
             group.released(outbox)
             if ready.committed or ready.soft_state is not None:
                 to_apply.append((group, ready))
+            if ready.committed:
+                break  # the rest after these are applied: a long replay is not held in memory
         self._set_timer(group)
 
     def _synced(self, written: list[tuple[Group, int, int]]) -> None:

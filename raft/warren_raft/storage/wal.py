@@ -204,10 +204,14 @@ class Wal:
         self._failed = True
         raise WriteFailed(path, error) from error
 
+    def _died(self) -> None:
+        self._failed = True
+        raise AssertionError("the WAL's thread ended; its traceback was printed before this")
+
     def _work(self) -> None:
         """The thread: takes a batch, writes it, syncs it, says so; ends at the first failure."""
         files = self._files
-        file, fd = -1, -1
+        file, fd, ended = -1, -1, False
         path = self._directory
         try:
             while (batch := self._jobs.get()) is not None:
@@ -221,10 +225,13 @@ class Wal:
                     files.write_at(fd, batch.offset, batch.buffers)
                     files.sync_data(fd)
                 self._post(lambda batch=batch: self._finished(batch))  # type: ignore[misc]
+            ended = True
         except OSError as error:
-            failure = error
+            ended, failure = True, error
             self._post(lambda: self._fail(path, failure))
         finally:
+            if not ended:  # an error of ours: without the thread nothing becomes durable any more
+                self._post(self._died)
             if fd >= 0:
                 files.close(fd)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder
+from warren_raft.config import RaftConfig
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec
 from warren_raft.runtime.host import Host, UnknownGroup
@@ -287,4 +288,39 @@ def test_a_node_does_not_start_in_anothers_directory(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="belongs to node 'a'"):
         stranger.start()
     cluster.start("a")
+    cluster.close()
+
+
+def test_a_long_replay_is_applied_in_bounded_pieces(tmp_path: Path) -> None:
+    raft = RaftConfig(apply_bytes_max=10_000)
+    cluster = Cluster(tmp_path, memtable_bytes=20_000, raft=raft)
+    host = cluster.hosts["a"]
+    host.start_group(GroupSpec(5, ("a",)), Listing())
+    cluster.until(lambda: host.is_leader(5))
+    for _ in range(200):
+        host.propose(5, b"x" * 1000)
+    cluster.until(lambda: len(host.state(5)) == 200)
+    cluster.stop("a")
+    host = cluster.start("a")
+    host.start_group(GroupSpec(5, ("a",)), Listing())
+    group = host._groups[5]
+    taken: list[int] = []
+    take = group.node.ready
+
+    class Counted:
+        """The core, with the committed entries of each Ready counted before they are applied."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(core, name)
+
+        def ready(self) -> object:
+            ready = take()
+            if ready is not None and ready.committed:
+                assert ready.committed[0].index == group.applied + 1, "taken before applied"
+                taken.append(len(ready.committed))
+            return ready
+
+    core, group.node = group.node, Counted()  # type: ignore[assignment]
+    cluster.until(lambda: host.is_leader(5))
+    assert len(host.state(5)) == 200 and max(taken) <= 11
     cluster.close()

@@ -177,3 +177,20 @@ def test_batches_collect_while_one_is_under_way(tmp_path: Path) -> None:
     assert order == list(range(1, 51))
     assert disk.store.wal.batches == 2, "the first alone, the other 49 in one write"
     disk.close()
+
+
+class BrokenFiles(Files):
+    """A bug of ours, on the writing thread."""
+
+    def sync_data(self, fd: int) -> None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_writing_thread_that_dies_of_a_bug_ends_the_node_too(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, BrokenFiles())
+    disk.group(1)
+    disk.store.wal.submit(lambda: None)
+    with pytest.raises(AssertionError, match="WAL's thread ended"):
+        disk.posted.get(timeout=WAIT_S)()
+    disk.close()
