@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from warren_raft.types import GroupId
 
 
@@ -38,8 +40,10 @@ class FileUse:
                 self.void[number].add(group)
         self.ends[file].add(group)
 
-    def unneeded(self, current: int) -> list[int]:
+    def unneeded(self, current: int, listed: Collection[GroupId] = ()) -> list[int]:
         """Files below `current` that may go, oldest first.
+
+        listed  groups that the manifest tells of: the end of one must stay until it does not
 
         A file goes when nothing live is in it and no older file that stays has records of a group
         whose end it tells of: else that group would be back after the next start.
@@ -49,7 +53,9 @@ class FileUse:
         for file in sorted(self.live):
             if file >= current:
                 break
-            if not self.live[file] and not self.ends[file] & staying_void:
+            ends = self.ends[file]
+            listed_end = any(group in listed for group in ends)
+            if not self.live[file] and not ends & staying_void and not listed_end:
                 gone.append(file)
             else:
                 staying_void |= self.void[file]

@@ -27,6 +27,10 @@ class Files:
         """Something has that name."""
         return path.exists()
 
+    def size(self, path: Path) -> int:
+        """The file's length in bytes."""
+        return path.stat().st_size
+
     def names(self, directory: Path) -> list[str]:
         """What the directory holds, sorted."""
         return sorted(os.listdir(directory))
@@ -64,6 +68,15 @@ class Files:
             os.close(fd)
             raise
         return fd
+
+    def open_write(self, path: Path) -> int:
+        """A descriptor for `write_at` on a new, empty file."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """The file has another name in the same directory, durably."""
+        os.rename(old, new)
+        self.sync_directory(new.parent)
 
     def open_read(self, path: Path) -> int:
         """A descriptor for `read_at`."""

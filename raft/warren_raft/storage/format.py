@@ -22,8 +22,8 @@ A batch is what one write and one fdatasync made durable; its last record is BAT
 numbered without gaps (but where a file was removed); batch n + 1 is written only after the sync of
 batch n has returned: a valid record of a later batch proves that what comes before its batch was on
 disk. The salt is random: bytes that a user sends, or that an older file left on the disk, do not
-pass for records. A group's records begin with GROUP_CREATED; those of a group that has none (its
-file was removed) must be followed by its GROUP_DELETED.
+pass for records. A group's records begin with GROUP_CREATED, unless `manifest` tells of the group;
+those of a group that has none (its file was removed) must be followed by its GROUP_DELETED.
 
 | kind | group | index | term | time_ms | data |
 | --- | --- | --- | --- | --- | --- |
@@ -32,6 +32,8 @@ file was removed) must be followed by its GROUP_DELETED.
 | 3 GROUP_CREATED | yes | 0 | 0 | 0 | for the host (a membership) |
 | 4 GROUP_DELETED | yes | 0 | 0 | 0 | empty; earlier records of the group are void |
 | 5 BATCH_END | 0 | records in the batch | 0 | 0 | empty |
+| 6 LIVE | yes | of the entry | of the entry | its stamp | an entry that a snapshot refers to, taken over from another member; replaces nothing |
+| 7 BASE | yes | of another member's snapshot, which is on disk | its term | 0 | empty; the log begins anew after it |
 """
 
 from __future__ import annotations
@@ -68,6 +70,8 @@ class RecordKind(IntEnum):
     GROUP_CREATED = 3
     GROUP_DELETED = 4
     BATCH_END = 5
+    LIVE = 6
+    BASE = 7
 
 
 KINDS = frozenset(RecordKind)

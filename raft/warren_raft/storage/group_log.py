@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 
+from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, GroupId, Index, Term
 
 
 class GroupLog:
-    """Entries first … last; an entry is in memory, on disk, or both.
+    """Entries first … last, and below `first` those that the group's snapshot refers to.
 
-    A place costs 12 bytes per entry, terms one pair per term. In a volatile log there are no
-    places; entries that its machine no longer refers to are `released` and read as missing.
-    Invariants: first <= last + 1;  a place per index in a log on disk;  term runs ascend in both
+    An entry is in memory, on disk, or both. A place costs 12 bytes per entry (20 below `first`),
+    terms one pair per term. In a volatile log there are no places; entries that its machine no
+    longer refers to are `released` and read as missing.
+
+    base_term, base_time_ms  of entry first - 1, which need not be here; 0, 0 when first is 1
+    live                     where the entries below `first` stand; ascending
+    Invariants: first <= last + 1;  a place per index in a log on disk;  term runs ascend in both;
+    everything in `live` is below `first`
     """
 
     __slots__ = (
-        "_files",
-        "_lengths",
-        "_offsets",
+        "_places",
         "_run_starts",
         "_run_terms",
+        "base_term",
+        "base_time_ms",
         "bytes_counted",
         "bytes_held",
         "dropped",
@@ -31,6 +37,8 @@ class GroupLog:
         "first",
         "group",
         "last",
+        "live",
+        "live_places",
         "volatile",
     )  # fmt: skip
 
@@ -38,6 +46,8 @@ class GroupLog:
         self.group = group
         self.first: Index = 1
         self.last: Index = 0
+        self.base_term: Term = 0
+        self.base_time_ms = 0
         self.volatile = volatile
         self.entries: dict[Index, Entry] = {}
         self.bytes_held = 0
@@ -45,25 +55,26 @@ class GroupLog:
         self.dropped = False
         self._run_starts: list[Index] = []
         self._run_terms: list[Term] = []
-        self._files = array("I")
-        self._offsets = array("I")
-        self._lengths = array("I")
+        self._places = Places()
+        self.live = array("Q")
+        self.live_places = Places()
 
     def append(self, entry: Entry, place: Place | None) -> None:
         """Take an entry, replacing everything from its index on; place: None in a volatile log."""
-        index = entry.index
+        self.append_at(entry.index, entry.term, place)
+
+    def append_at(self, index: Index, term: Term, place: Place | None) -> None:
+        """As `append`, of an entry that need not be at hand."""
         assert self.first <= index <= self.last + 1, (self.group, self.first, self.last, index)
         if index <= self.last:
             self.truncate(index)
-        if not self._run_terms or self._run_terms[-1] != entry.term:
-            assert not self._run_terms or self._run_terms[-1] < entry.term, (self.group, entry)
+        if not self._run_terms or self._run_terms[-1] != term:
+            assert not self._run_terms or self._run_terms[-1] < term, (self.group, index, term)
             self._run_starts.append(index)
-            self._run_terms.append(entry.term)
+            self._run_terms.append(term)
         self.last = index
         if place is not None:
-            self._files.append(place.file)
-            self._offsets.append(place.offset)
-            self._lengths.append(place.length)
+            self._places.append(place)
 
     def truncate(self, index: Index) -> None:
         """Drop everything from `index` on."""
@@ -71,7 +82,7 @@ class GroupLog:
         for gone in range(index, self.last + 1):
             self.forget(gone)
         kept = index - self.first
-        del self._files[kept:], self._offsets[kept:], self._lengths[kept:]
+        self._places.cut(kept)
         while self._run_starts and self._run_starts[-1] >= index:
             self._run_starts.pop()
             self._run_terms.pop()
@@ -89,21 +100,115 @@ class GroupLog:
             self.bytes_held -= len(entry.data)
 
     def term(self, index: Index) -> Term:
-        """Its term, also when the entry itself was released; 0 for index 0."""
-        if index == 0:
-            return 0
+        """Its term, also when the entry itself was released; that of first - 1 is known, too."""
+        if index == self.first - 1:
+            return self.base_term
         assert self.first <= index <= self.last, (self.group, self.first, self.last, index)
         return self._run_terms[bisect_right(self._run_starts, index) - 1]
 
     def place(self, index: Index) -> Place:
-        """Where it stands on disk."""
-        at = index - self.first
-        return Place(self._files[at], self._offsets[at], self._lengths[at])
+        """Where it stands on disk; raises KeyError."""
+        if index >= self.first:
+            if index > self.last or self.volatile:
+                raise KeyError(index)
+            return self._places.at(index - self.first)
+        at = bisect_left(self.live, index)
+        if at == len(self.live) or self.live[at] != index:
+            raise KeyError(index)
+        return self.live_places.at(at)
 
     def size(self, index: Index) -> int:
         """Its data's bytes, without reading it."""
         entry = self.entries.get(index)
-        return len(entry.data) if entry is not None else self._lengths[index - self.first]
+        return len(entry.data) if entry is not None else self.place(index).length
+
+    # ------------------------------------------------------------ what a snapshot made needless
+
+    def drop_to(self, index: Index, live: Sequence[Index], time_ms: int) -> None:
+        """Let go of everything up to `index` that is not among `live` (ascending)."""
+        assert not self.volatile, self.group
+        assert self.first - 1 <= index <= self.last, (self.first, index, self.last)
+        kept = array("Q", live)
+        assert not kept or kept[-1] <= index, (kept[-1], index)
+        self._forget_but(kept, index)
+        old, old_count = self.live, len(self.live)
+        if kept[:old_count] == old:
+            places, new = self.live_places, kept[old_count:]
+        else:
+            split = bisect_left(kept, self.first)
+            places, new = self.live_places.pick(old, kept[:split]), kept[split:]
+        assert not new or new[0] >= self.first, (self.group, new[0], self.first)
+        places.extend(self._places.pick_from(self.first, new))
+        self.base_term = self.term(index)
+        self.base_time_ms = time_ms
+        self.live, self.live_places = kept, places
+        self._places.cut_head(index + 1 - self.first)
+        self.first = index + 1
+        if self.last == index:
+            self._run_starts.clear()
+            self._run_terms.clear()
+        else:
+            keep = bisect_right(self._run_starts, index + 1) - 1
+            del self._run_starts[:keep], self._run_terms[:keep]
+            self._run_starts[0] = index + 1
+
+    def reset_to(self, index: Index, term: Term, time_ms: int) -> None:
+        """Forget everything: the log begins anew after `index`, whose snapshot is here."""
+        self.entries.clear()
+        self.bytes_held = 0
+        self.live, self.live_places, self._places = array("Q"), Places(), Places()
+        self._run_starts.clear()
+        self._run_terms.clear()
+        self.first, self.last = index + 1, index
+        self.base_term, self.base_time_ms = term, time_ms
+
+    def add_live(self, indexes: Sequence[Index], places: Places) -> None:
+        """Places of entries below `first`, ascending, after those that are known."""
+        assert not self.live or self.live[-1] < indexes[0], (self.group, self.live[-1], indexes[0])
+        assert indexes[-1] < self.first, (self.group, indexes[-1], self.first)
+        self.live.extend(indexes)
+        self.live_places.extend(places)
+
+    def _forget_but(self, kept: array[int], up_to: Index) -> None:
+        held = self.entries
+        for index in [i for i in held if i <= up_to]:
+            at = bisect_left(kept, index)
+            if at == len(kept) or kept[at] != index:
+                self.forget(index)
+
+    def tally(self, into: dict[int, list[int]]) -> None:
+        """Add to into[file] how many entries stand there and how many bytes of data they have."""
+        self.live_places.tally(into)
+        self._places.tally(into)
+
+    def rows(self, file: int) -> Rows:
+        """The entries that stand in that file, ascending."""
+        rows = Rows()
+        for first, last in self.live_places.runs(file):
+            rows.add(self.live[first:last], [0] * (last - first), self.live_places, first, last)
+        for first, last in self._places.runs(file):
+            indexes = range(self.first + first, self.first + last)
+            rows.add(indexes, [self.term(i) for i in indexes], self._places, first, last)
+        return rows
+
+    def last_in(self, file: int) -> Index | None:
+        """The last entry that stands in that file; None: there is none."""
+        runs = self._places.runs(file)
+        if runs:
+            return self.first + runs[-1][1] - 1
+        runs = self.live_places.runs(file)
+        return self.live[runs[-1][1] - 1] if runs else None
+
+    def move(self, rows: Rows, old: int, new: int, offsets: Sequence[int]) -> None:
+        """The rows of file `old` stand in `new` at these offsets; those gone since are skipped."""
+        for index, before, after in zip(rows.indexes, rows.offsets, offsets, strict=True):
+            if index >= self.first:
+                if index <= self.last:
+                    self._places.move(index - self.first, old, before, new, after)
+                continue
+            at = bisect_left(self.live, index)
+            if at < len(self.live) and self.live[at] == index:
+                self.live_places.move(at, old, before, new, after)
 
     def release_but(self, live: Iterable[Index], up_to: Index) -> None:
         """A volatile log lets go of every entry up to `up_to` that is not among `live`."""
@@ -120,14 +225,20 @@ class GroupLog:
         self.last = self.first - 1
         self._run_starts.clear()
         self._run_terms.clear()
-        del self._files[:], self._offsets[:], self._lengths[:]
+        self._places = Places()
+        self.live, self.live_places = array("Q"), Places()
 
     def check(self) -> None:
         """Assert the invariants."""
         assert self.first <= self.last + 1, (self.first, self.last)
         if not self.volatile:
-            assert len(self._files) == self.last - self.first + 1, (len(self._files), self.last)
+            assert len(self._places) == self.last - self.first + 1, (len(self._places), self.last)
+        assert len(self.live) == len(self.live_places), (len(self.live), len(self.live_places))
+        assert list(self.live) == sorted(set(self.live)), self.group
+        assert not self.live or self.live[-1] < self.first, (self.live[-1], self.first)
         assert self._run_starts == sorted(set(self._run_starts)), self._run_starts
         assert self._run_terms == sorted(set(self._run_terms)), self._run_terms
         assert self.bytes_held == sum(len(e.data) for e in self.entries.values())
-        assert all(self.first <= i <= self.last for i in self.entries)
+        assert all(i <= self.last for i in self.entries)
+        assert not self._run_starts or self._run_starts[0] == self.first, self._run_starts
+        assert bool(self._run_starts) == (self.last >= self.first), (self.first, self.last)

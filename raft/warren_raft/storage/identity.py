@@ -13,6 +13,8 @@ FORMAT = 1
 IDENTITY = "node.json"
 LOCK = "lock"
 WAL = "wal"
+SEGMENTS = "segments"
+SNAPSHOTS = "snapshots"
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -29,6 +31,8 @@ class Directory:
     def __init__(self, path: Path, wal: Path, lock: int, files: Files) -> None:
         self.path = path
         self.wal = wal
+        self.segments = path / SEGMENTS
+        self.snapshots = path / SNAPSHOTS
         self._lock = lock
         self._files = files
 
@@ -69,7 +73,8 @@ def open_directory(files: Files, path: Path, cluster: str, node: str) -> Directo
             else:
                 data = msgspec.json.encode(Identity(FORMAT, cluster, node))
                 files.write_whole(path / IDENTITY, data + b"\n")
-        files.make_directory(path / WAL)
+        for name in (WAL, SEGMENTS, SNAPSHOTS):
+            files.make_directory(path / name)
     except BaseException:
         files.close(lock)
         raise

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from warren_raft.storage.compaction import Compactor
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
@@ -17,8 +19,12 @@ from warren_raft.storage.format import (
 )
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.identity import Directory, open_directory
+from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovery import recover
+from warren_raft.storage.snapshot import Position, Snapshot
+from warren_raft.storage.snapshot import decode as decode_snapshot
+from warren_raft.storage.snapshot import file_name as snapshot_name
 from warren_raft.storage.wal import Wal, file_name
 from warren_raft.types import Entry, GroupId, HardState, Index, Term
 
@@ -26,18 +32,66 @@ OPEN_FILES_MAX = 64
 
 
 class GroupStore:
-    """One group's view of its log: `ports.LogStore`, and what the host does to it."""
+    """One group's view of its log: `ports.LogStore`, and what the host does to it.
 
-    __slots__ = ("_store", "_writing", "created", "hard_state", "log")
+    born            position of its beginning in the WAL
+    snapshot_index  what the newest snapshot on disk holds; 0: there is none
+    applied         what the host has applied: final, however the leaders change
+    incoming_file   the first WAL file with entries of a snapshot that is being received
+    retain_from     the first entry that others may still ask for, below the snapshot
+    """
+
+    __slots__ = (
+        "_store", "_writing", "applied", "born", "created", "hard_state", "incoming_file", "log",
+        "retain_from", "snapshot", "snapshot_index",
+    )  # fmt: skip
 
     def __init__(
-        self, store: LogStore, log: GroupLog, hard_state: HardState, created: bytes
+        self,
+        store: LogStore,
+        log: GroupLog,
+        hard_state: HardState,
+        created: bytes,
+        born: Position = (0, 0),
+        snapshot: Snapshot | None = None,
     ) -> None:
+        """snapshot: the one to begin with; `begun` lets go of its bytes."""
         self.log = log
+        self.born = born
+        self.snapshot = snapshot
+        self.snapshot_index: Index = snapshot.index if snapshot is not None else 0
+        self.applied: Index = self.snapshot_index
+        self.incoming_file: int | None = None
+        self.retain_from: Callable[[], Index] | None = None
         self.hard_state = hard_state
         self.created = created
         self._store = store
         self._writing: list[Entry] = []
+
+    def begun(self) -> None:
+        """The machine has its state: the snapshot's bytes are on disk, not in memory."""
+        self.snapshot = None
+
+    def adopt(self, taken: Snapshot) -> None:
+        """A snapshot of this member's own is on disk: let go of what it made needless."""
+        assert self.snapshot_index <= taken.index <= self.applied, (taken.index, self.applied)
+        self.snapshot_index = taken.index
+        self.drop(taken)
+
+    def drop(self, taken: Snapshot) -> None:
+        """Let go of entries up to the snapshot that neither it nor another member needs."""
+        log, index = self.log, taken.index
+        if self.retain_from is not None:
+            index = min(index, max(self.retain_from() - 1, log.first - 1))
+        live = taken.live_indexes()
+        if index < taken.index:
+            live = live[: bisect_right(live, index)]
+        log.drop_to(index, live, taken.time_ms)
+
+    def last_time_ms(self) -> int:
+        """The stamp of the last entry, which a snapshot may have replaced."""
+        log = self.log
+        return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
 
     def first_index(self) -> Index:
         """See ports.LogStore."""
@@ -77,6 +131,7 @@ class GroupStore:
             return
         wal = self._store.wal
         if hard_state is not None:
+            self.hard_state = hard_state
             wal.hard_state(log.group, hard_state)
         for entry in entries:
             log.append(entry, wal.entry(log.group, entry))
@@ -98,49 +153,64 @@ class GroupStore:
 class LogStore:
     """The logs of one node, over one directory. Not thread-safe; the WAL has its own thread.
 
-    A WAL file that no living group needs is removed, see `file_use`.
+    What nobody needs any more is removed, see `compaction`, and `file_use` for deleted groups.
     """
 
     def __init__(
         self, files: Files, path: Path, cluster: str, node: str, memtable_bytes: int
     ) -> None:
         """Lock the directory and read its log; raises StorageError."""
-        self._files = files
         self.directory: Directory = open_directory(files, path, cluster, node)
+        self.files = files
         self.memtable = Memtable(memtable_bytes)
         try:
-            self._recovered = recover(files, self.directory.wal, self.memtable)
+            recovered = self._recovered = recover(files, self.directory, self.memtable)
         except BaseException:
             self.directory.close()
             raise
-        self.cut = self._recovered.cut
+        self.cut = recovered.cut
         self.groups: dict[GroupId, GroupStore] = {
-            group: GroupStore(self, found.log, found.hard_state, found.created)
-            for group, found in sorted(self._recovered.groups.items())
+            group: GroupStore(
+                self, found.log, found.hard_state, found.created, found.born, found.snapshot
+            )
+            for group, found in sorted(recovered.groups.items())
         }
-        self._salts = self._recovered.salts
-        self._use = self._recovered.use
+        self.salts = recovered.salts
+        self.use = recovered.use
+        self.segments = recovered.catalog.segments
+        self.first_file = recovered.catalog.manifest.first_file
+        self.listed = {row.group for row in recovered.catalog.manifest.groups}
+        self.paths = {segment.id: segment.data for segment in self.segments}
+        self._next_segment = recovered.catalog.next_segment
         self._open_files: OrderedDict[int, int] = OrderedDict()
+        self._doomed: dict[GroupId, Path] = {}
+        self.on_closed: Callable[[], None] = lambda: None
         self.wal: Wal
+        self.janitor: Janitor
+        self.compactor: Compactor
 
     def start(self, post: Callable[[Callable[[], None]], None], file_bytes: int) -> None:
         """Begin to write, into a new file; post: see Wal."""
         self.wal = Wal(
-            self._files,
+            self.files,
             self.directory.wal,
             post,
             next_file=self._recovered.next_file,
             next_batch=self._recovered.next_batch,
             file_bytes=file_bytes,
-            salts=self._salts,
+            salts=self.salts,
         )
         self.wal.on_batch = self._batch_written
+        self.janitor = Janitor(post, self.directory.path)
+        self.compactor = Compactor(self, file_bytes)
+        del self._recovered
 
     def close(self) -> None:
         """End the writing, let go of files and directory."""
+        self.janitor.close()
         self.wal.close()
         for fd in self._open_files.values():
-            self._files.close(fd)
+            self.files.close(fd)
         self._open_files.clear()
         self.directory.close()
 
@@ -152,7 +222,7 @@ class LogStore:
         store = GroupStore(self, GroupLog(group, volatile), HardState(), data)
         self.groups[group] = store
         if not volatile:
-            self.wal.created(group, data)
+            store.born = self.wal.created(group, data)
         return store
 
     def delete(self, group: GroupId) -> None:
@@ -162,35 +232,56 @@ class LogStore:
             return
         if not store.log.volatile:
             self.wal.deleted(group)
+            if store.snapshot_index:
+                self._doomed[group] = self.snapshot_path(store)
         self.memtable.drop(store.log)
 
     # ------------------------------------------------------------ reading
 
     def read_entry(self, log: GroupLog, index: Index) -> Entry:
         """From the disk; raises KeyError when it is not there, LogDamaged when it is not intact."""
-        if log.volatile or not log.first <= index <= log.last:
-            raise KeyError(index)
         place = log.place(index)
-        path = self.directory.wal / file_name(place.file)
-        data = self._files.read_at(
+        path = self.path_of(place.file)
+        data = self.files.read_at(
             self._descriptor(place.file), place.offset, RECORD_HEADER_BYTES + place.length
         )
         try:
-            record = decode_record(self._salts[place.file], data, 0)
-            if (record.kind, record.group, record.index, record.term) != (
-                RecordKind.ENTRY, log.group, index, log.term(index)
-            ):  # fmt: skip
+            record = decode_record(self.salts[place.file], data, 0)
+            term = log.term(index) if index >= log.first else record.term
+            if (record.group, record.index, record.term) != (
+                log.group, index, term
+            ) or record.kind not in (RecordKind.ENTRY, RecordKind.LIVE):  # fmt: skip
                 raise Damaged(f"it is not entry {index} of group {log.group}")
             return decode_entry(record)
         except Damaged as damage:
             raise LogDamaged(path, place.offset, str(damage)) from None
 
+    def path_of(self, file: int) -> Path:
+        """The data file of a place."""
+        return self.paths.get(file) or self.wal_path(file)
+
+    def wal_path(self, file: int) -> Path:
+        """A file of the log."""
+        return self.directory.wal / file_name(file)
+
+    def snapshot_path(self, group: GroupStore) -> Path:
+        """The file of a group's newest snapshot."""
+        return self.directory.snapshots / snapshot_name(group.log.group, group.snapshot_index)
+
+    def read_snapshot(self, group: GroupStore) -> Snapshot:
+        """A group's newest snapshot, from disk; raises LogDamaged."""
+        path = self.snapshot_path(group)
+        try:
+            return decode_snapshot(self.files.read(path))
+        except Damaged as damage:
+            raise LogDamaged(path, 0, str(damage)) from None
+
     def _descriptor(self, file: int) -> int:
         fd = self._open_files.get(file)
         if fd is None:
             if len(self._open_files) >= OPEN_FILES_MAX:
-                self._files.close(self._open_files.popitem(last=False)[1])
-            fd = self._files.open_read(self.directory.wal / file_name(file))
+                self.files.close(self._open_files.popitem(last=False)[1])
+            fd = self.files.open_read(self.path_of(file))
             self._open_files[file] = fd
         else:
             self._open_files.move_to_end(file)
@@ -198,20 +289,46 @@ class LogStore:
 
     # ------------------------------------------------------------ files nobody needs
 
+    def new_segment_id(self) -> int:
+        """A number for places that no segment of this life has had."""
+        self._next_segment += 1
+        return self._next_segment - 1
+
+    def forget_file(self, file: int) -> None:
+        """Nothing stands there any more; its bytes are about to go."""
+        fd = self._open_files.pop(file, None)
+        if fd is not None:
+            self.files.close(fd)
+        self.paths.pop(file, None)
+        self.salts.pop(file, None)
+
+    def ends_listed(self) -> bool:
+        """A group that the manifest tells of was deleted since."""
+        return any(group in self.listed for ends in self.use.ends.values() for group in ends)
+
     def _batch_written(self, file: int, groups: set[GroupId], deleted: list[GroupId]) -> None:
-        use = self._use
+        use = self.use
         if file not in use.live:
             use.add_file(file)
         for group in deleted:
             use.end(file, group)
+            path = self._doomed.pop(group, None)
+            if path is not None:
+                self.files.remove(path)
         use.live[file] |= groups
         if deleted:
-            self._remove_unneeded()
+            self.remove_unneeded()
+        if file < self.wal.current_file:
+            self.on_closed()
 
-    def _remove_unneeded(self) -> None:
-        for file in self._use.unneeded(self.wal.current_file):
-            fd = self._open_files.pop(file, None)
-            if fd is not None:
-                self._files.close(fd)
-            self._files.remove(self.directory.wal / file_name(file))
-            self._use.remove(file)
+    def remove_unneeded(self) -> None:
+        """Remove the files of the log in which only deleted groups have records.
+
+        Not while a cycle reads them; it calls this at its end.
+        """
+        if self.compactor.busy:
+            return
+        for file in self.use.unneeded(self.wal.current_file, self.listed):
+            self.forget_file(file)
+            self.files.remove(self.wal_path(file))
+            self.use.remove(file)

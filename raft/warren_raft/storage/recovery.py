@@ -1,4 +1,4 @@
-"""What a node's write-ahead log says after a crash, read from the first file to the last."""
+"""What a node's disk says after a crash: what is final first, then the log from its oldest file on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from warren_raft.storage.catalog import Catalog, Segment, read_catalog
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.file_use import FileUse
 from warren_raft.storage.files import Files
@@ -20,31 +21,26 @@ from warren_raft.storage.format import (
     decode_record,
 )
 from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.identity import Directory
 from warren_raft.storage.memtable import Memtable
+from warren_raft.storage.recovered_group import RecoveredGroup
+from warren_raft.storage.segment import SegmentIndex
 from warren_raft.storage.wal import Place, file_name, file_number
 from warren_raft.types import GroupId, HardState
 
 
 @dataclass(slots=True)
-class RecoveredGroup:
-    """One group as the log has it."""
-
-    log: GroupLog
-    created: bytes = b""
-    hard_state: HardState = field(default_factory=HardState)
-
-
-@dataclass(slots=True)
 class Recovered:
-    """Everything the log says.
+    """Everything the disk says.
 
-    use    which groups stand in which files
+    use    which groups stand in which files of the log that are still to be replayed
     salts  per file, for reading it later
     cut    (file, offset, bytes) of the torn tail that was cut, for the log line
     orphans  groups with records but no beginning, and where: their end must follow, because a
              file that held the beginning is removed only once the end is on disk
     """
 
+    catalog: Catalog = field(default_factory=Catalog)
     groups: dict[GroupId, RecoveredGroup] = field(default_factory=dict)
     use: FileUse = field(default_factory=FileUse)
     salts: dict[int, int] = field(default_factory=dict)
@@ -54,34 +50,70 @@ class Recovered:
     orphans: dict[GroupId, tuple[Path, int]] = field(default_factory=dict)
 
 
-def recover(files: Files, directory: Path, memtable: Memtable) -> Recovered:
-    """Read the log; cut the torn tail of the newest file.
+def recover(files: Files, directory: Directory, memtable: Memtable) -> Recovered:
+    """Read everything; then cut the torn tail of the newest file and remove what a crash left.
 
     memtable  holds the newest entries afterwards
     raises    LogDamaged; nothing was changed then
     """
-    recovered = Recovered()
-    numbers = []
-    for name in files.names(directory):
-        number = file_number(name)
-        if number is not None:
-            numbers.append(number)
+    recovered = Recovered(read_catalog(files, directory))
+    catalog = recovered.catalog
+    for row in catalog.manifest.groups:
+        state = HardState(row.term, row.vote or None)
+        _begin(recovered, row.group, row.created, row.born).hard_state = state
+    for segment, index in zip(catalog.segments, catalog.rows, strict=True):
+        _take_segment(recovered, segment, index)
+    catalog.rows.clear()
+    present = [n for n in map(file_number, files.names(directory.wal)) if n is not None]
+    numbers = [number for number in present if number >= catalog.manifest.first_file]
     cut: tuple[Path, int, int] | None = None
     for number in sorted(numbers):
         assert cut is None
-        cut = _File(files, directory, number, recovered, memtable).read(number == max(numbers))
+        cut = _File(files, directory.wal, number, recovered, memtable).read(number == max(numbers))
     for group, (path, offset) in sorted(recovered.orphans.items()):
         raise LogDamaged(
             path, offset, f"group {group} has records here, but its beginning is missing"
         )
+    for found in recovered.groups.values():
+        found.finish(directory.snapshots)
     if cut is not None:
         files.cut(cut[0], cut[1])
         recovered.cut = cut
-    for name in files.names(directory):
-        if name.endswith(".wal.new"):
-            files.remove(directory / name)
-    recovered.next_file = max(numbers, default=0) + 1
+    _clean(files, directory, recovered)
+    ends = [segment.name.last for segment in catalog.segments]
+    recovered.next_file = max([*present, *ends, catalog.manifest.first_file - 1, 0]) + 1
+    recovered.next_batch = max(recovered.next_batch, catalog.manifest.position[0] + 1)
     return recovered
+
+
+def _begin(
+    recovered: Recovered, group: GroupId, created: bytes, born: tuple[int, int]
+) -> RecoveredGroup:
+    snapshot = recovered.catalog.snapshot_of(group, born)
+    found = recovered.groups[group] = RecoveredGroup(GroupLog(group), created, born, snapshot)
+    return found
+
+
+def _take_segment(recovered: Recovered, segment: Segment, index: SegmentIndex) -> None:
+    recovered.salts[segment.id] = index.salt
+    for group, born, rows in index.groups:
+        found = recovered.groups.get(group)
+        if found is not None and found.born == born:
+            found.take_rows(segment, rows)
+
+
+def _clean(files: Files, directory: Directory, recovered: Recovered) -> None:
+    """Remove what a crash left: it is superseded, or was never finished."""
+    leftovers = list(recovered.catalog.leftovers)
+    for name in files.names(directory.wal):
+        if name.endswith(".wal.new"):
+            leftovers.append(directory.wal / name)
+    for group, snapshots in recovered.catalog.snapshots.items():
+        found = recovered.groups.get(group)
+        used = found.snapshot if found is not None else None
+        leftovers += [path for path, snapshot in snapshots if snapshot is not used]
+    for path in leftovers:
+        files.remove(path)
 
 
 class _File:
@@ -96,6 +128,7 @@ class _File:
         self.memtable = memtable
         self.data = memoryview(files.read(self.path))
         self.ended = True  # the batch of the last record has its BATCH_END
+        self.position = (0, 0)
 
     def read(self, newest: bool) -> tuple[Path, int, int] | None:
         """Take every record; returns what is to be cut off."""
@@ -153,14 +186,25 @@ class _File:
             raise LogDamaged(
                 self.path, record.offset, f"a record of batch {record.batch}, not of {expected}"
             )
+        if record.batch != self.position[0]:
+            self.position = (record.batch, 0)
         self.into.next_batch = record.batch + 1
         self.ended = record.kind is RecordKind.BATCH_END
         if not self.ended:
             TAKE[record.kind](self, record)
+        self.position = (record.batch, self.position[1] + 1)
+
+    def _reflected(self) -> bool:
+        """The manifest was written later than this record."""
+        return self.position < self.into.catalog.manifest.position
 
     def _group(self, record: Record) -> RecoveredGroup | None:
-        self.into.use.mention(self.number, record.group)
         found = self.into.groups.get(record.group)
+        if found is None and self._reflected():
+            return None  # the group was deleted before the manifest was written
+        if found is not None and self.position < found.born:
+            return None  # of an earlier group of that number
+        self.into.use.mention(self.number, record.group)
         if found is None:
             self.into.orphans.setdefault(record.group, (self.path, record.offset))
         return found
@@ -169,37 +213,54 @@ class _File:
         group = self._group(record)
         if group is None:
             return
-        log = group.log
         try:
             entry = decode_entry(record)
+            group.take(entry, Place(self.number, record.offset, len(record.data)))
         except Damaged as damage:
             raise LogDamaged(self.path, record.offset, str(damage)) from None
-        if not 0 < entry.index <= log.last + 1:
-            raise LogDamaged(
-                self.path,
-                record.offset,
-                f"group {record.group} has entry {entry.index} after {log.last}: records between "
-                "them are missing",
-            )
-        log.append(entry, Place(self.number, record.offset, len(record.data)))
-        log.hold(entry)
-        self.memtable.add(log, entry)
+        if group.log.last == entry.index:
+            group.log.hold(entry)
+            self.memtable.add(group.log, entry)
+
+    def _live(self, record: Record) -> None:
+        group = self._group(record)
+        if group is not None:
+            place = Place(self.number, record.offset, len(record.data))
+            group.taken_over[record.index] = place
+
+    def _base(self, record: Record) -> None:
+        group = self._group(record)
+        if group is not None:
+            group.begin_anew()
 
     def _hard_state(self, record: Record) -> None:
         group = self._group(record)
-        if group is not None:
-            vote = bytes(record.data).decode() if len(record.data) else None
+        if group is None:
+            return
+        # The manifest may know a later one than this record: terms only ascend, and within a term
+        # a vote is given once.
+        vote = bytes(record.data).decode() if len(record.data) else None
+        if (record.term, vote or "") >= (group.hard_state.term, group.hard_state.vote or ""):
             group.hard_state = HardState(record.term, vote)
 
     def _created(self, record: Record) -> None:
-        if record.group in self.into.groups:
+        found = self.into.groups.get(record.group)
+        if found is not None and self.position <= found.born:
+            if self.position == found.born:
+                self.into.use.mention(self.number, record.group)
+            return
+        if found is None and self._reflected():
+            return
+        if found is not None:
             raise LogDamaged(
                 self.path, record.offset, f"group {record.group} begins, and is there already"
             )
         self.into.use.mention(self.number, record.group)
-        self.into.groups[record.group] = RecoveredGroup(GroupLog(record.group), bytes(record.data))
+        _begin(self.into, record.group, bytes(record.data), self.position)
 
     def _deleted(self, record: Record) -> None:
+        if self._reflected():
+            return
         gone = self.into.groups.pop(record.group, None)
         if gone is not None:
             self.memtable.drop(gone.log)
@@ -209,6 +270,8 @@ class _File:
 
 TAKE: dict[RecordKind, Callable[[_File, Record], None]] = {
     RecordKind.ENTRY: _File._entry,
+    RecordKind.LIVE: _File._live,
+    RecordKind.BASE: _File._base,
     RecordKind.HARD_STATE: _File._hard_state,
     RecordKind.GROUP_CREATED: _File._created,
     RecordKind.GROUP_DELETED: _File._deleted,

@@ -19,9 +19,9 @@ from warren_raft.storage.format import (
     encode_file_header,
     encode_record,
 )
-from warren_raft.types import Entry, GroupId, HardState
+from warren_raft.types import Entry, GroupId, HardState, Index, Term
 
-ENTRY, HARD_STATE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE)
+ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
 
 
 class Place(NamedTuple):
@@ -117,9 +117,21 @@ class Wal:
         vote = b"" if state.vote is None else state.vote.encode()
         self._add(HARD_STATE, group, 0, state.term, vote)
 
-    def created(self, group: GroupId, data: bytes) -> None:
-        """Add a group's beginning; data comes back at recovery."""
+    def live(self, group: GroupId, entry: Entry) -> Place:
+        """Add an entry that another member's snapshot refers to; it replaces nothing."""
+        return self._add(
+            LIVE, group, entry.index, entry.term, entry.data, int(entry.kind), entry.time_ms
+        )
+
+    def base(self, group: GroupId, index: Index, term: Term) -> None:
+        """Add that the group's log begins anew after a snapshot, which is on disk."""
+        self._add(int(RecordKind.BASE), group, index, term, b"")
+
+    def created(self, group: GroupId, data: bytes) -> tuple[int, int]:
+        """Add a group's beginning; data comes back at recovery; returns its position."""
+        position = self.position
         self._add(int(RecordKind.GROUP_CREATED), group, 0, 0, data)
+        return position
 
     def deleted(self, group: GroupId) -> None:
         """Add a group's end: its records before this one are void."""
@@ -164,6 +176,26 @@ class Wal:
     def current_file(self) -> int:
         """The file that the next record goes to."""
         return self._collecting.file
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(batch, record in it) of the record that is added next; only ever ascends."""
+        return self._collecting.number, self._collecting.records
+
+    def roll(self) -> None:
+        """Let the next batch begin a new file; nothing when the newest is empty."""
+        batch = self._collecting
+        if not batch.records and batch.offset > FILE_HEADER_BYTES:
+            self._collecting = _Batch(
+                batch.number, batch.file + 1, self._new_salt(batch.file + 1), FILE_HEADER_BYTES,
+                done=batch.done,
+            )  # fmt: skip
+
+    @property
+    def closed_below(self) -> int:
+        """Files below this number are complete and on disk."""
+        in_flight = self._in_flight
+        return self._collecting.file if in_flight is None else in_flight.file
 
     @property
     def idle(self) -> bool:

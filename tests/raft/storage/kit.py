@@ -8,6 +8,7 @@ from pathlib import Path
 
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import GroupStore, LogStore
+from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, HardState
 
 WAIT_S = 10
@@ -55,6 +56,13 @@ class Disk:
         done: list[bool] = []
         self.store.wal.submit(lambda: done.append(True))
         while not done:
+            self.posted.get(timeout=WAIT_S)()
+
+    def compact(self, *snapshots: Snapshot) -> None:
+        """One cycle, to its end."""
+        compactor = self.store.compactor
+        compactor.run(snapshots)
+        while compactor.busy:
             self.posted.get(timeout=WAIT_S)()
 
     def contents(self) -> dict[int, tuple[HardState, list[tuple[int, int, bytes]]]]:

@@ -1,0 +1,315 @@
+"""What is rewritten and removed when, so that the disk holds what lives.
+
+A cycle, each step begun when the one before is done:
+
+1. snapshots that were handed in are written, once the log is on disk as far as they reach
+2. each group lets go of what its snapshot made needless; the plan is made from what is left
+3. segments are written, then the manifest, once the log is on disk as far as it reflects it
+4. places are moved, then the files that nobody needs are removed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warren_raft.storage import rewrite, segment, snapshot
+from warren_raft.storage.catalog import Segment
+from warren_raft.storage.format import RECORD_HEADER_BYTES
+from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.manifest import NAME, GroupRow, Manifest
+from warren_raft.storage.rewrite import Source, Target
+from warren_raft.storage.segment import SegmentName
+from warren_raft.storage.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from warren_raft.storage.log_store import GroupStore, LogStore
+
+log = logging.getLogger("warren.raft")
+
+SMALL_SEGMENTS_MAX = 8
+"""So many small segments may stand next to each other before they become one."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a cycle does.
+
+    retired   WAL files that need not be replayed any more, once the manifest says so
+    replaced  segments whose rest is in a target, or that have none
+    moves     per target, per source: the logs of its rows, in their order
+    """
+
+    targets: list[Target] = field(default_factory=list)
+    moves: list[list[list[GroupLog]]] = field(default_factory=list)
+    retired: list[int] = field(default_factory=list)
+    replaced: list[Segment] = field(default_factory=list)
+    manifest: Manifest | None = None
+
+
+class Compactor:
+    """One cycle at a time; see the module.
+
+    Invariant: WAL files are retired in their order, from the oldest on, each when all that is kept
+    of it is applied. So an entry in a segment is final, and no record that is replayed is older
+    than one in a segment.
+    """
+
+    def __init__(self, store: LogStore, file_bytes: int) -> None:
+        self._store = store
+        self._file_bytes = file_bytes
+        self._when_done: Callable[[], None] = lambda: None
+        self._gone: list[Path] = []
+        self.busy = False
+        self.cycles = 0
+
+    def run(self, snapshots: Sequence[Snapshot], done: Callable[[], None] = lambda: None) -> None:
+        """Begin a cycle; `done` is called at its end."""
+        assert not self.busy
+        self.busy = True
+        self._when_done = done
+        if not snapshots:
+            self._plan()
+            return
+        store = self._store
+        kept = list(snapshots)
+        # 1. A machine has applied 9, its own disk holds 7: the others' disks made 9 committed.
+        # 2. The snapshot of 9 is written.  3. The power goes: 8 is nowhere here, and the snapshot
+        # refers to it.  So what a snapshot rests on is on disk before it.
+        # Replayed by tests/raft/storage/test_compaction_crash.py
+        store.wal.submit(
+            lambda: store.janitor.run(
+                lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, kept),
+                lambda _: self._snapshots_written(kept),
+                self._full,
+            )
+        )
+
+    def _full(self, error: OSError) -> None:
+        log.warning("no space to rewrite the log (%s): tried again later", error)
+        self._end()
+
+    def _end(self) -> None:
+        self.busy = False
+        self.cycles += 1
+        self._store.remove_unneeded()
+        self._when_done()
+
+    # ------------------------------------------------------------ snapshots
+
+    def _snapshots_written(self, snapshots: list[Snapshot]) -> None:
+        store = self._store
+        gone: list[Path] = []
+        for taken in snapshots:
+            group = store.groups.get(taken.group)
+            path = store.directory.snapshots / snapshot.file_name(taken.group, taken.index)
+            if group is None or group.born != taken.born or group.snapshot_index > taken.index:
+                gone.append(path)
+                continue
+            if group.snapshot_index and group.snapshot_index != taken.index:
+                gone.append(store.snapshot_path(group))
+            group.adopt(taken)
+        self._gone = gone
+        self._plan()
+
+    # ------------------------------------------------------------ planning
+
+    def _plan(self) -> None:
+        store = self._store
+        plan = Plan()
+        tally: dict[int, list[int]] = {}
+        for group in store.groups.values():
+            if not group.log.volatile:
+                group.log.tally(tally)
+        self._retire(plan, tally)
+        self._merge(plan, tally)
+        if plan.retired or store.ends_listed():
+            plan.manifest = self._manifest(plan)
+        if plan.manifest is None and not plan.targets and not plan.replaced:
+            self._remove([])
+            return
+        store.wal.submit(
+            lambda: store.janitor.run(
+                lambda: self._write(plan), lambda _: self._written(plan), self._full
+            )
+        )
+
+    def _manifest(self, plan: Plan) -> Manifest:
+        store = self._store
+        rows = []
+        for number, group in sorted(store.groups.items()):
+            if not group.log.volatile:
+                state = group.hard_state
+                rows.append(
+                    GroupRow(number, group.born, group.created, state.term, state.vote or "")
+                )
+        first = plan.retired[-1] + 1 if plan.retired else store.first_file
+        return Manifest(first, store.wal.position, tuple(rows))
+
+    def _is_final(self, file: int) -> bool:
+        store = self._store
+        for number in store.use.live[file]:
+            group = store.groups.get(number)
+            if group is None:
+                continue
+            if group.incoming_file is not None and group.incoming_file <= file:
+                return False
+            last = group.log.last_in(file)
+            if last is not None and last > group.applied:
+                return False
+        return True
+
+    def _retire(self, plan: Plan, tally: dict[int, list[int]]) -> None:
+        store = self._store
+        sparse: list[int] = []
+        held = 0
+        for file in sorted(store.use.live):
+            if file >= store.wal.closed_below or not self._is_final(file):
+                break
+            plan.retired.append(file)
+            count, data = tally.get(file, (0, 0))
+            kept = data + count * RECORD_HEADER_BYTES
+            if 2 * kept >= store.files.size(store.wal_path(file)):
+                self._copy(plan, sparse)
+                sparse, held = [], 0
+                self._seal(plan, file)
+                continue
+            if kept:
+                sparse.append(file)
+                held += kept
+            if held >= self._file_bytes:
+                self._copy(plan, sparse)
+                sparse, held = [], 0
+        self._copy(plan, sparse)
+
+    def _source(self, identity: int, path: Path) -> tuple[Source, list[GroupLog]]:
+        store = self._store
+        rows, logs = [], []
+        for number, group in sorted(store.groups.items()):
+            if not group.log.volatile:
+                found = group.log.rows(identity)
+                if found:
+                    rows.append((number, group.born, found))
+                    logs.append(group.log)
+        return Source(identity, path, store.salts[identity], rows), logs
+
+    def _seal(self, plan: Plan, file: int) -> None:
+        store = self._store
+        path = store.wal_path(file)
+        name = SegmentName(file, file, 0)
+        source, _ = self._source(file, path)
+        index = store.directory.segments / (name.stem() + segment.INDEX_SUFFIX)
+        size = store.files.size(path)
+        plan.targets.append(Target(name, [source], path, index, source.salt, True, size))
+        plan.moves.append([])
+
+    def _copy(self, plan: Plan, files: list[int]) -> None:
+        if files:
+            name = SegmentName(files[0], files[-1], 0)
+            self._rewrite(plan, name, [(file, self._store.wal_path(file)) for file in files])
+
+    def _rewrite(self, plan: Plan, name: SegmentName, files: list[tuple[int, Path]]) -> None:
+        directory = self._store.directory.segments
+        found = [self._source(identity, path) for identity, path in files]
+        plan.targets.append(
+            Target(
+                name, [source for source, _ in found],
+                directory / (name.stem() + segment.DATA_SUFFIX),
+                directory / (name.stem() + segment.INDEX_SUFFIX),
+                rewrite.salt_of(name), False,
+            )
+        )  # fmt: skip
+        plan.moves.append([logs for _, logs in found])
+
+    def _merge(self, plan: Plan, tally: dict[int, list[int]]) -> None:
+        run: list[Segment] = []
+        held, sparse, copied = 0, False, 0
+
+        def close() -> None:
+            nonlocal run, held, sparse, copied
+            if run and (sparse or len(run) > SMALL_SEGMENTS_MAX) and copied < 4 * self._file_bytes:
+                copied += held
+                generation = max(s.name.generation for s in run) + 1
+                name = SegmentName(run[0].name.first, run[-1].name.last, generation)
+                self._rewrite(plan, name, [(s.id, s.data) for s in run])
+                plan.replaced += run
+            run, held, sparse = [], 0, False
+
+        for found in self._store.segments:
+            count, data = tally.get(found.id, (0, 0))
+            kept = data + count * RECORD_HEADER_BYTES
+            if not count:
+                plan.replaced.append(found)
+                continue
+            is_sparse = 2 * kept < found.bytes
+            if not is_sparse and 8 * kept > self._file_bytes:
+                close()
+                continue
+            if held + kept > self._file_bytes:
+                close()
+            run.append(found)
+            held += kept
+            sparse |= is_sparse
+        close()
+
+    # ------------------------------------------------------------ doing
+
+    def _write(self, plan: Plan) -> None:
+        """On the janitor's thread."""
+        store = self._store
+        for target in plan.targets:
+            rewrite.write_segment(store.files, target)
+        if plan.manifest is not None:
+            rewrite.write_manifest(store.files, store.directory.path / NAME, plan.manifest)
+
+    def _written(self, plan: Plan) -> None:
+        store = self._store
+        made: list[Segment] = []
+        for target, moves in zip(plan.targets, plan.moves, strict=True):
+            identity = target.name.first if target.in_place else store.new_segment_id()
+            groups = {number for source in target.sources for number, _, _ in source.rows}
+            made.append(
+                Segment(identity, target.name, target.in_place, target.data, target.index,
+                        target.salt, target.bytes, groups)
+            )  # fmt: skip
+            store.salts[identity] = target.salt
+            store.paths[identity] = target.data
+            for source, logs, offsets in zip(target.sources, moves, target.offsets, strict=False):
+                for one, (_, _, rows), column in zip(logs, source.rows, offsets, strict=True):
+                    one.move(rows, source.id, identity, column)
+        gone: list[Path] = []
+        stay = {s.data for s in made}
+        for old in plan.replaced:
+            gone.append(old.index)
+            gone.append(old.data)
+            store.forget_file(old.id)
+        for file in plan.retired:
+            store.use.remove(file)
+            path = store.wal_path(file)
+            if path not in stay:
+                gone.append(path)
+                store.forget_file(file)
+        replaced = {id(s) for s in plan.replaced}
+        kept = [s for s in store.segments if id(s) not in replaced]
+        store.segments = sorted(kept + made, key=lambda s: s.name.first)
+        if plan.manifest is not None:
+            store.first_file = plan.manifest.first_file
+            store.listed = {row.group for row in plan.manifest.groups}
+        self._remove(gone)
+
+    def _remove(self, paths: list[Path]) -> None:
+        store = self._store
+        gone, self._gone = [*paths, *self._gone], []
+        if not gone:
+            self._end()
+            return
+
+        def job() -> None:
+            for path in gone:
+                store.files.remove(path)
+
+        store.janitor.run(job, lambda _: self._end(), self._full)
+

@@ -1,0 +1,79 @@
+"""The thread that rewrites files while the log is being appended to."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from warren_raft.errors import StorageError
+from warren_raft.storage.errors import WriteFailed
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+Job = Callable[[], Any]
+Post = Callable[[Callable[[], None]], None]
+
+
+class Janitor:
+    """Runs one job after the other, and says on the owner's thread what came of it.
+
+    What a job writes is vouched for by nobody before it is told to be done, so a full disk only
+    puts it off. Any other failure means that the disk is not what it was: it ends the node.
+    """
+
+    def __init__(self, post: Post, path: Path) -> None:
+        self._post = post
+        self._path = path
+        self._jobs: queue.SimpleQueue[tuple[Job, Callable[[Any], None], Callable[[OSError], None]] | None]
+        self._jobs = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="janitor", daemon=True)
+        self._thread.start()
+
+    def run(
+        self, job: Job, done: Callable[[Any], None], full: Callable[[OSError], None]
+    ) -> None:
+        """job runs on the thread; then done(result), or full(error) when there was no space."""
+        self._jobs.put((job, done, full))
+
+    def close(self) -> None:
+        """Finish what was asked for; nobody is told any more."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _fail(self, error: OSError) -> None:
+        raise WriteFailed(Path(error.filename or self._path), error) from error
+
+    def _died(self) -> None:
+        raise AssertionError("the janitor's thread ended; its traceback was printed before this")
+
+    def _raise(self, error: Exception) -> None:
+        raise error
+
+    def _work(self) -> None:
+        ended = False
+        try:
+            while (work := self._jobs.get()) is not None:
+                job, done, full = work
+                try:
+                    result = job()
+                except OSError as error:
+                    if error.errno in FULL:
+                        self._post(lambda full=full, error=error: full(error))  # type: ignore[misc]
+                        continue
+                    failure = error
+                    ended = True
+                    self._post(lambda: self._fail(failure))
+                    return
+                except StorageError as error:
+                    damage = error
+                    ended = True
+                    self._post(lambda: self._raise(damage))
+                    return
+                self._post(lambda done=done, result=result: done(result))  # type: ignore[misc]
+            ended = True
+        finally:
+            if not ended:
+                self._post(self._died)

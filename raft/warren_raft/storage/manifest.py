@@ -1,0 +1,61 @@
+"""What the removed files of the log said about groups, in one file.
+
+`groups.manifest`, framed as `sealed` says with magic `WARRNGRP` and version 1; the payload is a
+MessagePack array:
+
+| field | what |
+| --- | --- |
+| first_file | number of the oldest WAL file that is still to be replayed |
+| position | [batch, record]: every record before it is reflected here |
+| groups | array of [group, born, created, term, vote] of each that existed then, ascending |
+
+born is the position of the group's GROUP_CREATED, created its data; vote "" is none. It is written
+only when everything before `position` is on disk, and replaces the one before it by a rename.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from warren_raft.storage.format import Damaged, Data
+from warren_raft.storage.sealed import seal, unseal
+from warren_raft.storage.snapshot import Position
+from warren_raft.types import GroupId, NodeId, Term
+
+MAGIC = b"WARRNGRP"
+VERSION = 1
+NAME = "groups.manifest"
+
+
+class GroupRow(msgspec.Struct, frozen=True, array_like=True):
+    """One group; see the module."""
+
+    group: GroupId
+    born: Position
+    created: bytes
+    term: Term
+    vote: NodeId
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    """See the module; the default is that of a directory that has none."""
+
+    first_file: int = 0
+    position: Position = (0, 0)
+    groups: tuple[GroupRow, ...] = ()
+
+
+_DECODER = msgspec.msgpack.Decoder(Manifest)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The file's bytes."""
+    return seal(MAGIC, VERSION, [msgspec.msgpack.encode(manifest)])
+
+
+def decode(file: Data) -> Manifest:
+    """The inverse of `encode`; raises Damaged."""
+    try:
+        return _DECODER.decode(unseal(MAGIC, VERSION, file))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"its payload is no list of groups ({error})") from None

@@ -1,0 +1,138 @@
+"""One group as a node's disk has it, put together from snapshot, segments and log."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from pathlib import Path
+
+from warren_raft.storage.catalog import Segment
+from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.format import Damaged
+from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.places import Places, Rows
+from warren_raft.storage.snapshot import Position, Snapshot, file_name
+from warren_raft.storage.wal import Place
+from warren_raft.types import Entry, HardState, Index
+
+
+class RecoveredGroup:
+    """Fed in order: the rows of segments, then the entries of the log.
+
+    snapshot    the newest; entries up to its index count only when it refers to them
+    log.live    while it is fed: what segments hold
+    taken_over  where entries stand that came with another member's snapshot
+    diverged    the log's entry at the snapshot's index is another than the snapshot's: what follows
+                it is not the snapshot's continuation. 1. A member holds entries 8, 9, 10 that no
+                majority has.  2. It is sent a snapshot up to 9 of a log with another 9.  3. It
+                crashes before anything was written after that: 10 must not come back behind it
+    """
+
+    __slots__ = ("_logged", "_wanted", "born", "created", "diverged", "hard_state", "log", "snapshot",
+                 "taken_over")  # fmt: skip
+
+    def __init__(
+        self, log: GroupLog, created: bytes, born: Position, snapshot: Snapshot | None
+    ) -> None:
+        self.log = log
+        self.created = created
+        self.born = born
+        self.snapshot = snapshot
+        self.hard_state = HardState()
+        self.taken_over: dict[Index, Place] = {}
+        self.diverged = False
+        self._logged: list[tuple[Index, Place]] = []
+        self._wanted = snapshot.live_indexes() if snapshot is not None else array("Q")
+        if snapshot is not None:
+            log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
+
+    def take_rows(self, segment: Segment, rows: Rows) -> None:
+        """Entries that are final; raises LogDamaged when others are missing before them."""
+        log, indexes = self.log, rows.indexes
+        split = bisect_left(indexes, log.first)
+        wanted = self._wanted_of(indexes[:split])
+        if len(wanted):
+            places = Places()
+            places.extend_in(segment.id, rows.offsets[:split], rows.lengths[:split])
+            places = places.pick(indexes[:split], wanted)
+            # A later segment has the later copy: 1. Entry 5 is in a segment.  2. This member falls
+            # behind, is sent a snapshot with entry 5, which goes to the log, then to a segment.
+            keep = bisect_left(log.live, wanted[0])
+            del log.live[keep:]
+            log.live_places.cut(keep)
+            log.add_live(wanted, places)
+        for at in range(split, len(rows)):
+            index = indexes[at]
+            if index != log.last + 1:
+                raise LogDamaged(
+                    segment.index, 0,
+                    f"group {log.group} has entry {index} after {log.last}: entries between them "
+                    "are missing",
+                )  # fmt: skip
+            log.append_at(
+                index, rows.terms[at], Place(segment.id, rows.offsets[at], rows.lengths[at])
+            )
+
+    def _wanted_of(self, indexes: array[int]) -> array[int]:
+        if not indexes:
+            return indexes
+        at = bisect_left(self._wanted, indexes[0])
+        if self._wanted[at : at + len(indexes)] == indexes:
+            return indexes
+        return array("Q", [index for index in indexes if self._wants(index)])
+
+    def _wants(self, index: Index) -> bool:
+        at = bisect_left(self._wanted, index)
+        return at < len(self._wanted) and self._wanted[at] == index
+
+    def take(self, entry: Entry, place: Place) -> None:
+        """An entry of the log; raises Damaged when others are missing before it."""
+        log, index, snapshot = self.log, entry.index, self.snapshot
+        if index < log.first and snapshot is not None:
+            self.diverged = index == snapshot.index and entry.term != snapshot.term
+            if log.last >= log.first:
+                log.truncate(log.first)
+            while self._logged and self._logged[-1][0] >= index:
+                self._logged.pop()
+            if self._wants(index):
+                self._logged.append((index, place))
+            return
+        if self.diverged:
+            return
+        if not 0 < index <= log.last + 1:
+            raise Damaged(
+                f"group {log.group} has entry {index} after {log.last}: records between "
+                "them are missing"
+            )
+        log.append(entry, place)
+
+    def begin_anew(self) -> None:
+        """The log had another member's snapshot put in its place: what stood there is void."""
+        self.diverged = False
+        self._logged.clear()
+        if self.log.last >= self.log.first:
+            self.log.truncate(self.log.first)
+
+    def finish(self, directory: Path) -> None:
+        """Everything was fed: what the snapshot refers to must be here; raises LogDamaged."""
+        log, snapshot = self.log, self.snapshot
+        if snapshot is None or log.live == self._wanted:
+            return
+        logged = dict(self._logged)
+        places = Places()
+        at = 0
+        for index in self._wanted:
+            while at < len(log.live) and log.live[at] < index:
+                at += 1
+            place = self.taken_over.get(index)
+            if place is None and at < len(log.live) and log.live[at] == index:
+                place = log.live_places.at(at)
+            if place is None:
+                place = logged.get(index)
+            if place is None:
+                raise LogDamaged(
+                    directory / file_name(log.group, snapshot.index), 0,
+                    f"it refers to entry {index} of group {log.group}, which is nowhere",
+                )  # fmt: skip
+            places.append(place)
+        log.live, log.live_places = self._wanted, places

@@ -1,0 +1,150 @@
+"""What the janitor does with files: every step is whole on disk before the next begins."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+from zlib import crc32
+
+from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.files import Files
+from warren_raft.storage.format import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    RecordKind,
+    decode_record,
+    encode_file_header,
+    encode_record,
+)
+from warren_raft.storage.manifest import Manifest
+from warren_raft.storage.manifest import encode as encode_manifest
+from warren_raft.storage.places import Rows
+from warren_raft.storage.segment import SegmentIndex, SegmentName
+from warren_raft.storage.segment import encode as encode_index
+from warren_raft.storage.snapshot import Position, Snapshot, file_name
+from warren_raft.storage.snapshot import encode as encode_snapshot
+from warren_raft.types import GroupId
+
+WRITE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Source:
+    """What is kept of one file; rows: (group, born, rows), the groups ascending."""
+
+    id: int
+    path: Path
+    salt: int
+    rows: list[tuple[GroupId, Position, Rows]]
+
+
+@dataclass(slots=True)
+class Target:
+    """A segment to be made of sources; one source in place: only its index is written.
+
+    offsets  filled by the rewriting: per source, per group of it, where each row stands now
+    """
+
+    name: SegmentName
+    sources: list[Source]
+    data: Path
+    index: Path
+    salt: int
+    in_place: bool
+    bytes: int = 0
+    offsets: list[list[array[int]]] = field(default_factory=list)
+
+
+def write_snapshots(files: Files, directory: Path, snapshots: list[Snapshot]) -> None:
+    """Make each durable under its name; earlier ones stay."""
+    for snapshot in snapshots:
+        path = directory / file_name(snapshot.group, snapshot.index)
+        files.write_whole(path, encode_snapshot(snapshot))
+
+
+def write_manifest(files: Files, path: Path, manifest: Manifest) -> None:
+    """Put it in the place of the one before."""
+    files.write_whole(path, encode_manifest(manifest))
+
+
+def write_segment(files: Files, target: Target) -> None:
+    """Data first, then the index: a segment is there when its index is.
+
+    raises  LogDamaged when a record to be kept is not what it was: nothing was removed yet
+    """
+    if not target.in_place:
+        _write_data(files, target)
+    groups: dict[tuple[GroupId, Position], Rows] = {}
+    for at, source in enumerate(target.sources):
+        for number, (group, born, rows) in enumerate(source.rows):
+            into = groups.setdefault((group, born), Rows())
+            into.indexes.extend(rows.indexes)
+            into.terms.extend(rows.terms)
+            into.lengths.extend(rows.lengths)
+            into.offsets.extend(rows.offsets if target.in_place else target.offsets[at][number])
+    index = SegmentIndex(
+        target.name, target.in_place, target.bytes, target.salt,
+        tuple((group, born, groups[group, born]) for group, born in sorted(groups)),
+    )  # fmt: skip
+    files.write_whole(target.index, encode_index(index))
+
+
+def _write_data(files: Files, target: Target) -> None:
+    fresh = target.data.with_name(target.data.name + ".new")
+    out = files.open_write(fresh)
+    try:
+        buffers: list[bytes | memoryview] = [encode_file_header(target.name.last, target.salt, 0)]
+        offset, written, waiting = FILE_HEADER_BYTES, 0, FILE_HEADER_BYTES
+        for source in target.sources:
+            reader = files.open_read(source.path)
+            try:
+                offsets = []
+                for group, _, rows in source.rows:
+                    column = array("I")
+                    for at in range(len(rows)):
+                        header, data = _copy(files, reader, source, group, rows, at, target.salt)
+                        column.append(offset)
+                        offset += len(header) + len(data)
+                        waiting += len(header) + len(data)
+                        buffers += (header, data)
+                        if waiting >= WRITE_BYTES:
+                            files.write_at(out, written, buffers)
+                            written, waiting, buffers = offset, 0, []
+                    offsets.append(column)
+                target.offsets.append(offsets)
+            finally:
+                files.close(reader)
+        files.write_at(out, written, buffers)
+        files.sync_data(out)
+        target.bytes = offset
+    finally:
+        files.close(out)
+    files.rename(fresh, target.data)
+
+
+def _copy(
+    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int, salt: int
+) -> tuple[bytes, bytes | memoryview]:
+    length = RECORD_HEADER_BYTES + rows.lengths[at]
+    data = files.read_at(reader, rows.offsets[at], length)
+    try:
+        record = decode_record(source.salt, memoryview(data), 0)
+        if (record.group, record.index) != (group, rows.indexes[at]) or record.kind not in (
+            RecordKind.ENTRY, RecordKind.LIVE
+        ):  # fmt: skip
+            raise Damaged(f"it is not entry {rows.indexes[at]} of group {group}")
+    except Damaged as damage:
+        raise LogDamaged(source.path, rows.offsets[at], str(damage)) from None
+    header = encode_record(
+        salt, record.batch, record.kind, group, record.index, record.term, record.data,
+        record.entry_kind, record.time_ms,
+    )  # fmt: skip
+    return header, record.data
+
+
+def salt_of(name: SegmentName) -> int:
+    """A segment's salt: nothing of a user's is ever searched for records in it, so chance is not
+    needed; two files that follow each other still differ."""
+    return crc32(name.stem().encode())

@@ -1,0 +1,53 @@
+"""The frame of a file that is written once and read whole.
+
+Little-endian:
+
+| at | what |
+| --- | --- |
+| 0 | 8 bytes magic, u32 version, u32 crc32 of bytes 0 … 11, of bytes 16 … 23 and of the payload |
+| 16 | u64 length of the payload |
+| 24 | payload, to the end of the file |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from zlib import crc32
+
+from warren_raft.storage.format import Damaged, Data
+
+HEADER_BYTES = 24
+_START = struct.Struct("<8sI")
+_CRC = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+
+
+def seal(magic: bytes, version: int, parts: Sequence[Data]) -> bytes:
+    """The whole file."""
+    start = _START.pack(magic, version)
+    length = _LENGTH.pack(sum(map(len, parts)))
+    crc = crc32(length, crc32(start))
+    for part in parts:
+        crc = crc32(part, crc)
+    return b"".join((start, _CRC.pack(crc), length, *parts))
+
+
+def unseal(magic: bytes, version: int, file: Data) -> memoryview:
+    """The payload; raises Damaged."""
+    if len(file) < HEADER_BYTES:
+        raise Damaged(f"the file has {len(file)} bytes, its header alone has {HEADER_BYTES}")
+    found, its_version = _START.unpack_from(file)
+    if found != magic:
+        raise Damaged(f"it starts with {bytes(found)!r}, not with {magic!r}")
+    if its_version != version:
+        raise Damaged(f"it has format version {its_version}, this program knows {version}")
+    (crc,) = _CRC.unpack_from(file, _START.size)
+    (length,) = _LENGTH.unpack_from(file, 16)
+    payload = memoryview(file)[HEADER_BYTES:]
+    if length != len(payload):
+        raise Damaged(f"{length} bytes should follow the header, {len(payload)} do")
+    start = memoryview(file)
+    if crc32(payload, crc32(start[16:HEADER_BYTES], crc32(start[: _START.size]))) != crc:
+        raise Damaged("the file's checksum is wrong")
+    return payload

@@ -1,0 +1,82 @@
+"""A machine's state as a file, with what the log must know about it.
+
+`snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as `sealed` says with magic `WARRNSNP`
+and version 1; the payload is a MessagePack array:
+
+| field | what |
+| --- | --- |
+| group, index, term, time_ms | the entry up to which everything is in the state; unsigned |
+| born | [batch, record]: of the group's GROUP_CREATED; tells it from a later group of that number |
+| machine_version | of the machine that wrote it |
+| voters, learners | names of the members as of that entry |
+| live | binary: u64 per entry that the state refers to, ascending, at most `index` |
+| state | binary: what `Machine.snapshot` gave |
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from warren_raft.storage.format import Damaged, Data
+from warren_raft.storage.sealed import seal, unseal
+from warren_raft.types import GroupId, Index, NodeId, Term
+
+MAGIC = b"WARRNSNP"
+VERSION = 1
+SUFFIX = ".snap"
+
+Position = tuple[int, int]
+"""(batch, record in the batch): a place in the write-ahead log, for comparing."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """See the module."""
+
+    group: GroupId
+    index: Index
+    term: Term
+    time_ms: int
+    born: Position
+    machine_version: int
+    voters: tuple[NodeId, ...]
+    learners: tuple[NodeId, ...]
+    live: bytes
+    state: bytes
+
+    def live_indexes(self) -> array[int]:
+        """The entries that must stay, ascending."""
+        return array("Q", self.live)
+
+
+_DECODER = msgspec.msgpack.Decoder(Snapshot)
+
+
+def file_name(group: GroupId, index: Index) -> str:
+    """The name of a snapshot's file."""
+    return f"{group:020d}-{index:020d}{SUFFIX}"
+
+
+def file_key(name: str) -> tuple[GroupId, Index] | None:
+    """The inverse of `file_name`; None for other names."""
+    group, dash, index = name.removesuffix(SUFFIX).partition("-")
+    if name.endswith(SUFFIX) and dash and group.isdigit() and index.isdigit():
+        return int(group), int(index)
+    return None
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The file's bytes."""
+    return seal(MAGIC, VERSION, [msgspec.msgpack.encode(snapshot)])
+
+
+def decode(file: Data) -> Snapshot:
+    """The inverse of `encode`; raises Damaged."""
+    try:
+        snapshot = _DECODER.decode(unseal(MAGIC, VERSION, file))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"its payload is no snapshot ({error})") from None
+    if len(snapshot.live) % 8:
+        raise Damaged(f"its list of live entries has {len(snapshot.live)} bytes")
+    return snapshot
