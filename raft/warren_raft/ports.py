@@ -26,8 +26,12 @@ class LogStore(Protocol):
         """The highest index held; 0: nothing was ever written. Read once, when a node is made."""
         ...
 
+    def last_time_ms(self) -> int:
+        """The stamp of the entry at last_index(). Read once, when a node is made."""
+        ...
+
     def term(self, index: Index) -> Term:
-        """The term of the entry at first_index() … last_index(), which alone are asked for."""
+        """The term of the entry at first_index() - 1 … last_index(), which alone are asked for."""
         ...
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:

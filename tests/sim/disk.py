@@ -25,6 +25,10 @@ class Log:
         """The highest index held."""
         return len(self.held)
 
+    def last_time_ms(self) -> int:
+        """The stamp of the last entry."""
+        return self.held[-1].time_ms
+
     def term(self, index: Index) -> Term:
         """The term of an entry that is held."""
         assert 0 < index <= len(self.held), (index, len(self.held))

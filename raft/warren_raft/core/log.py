@@ -39,7 +39,7 @@ class LogView:
         self.last = self.writing = self.durable = last
         self.committed = self.applying = self.applied = applied
         self.last_term = store.term(last) if last else 0
-        self.last_time_ms = store.entries(last, last, 0)[0].time_ms if last else 0
+        self.last_time_ms = store.last_time_ms() if last else 0
         self.sequence = 0
         self.synced = 0
         self.writes: deque[list[int]] = deque()

@@ -73,11 +73,13 @@ class Node:
         rng: Random,
         now_ms: int,
         preferred: NodeId | None = None,
+        applied: Index = 0,
     ) -> None:
         """Begin as a follower that knows no leader.
 
         hard_state, log  as they were on disk; all of the log is durable
         rng              may be shared by all groups of a node
+        applied          what the machine's state holds already: the index of its snapshot
         preferred        who campaigns at once when the group is new (term 0, empty log); the
                          others wait new_group_delay_ms longer. A group of one campaigns at once
 
@@ -90,7 +92,7 @@ class Node:
         self.config = config
         self.rng = rng
         self.now_ms = now_ms
-        self.log = LogView(log)
+        self.log = LogView(log, applied)
         assert self.log.last_term <= hard_state.term, (self.log.last_term, hard_state.term)
         self.term: Term = hard_state.term
         self.vote: NodeId | None = hard_state.vote

@@ -12,6 +12,7 @@ from warren_raft.machine import Machine, Meta
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.loop import Timer
 from warren_raft.runtime.observer import Observer
+from warren_raft.runtime.upkeep import Upkeep
 from warren_raft.storage.log_store import GroupStore
 from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 
@@ -27,6 +28,7 @@ class Group:
     after_sync  (sequence, messages): leave once that write is on disk; sequences never fall
     timer_ms    when `timer` fires on the epoch clock; it may fire before the core's deadline
                 (then nothing is due and it is set again), never after
+    applied_ms  the stamp of that entry
     Invariant: applied is the last entry that `state` has seen
     """
 
@@ -35,6 +37,7 @@ class Group:
         "_trim_entries",
         "after_sync",
         "applied",
+        "applied_ms",
         "deleted",
         "id",
         "leading",
@@ -45,6 +48,7 @@ class Group:
         "timer",
         "timer_ms",
         "touched",
+        "upkeep",
         "volatile",
     )  # fmt: skip
 
@@ -55,7 +59,9 @@ class Group:
         self.node = node
         self.store = store
         self.machine = machine
-        self.state = machine.init()
+        snapshot = store.snapshot
+        self.state = machine.init() if snapshot is None else machine.restore(snapshot.state)
+        store.begun()
         self.volatile = volatile
         self.leading = False
         self.after_sync: deque[tuple[int, Sequence[AnyRaftMessage]]] = deque()
@@ -63,9 +69,17 @@ class Group:
         self.timer_ms = 0
         self.touched = False
         self.deleted = False
-        self.applied: Index = 0
+        self.applied: Index = store.snapshot_index
+        self.applied_ms = snapshot.time_ms if snapshot is not None else 0
+        self.upkeep = Upkeep(self.applied)
         self._trim_entries = TRIM_ENTRIES_MIN
         self._trim_bytes = TRIM_BYTES_MIN
+
+    @property
+    def alone(self) -> bool:
+        """There is no other member."""
+        members = self.node.membership
+        return len(members.voters) + len(members.learners) == 1
 
     def has(self, node: NodeId) -> bool:
         """That node is a member."""
@@ -84,6 +98,7 @@ class Group:
         for entry in committed:
             assert entry.index == self.applied + 1, (self.id, self.applied, entry.index)
             self.applied = entry.index
+            self.applied_ms = entry.time_ms
             if entry.kind is EntryKind.COMMAND:
                 meta = Meta(entry.index, entry.term, entry.time_ms)
                 applied = self.machine.apply(meta, entry.data, self.state)
@@ -98,6 +113,7 @@ class Group:
                         return
         if committed:
             self.node.applied_to(self.applied)
+            self.store.applied = self.applied
             if self.volatile:
                 self._trim()
 

@@ -22,6 +22,7 @@ from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
+from warren_raft.runtime.upkeep import NodeUpkeep, known_members
 from warren_raft.runtime.waiting import WaitingMessages
 from warren_raft.runtime.wire import BadFrame
 from warren_raft.storage.files import Files
@@ -94,6 +95,7 @@ class Host:
         self._transport = Transport(config, loop, self.boot_id, self)
         self._heartbeat: Timer | None = None
         self._store: LogStore | None = None
+        self._upkeep: NodeUpkeep
         self._stopped = False
 
     # ------------------------------------------------------------ life
@@ -118,6 +120,7 @@ class Host:
             store.directory.close()
             raise
         store.start(self._loop.post, config.wal_file_bytes)
+        self._upkeep = NodeUpkeep(store, self._groups, self._loop, config.wal_file_bytes)
         self._store = store
         for node, address in sorted(config.peers.items()):
             self.add_peer(node, address)
@@ -135,6 +138,7 @@ class Host:
                 group.timer.cancel()
         self._transport.close()
         if self._store is not None:
+            self._upkeep.stopped = True
             self._store.close()
 
     @property
@@ -177,10 +181,13 @@ class Host:
             )
         else:
             voters = msgspec.msgpack.decode(store.created, type=tuple[str, ...])
+        members = Membership(voters)
+        if store.snapshot is not None:
+            members = known_members(store.snapshot, machine.version)
         now = self._clock.epoch_ms()
         node = Node(
-            spec.group, self.node_id, Membership(voters), store.hard_state, store,
-            self.config.raft, self._rng, now, spec.preferred,
+            spec.group, self.node_id, members, store.hard_state, store,
+            self.config.raft, self._rng, now, spec.preferred, store.snapshot_index,
         )  # fmt: skip
         group = Group(spec.group, node, store, machine, spec.volatile)
         self._groups[spec.group] = group
@@ -394,6 +401,7 @@ class Host:
         for node, heard_ms in self._transport.heartbeat():
             self._detector.heard(node, heard_ms)
         self._check_peers()
+        self._upkeep.beat()
 
     def _check_peers(self) -> None:
         if not self._stopped:

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
+from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, GroupId, Index, Term
@@ -180,6 +181,12 @@ class GroupLog:
         """Add to into[file] how many entries stand there and how many bytes of data they have."""
         self.live_places.tally(into)
         self._places.tally(into)
+
+    def held_bytes(self, up_to: Index) -> int:
+        """What the entries up to there take on disk, about."""
+        count = max(0, up_to + 1 - self.first)
+        live, tail = self.live_places.lengths, self._places.lengths
+        return sum(live) + sum(tail[:count]) + RECORD_HEADER_BYTES * (len(live) + count)
 
     def rows(self, file: int) -> Rows:
         """The entries that stand in that file, ascending."""

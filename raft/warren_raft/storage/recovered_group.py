@@ -8,7 +8,6 @@ from pathlib import Path
 
 from warren_raft.storage.catalog import Segment
 from warren_raft.storage.errors import LogDamaged
-from warren_raft.storage.format import Damaged
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.snapshot import Position, Snapshot, file_name
@@ -19,6 +18,9 @@ from warren_raft.types import Entry, HardState, Index
 class RecoveredGroup:
     """Fed in order: the rows of segments, then the entries of the log.
 
+    damage      entries are missing; raised at the end, for a deleted group's may be: 1. The
+                manifest tells of the group.  2. It is deleted, a cycle begins to drop its segments.
+                3. A crash, before the manifest is written anew: its end stands in the log
     snapshot    the newest; entries up to its index count only when it refers to them
     log.live    while it is fed: what segments hold
     taken_over  where entries stand that came with another member's snapshot
@@ -28,7 +30,7 @@ class RecoveredGroup:
                 crashes before anything was written after that: 10 must not come back behind it
     """
 
-    __slots__ = ("_logged", "_wanted", "born", "created", "diverged", "hard_state", "log", "snapshot",
+    __slots__ = ("_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state", "log", "snapshot",
                  "taken_over")  # fmt: skip
 
     def __init__(
@@ -41,13 +43,16 @@ class RecoveredGroup:
         self.hard_state = HardState()
         self.taken_over: dict[Index, Place] = {}
         self.diverged = False
+        self.damage: LogDamaged | None = None
         self._logged: list[tuple[Index, Place]] = []
         self._wanted = snapshot.live_indexes() if snapshot is not None else array("Q")
         if snapshot is not None:
             log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
 
     def take_rows(self, segment: Segment, rows: Rows) -> None:
-        """Entries that are final; raises LogDamaged when others are missing before them."""
+        """Entries that are final."""
+        if self.damage is not None:
+            return
         log, indexes = self.log, rows.indexes
         split = bisect_left(indexes, log.first)
         wanted = self._wanted_of(indexes[:split])
@@ -64,11 +69,12 @@ class RecoveredGroup:
         for at in range(split, len(rows)):
             index = indexes[at]
             if index != log.last + 1:
-                raise LogDamaged(
+                self.damage = LogDamaged(
                     segment.index, 0,
                     f"group {log.group} has entry {index} after {log.last}: entries between them "
                     "are missing",
                 )  # fmt: skip
+                return
             log.append_at(
                 index, rows.terms[at], Place(segment.id, rows.offsets[at], rows.lengths[at])
             )
@@ -85,8 +91,8 @@ class RecoveredGroup:
         at = bisect_left(self._wanted, index)
         return at < len(self._wanted) and self._wanted[at] == index
 
-    def take(self, entry: Entry, place: Place) -> None:
-        """An entry of the log; raises Damaged when others are missing before it."""
+    def take(self, entry: Entry, place: Place, path: Path) -> None:
+        """An entry of the log file `path`."""
         log, index, snapshot = self.log, entry.index, self.snapshot
         if index < log.first and snapshot is not None:
             self.diverged = index == snapshot.index and entry.term != snapshot.term
@@ -97,13 +103,15 @@ class RecoveredGroup:
             if self._wants(index):
                 self._logged.append((index, place))
             return
-        if self.diverged:
+        if self.diverged or self.damage is not None:
             return
         if not 0 < index <= log.last + 1:
-            raise Damaged(
+            self.damage = LogDamaged(
+                path, place.offset,
                 f"group {log.group} has entry {index} after {log.last}: records between "
-                "them are missing"
-            )
+                "them are missing",
+            )  # fmt: skip
+            return
         log.append(entry, place)
 
     def begin_anew(self) -> None:
@@ -116,6 +124,8 @@ class RecoveredGroup:
     def finish(self, directory: Path) -> None:
         """Everything was fed: what the snapshot refers to must be here; raises LogDamaged."""
         log, snapshot = self.log, self.snapshot
+        if self.damage is not None:
+            raise self.damage
         if snapshot is None or log.live == self._wanted:
             return
         logged = dict(self._logged)

@@ -215,10 +215,10 @@ class _File:
             return
         try:
             entry = decode_entry(record)
-            group.take(entry, Place(self.number, record.offset, len(record.data)))
         except Damaged as damage:
             raise LogDamaged(self.path, record.offset, str(damage)) from None
-        if group.log.last == entry.index:
+        group.take(entry, Place(self.number, record.offset, len(record.data)), self.path)
+        if group.log.first <= entry.index == group.log.last:
             group.log.hold(entry)
             self.memtable.add(group.log, entry)
 

@@ -1,0 +1,154 @@
+"""When groups are asked for snapshots, so that disk and restart follow what lives."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from warren_raft.errors import StorageError
+from warren_raft.runtime.loop import Loop
+from warren_raft.storage.format import RECORD_HEADER_BYTES
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.storage.log_store import LogStore
+from warren_raft.types import GroupId, Index, Membership
+
+if TYPE_CHECKING:
+    from warren_raft.runtime.group import Group
+
+ENTRIES_MIN = 64
+"""A group that has applied fewer entries since its snapshot is left alone: replaying them is quick."""
+ENTRIES_MANY = 4_096
+"""One that has applied more gets a snapshot at a WAL file's end however small they are."""
+BYTES_MIN = 64 << 10
+"""The same for the bytes that its entries have; and the least that is worth letting go of."""
+LIVE_SHARE = 8
+"""Making a snapshot costs as much as there are live entries: so many times fewer must be new."""
+LOOK_EVERY_BEATS = 20
+"""So many heartbeats lie between two looks when no WAL file came to its end."""
+
+
+class MachineTooOld(StorageError):
+    """A snapshot that a newer version of the machine wrote."""
+
+    def __init__(self, group: GroupId, found: int, known: int) -> None:
+        self.group = group
+        self.found = found
+        self.known = known
+        super().__init__(group, found, known)
+
+    def __str__(self) -> str:
+        return (
+            f"the snapshot of group {self.group} was written by version {self.found} of its "
+            f"machine, this program has version {self.known}; start it with the version that "
+            "wrote it, or a newer one"
+        )
+
+
+class Upkeep:
+    """What is remembered between two looks at a group.
+
+    looked_at  what was applied then; live: how many entries the machine referred to
+    """
+
+    __slots__ = ("live", "looked_at")
+
+    def __init__(self, applied: Index) -> None:
+        self.looked_at = applied
+        self.live = 0
+
+    def snapshot(self, group: Group, closed: bool, file_bytes: int) -> Snapshot | None:
+        """A snapshot of the group as it stands, when that is worth its cost.
+
+        closed  a WAL file is complete: what it has of the group is to be made final
+        """
+        new = group.applied - self.looked_at
+        if not group.alone:  # the others may still ask for every entry
+            return None
+        if group.volatile or new < max(ENTRIES_MIN, self.live // LIVE_SHARE):
+            return None
+        log = group.store.log
+        self.looked_at = group.applied
+        live = group.machine.live_indexes(group.state)
+        self.live = len(live)
+        since = group.applied - group.store.snapshot_index
+        held = log.held_bytes(group.applied)
+        needed = sum(map(log.size, live)) + RECORD_HEADER_BYTES * len(live)
+        dead = held - needed
+        if closed:
+            worth = held > BYTES_MIN or since > ENTRIES_MANY
+        else:
+            worth = dead > max(held // 2, file_bytes // 4)
+        return take(group, live) if worth else None
+
+
+def take(group: Group, live: tuple[Index, ...]) -> Snapshot:
+    """The group as it stands, as a snapshot."""
+    store, members = group.store, group.node.membership
+    index = group.applied
+    return Snapshot(
+        group.id, index, store.log.term(index), group.applied_ms, store.born,
+        group.machine.version, members.voters, members.learners,
+        array("Q", live).tobytes(), group.machine.snapshot(group.state),
+    )  # fmt: skip
+
+
+def known_members(snapshot: Snapshot, version: int) -> Membership:
+    """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
+    if snapshot.machine_version > version:
+        raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
+    return Membership(snapshot.voters, snapshot.learners)
+
+
+class NodeUpkeep:
+    """Looks at all groups of a node when a WAL file is complete, else every few heartbeats.
+
+    Nothing is done on a node on which nothing was written since.
+    """
+
+    def __init__(
+        self, store: LogStore, groups: dict[GroupId, Group], loop: Loop, file_bytes: int
+    ) -> None:
+        self._store = store
+        self._groups = groups
+        self._loop = loop
+        self._file_bytes = file_bytes
+        self._closed = True  # files of the life before are complete
+        self._asked = False
+        self._beats = 0
+        self._batches = 0
+        self.stopped = False
+        store.on_closed = self._file_closed
+
+    def _file_closed(self) -> None:
+        self._closed = True
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._loop.call_later(0, self._look)
+
+    def beat(self) -> None:
+        """A heartbeat interval has passed."""
+        self._beats += 1
+        if self._beats >= LOOK_EVERY_BEATS and self._batches != self._store.wal.batches:
+            self._beats = 0
+            self._batches = self._store.wal.batches
+            self._ask()
+
+    def _look(self) -> None:
+        self._asked = False
+        if self.stopped or self._store.compactor.busy:
+            return  # what a cycle leaves is looked at after it
+        closed, self._closed = self._closed, False
+        taken = []
+        for group in self._groups.values():
+            snapshot = group.upkeep.snapshot(group, closed, self._file_bytes)
+            if snapshot is not None:
+                taken.append(snapshot)
+        if taken or closed:
+            self._store.compactor.run(taken, self._done)
+
+    def _done(self) -> None:
+        if self._closed:
+            self._ask()
