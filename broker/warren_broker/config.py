@@ -84,7 +84,7 @@ class Raft(_Table):
     """Failure detection; times in milliseconds."""
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
-    suspect_after_ms: int = Field(1000, ge=20, le=600_000)
+    suspect_after_ms: int = Field(2000, ge=20, le=600_000)
 
     @model_validator(mode="after")
     def _order(self) -> Raft:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from warren_broker.block import Block
+from warren_broker.block import Block, BlockError
 from warren_broker.cluster import messages
 from warren_broker.cluster.directory import Directory
 from warren_broker.cluster.group_client import SEEK_INTERVAL_MS_MAX, GroupClient
@@ -239,8 +239,12 @@ class Cluster:
         """An application message from a peer; raises MalformedPeerMessage."""
         message, rest = messages.decode(data)
         handler = self.handlers.get(type(message))
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(node, message, rest)
+        except BlockError as error:
+            raise messages.MalformedPeerMessage(f"from {node}: {error}") from error
 
     def _on_submit(self, node: str, message: messages.Submit, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))

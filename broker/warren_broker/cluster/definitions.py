@@ -78,6 +78,11 @@ class Definitions:
         self.submit(commands.NodeStarted(node, boot_id), self._node_started, forever=True)
 
     def _node_started(self, reply: Any) -> None:
+        # Queues that were declared and deleted while this node was away left their logs here.
+        host = self._cluster.host
+        for group in host.stored_groups():
+            if group != METADATA_GROUP and group not in self.state.groups:
+                host.delete_group(group)
         self.ready = True
         waiting, self._when_ready = self._when_ready, []
         for call in waiting:

@@ -19,6 +19,7 @@ from warren_broker.queue.commands import (
     UplinkId,
 )
 from warren_broker.queue.effects import CancelConsumer, Drained
+from warren_raft.errors import PeerError
 
 _LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 * 1024 * 1024
@@ -201,7 +202,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(AnyPeerMessage)
 
 
-class MalformedPeerMessage(Exception):
+class MalformedPeerMessage(PeerError):
     """Bytes from another node that are not a peer message; its connection is closed."""
 
 
@@ -222,7 +223,7 @@ def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
     end = _LENGTH.size + length
     try:
         return _DECODER.decode(view[_LENGTH.size : end]), view[end:]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedPeerMessage(str(error)) from error
 
 
