@@ -317,5 +317,12 @@ class Broker:
         queue = self.definitions.state.groups.get(group)
         if queue is None:
             return
-        log.info("deleting %s: %s", errors.named("queue", queue.name, queue.vhost), reason)
-        self._forget_queue(queue, lambda reply: None)
+        name = errors.named("queue", queue.name, queue.vhost)
+
+        def deleted(reply: Any) -> None:
+            # Refused: somebody consumes again; Unavailable: the queue's next leader asks again.
+            if isinstance(reply, commands.Count | errors.NotFound):
+                log.info("deleting %s: %s", name, reason)
+                self._forget_queue(queue, lambda gone: None)
+
+        self.queues.ask(queue, commands.Delete(if_unused=True), deleted)
