@@ -266,6 +266,8 @@ class _Gathering:
         indices: cython.uint[::1] = each
         listed: cython.bint = each is not None
         words: cython.p_uint = self.words
+        only: cython.bint = priority >= 0
+        wanted: cython.uint = priority if only else 0
         k: cython.Py_ssize_t
         i: cython.Py_ssize_t
         at: cython.Py_ssize_t = self.at
@@ -278,7 +280,7 @@ class _Gathering:
         shift_body: cython.longlong = 0
         for k in range(size):
             i = indices[k] if listed else first + k
-            if priority >= 0 and cython.cast(cython.int, rows[5 * i + 4] & 0xFF) != priority:
+            if only and rows[5 * i + 4] & 0xFF != wanted:
                 continue
             if i != until:
                 if start >= 0:
