@@ -70,6 +70,7 @@ class Queues(_Table):
     leader_locator: str = Field("client-local", pattern="^(client-local|balanced)$")
     consumer_timeout_ms: int | None = Field(None, ge=1)
     consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
+    stage_ttl_ms: int = Field(86_400_000, ge=0, description="staged rows nobody published; 0: kept")
 
 
 class Alarms(_Table):

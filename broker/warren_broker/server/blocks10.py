@@ -21,13 +21,14 @@ def _decoded(asker: Asker, data: bytes | memoryview) -> Block:
     limit = asker.broker.settings.limits.message_size_max
     try:
         block = Block.decode(data)
-        largest = max((len(block.body(i)) for i in range(len(block))), default=0)
     except BlockError as error:
         raise errors.InvalidArgument(f"not a block: {error}") from error
-    if largest > limit:
-        raise errors.ContentTooLarge(
-            f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
-        )
+    if len(block) and block.body_offsets[-1] > limit:  # else none of them can be above it
+        largest = max(len(block.body(i)) for i in range(len(block)))
+        if largest > limit:
+            raise errors.ContentTooLarge(
+                f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
+            )
     if not len(block):
         raise errors.InvalidArgument("a block without messages; send none instead")
     return block
@@ -97,8 +98,9 @@ def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
         answer(link.NoRoute())
         return
     names = tuple(sorted(queue.name for queue, _ in parts))
+    ttl_ms = asker.broker.settings.queues.stage_ttl_ms
     command = commands.Stage(
-        request.sink, request.batch, request.partition, request.attempt, 0, request.seq
+        request.sink, request.batch, request.partition, request.attempt, ttl_ms, request.seq
     )
     _to_each(
         asker,
