@@ -1,6 +1,6 @@
 """What must hold in every world, one small checker per property.
 
-They stand outside the code under test and see what no member can: all disks and all members at once.
+They stand outside the code under test and see what no member can: all disks, all members at once.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Candidate:
             disk.hard_state.term >= message.term,
             "a vote is asked for in a term that is not on disk", member.name, message,
         )
-        # One that has found a leader of that term meanwhile, and cut its log for it, stands no more:
-        # its term is on disk with its own vote, so no vote can elect it, not even after a crash.
+        # One that has found a leader of that term meanwhile, and cut its log for it, stands no
+        # more: its term is on disk with its own vote, so no vote can elect it, not even after a crash.
         if member.node is not None and member.node.role is Role.CANDIDATE:
             require(
                 len(disk.safe.held) >= message.last_index,

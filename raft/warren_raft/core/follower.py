@@ -1,4 +1,4 @@
-"""What a member does with the messages of candidates and leaders."""
+"""What a member does with the messages of whoever leads, or wants to."""
 
 from __future__ import annotations
 
