@@ -1,0 +1,10 @@
+"""`python -m warren.cli`: the same as the command `warren`."""
+
+from __future__ import annotations
+
+import sys
+
+from warren.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
