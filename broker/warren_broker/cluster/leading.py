@@ -137,12 +137,16 @@ class Leading:
         node = cluster.node_of(effect.uplink)
         if node is None:
             return
+        terms = tuple(
+            [cluster.host.sent_term(group, node, delivery.index) for delivery in effect.deliveries]
+        )
         blobs = [
             stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
-            for delivery in effect.deliveries
+            for delivery, term in zip(effect.deliveries, terms, strict=True)
+            if not term
         ]
         message = messages.Delivered(
-            group, effect.uplink, effect.consumer, effect.deliveries, tuple(map(len, blobs))
+            group, effect.uplink, effect.consumer, effect.deliveries, terms, tuple(map(len, blobs))
         )
         cluster.host.send(node, messages.encode(message, *blobs))
 

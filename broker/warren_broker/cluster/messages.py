@@ -77,13 +77,17 @@ class MetadataReplied(PeerMessage, frozen=True, array_like=True, tag="metadata_r
 
 
 class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
-    """Messages for a consumer of the receiver; blob i is the block of deliveries[i], cut to its
-    range."""
+    """Messages for a consumer of the receiver.
+
+    terms    of the entries of those deliveries that the receiver holds itself; 0 for the others
+    lengths  of the blobs: the blocks of the others, in order, each cut to its delivery's range
+    """
 
     group: int
     uplink: UplinkId
     consumer: ConsumerId
     deliveries: tuple[Delivery, ...]
+    terms: tuple[int, ...]
     lengths: tuple[int, ...]
 
 
