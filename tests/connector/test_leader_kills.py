@@ -57,7 +57,7 @@ class Pipeline:
             admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
 
     def parsed(self, where: str, **options: str) -> Options:
-        return parse_options({"hosts": self.cluster.hosts, "requestTimeout": "60s", **options}, where)
+        return parse_options({"hosts": self.cluster.hosts, **options}, where)
 
     def publish(self, count: int) -> list[bytes]:
         """Numbered messages; in several blocks, so that a slice comes in several pieces."""

@@ -1,4 +1,4 @@
-"""What a sink's attempts leave behind: stages of their own, of which the driver publishes winners."""
+"""What a sink's attempts leave behind: stages, of which the driver publishes winners."""
 
 from __future__ import annotations
 
