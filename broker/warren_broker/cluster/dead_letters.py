@@ -8,7 +8,7 @@ from typing import Any
 from warren_broker.block import Block
 from warren_broker.cluster.publishing import Publishing
 from warren_broker.cluster.queues import Queues
-from warren_broker.kernel import CC, TTL_NONE, MessageTable, Route
+from warren_broker.kernel import CC, PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE, MessageTable, Route
 from warren_broker.metadata.records import Queue
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.wire.amqp091 import properties
@@ -85,7 +85,8 @@ class _Letters:
         exchange, key = block.route(i)
         further = _keys(headers.get("CC"))
         shown = [key.decode("utf-8", "replace"), *further]
-        expiration = properties.decode(raw).expiration
+        said = properties.decode(raw)
+        expiration = said.expiration
         deaths = record(
             headers, self.queue.name, self._reason, exchange.decode("utf-8", "replace"), shown,
             expiration, self._now_s,
@@ -102,10 +103,17 @@ class _Letters:
         route = Route((config.dead_letter_exchange or "").encode(), key, False)
         data = properties.replace(raw, **changes)
         self.table.append(
-            route, data, bytes(block.body(i)), block.priority(i), TTL_NONE,
+            route, data, bytes(block.body(i)), self._priority(block, i, said.priority), TTL_NONE,
             CC if "CC" in headers else 0,
         )
         self.deaths.append(deaths)
+
+    def _priority(self, block: Block, i: int, said: int | None) -> int:
+        """What the message said, not what its queue made of it: the next one has its own."""
+        if said is not None:
+            return min(said, PRIORITY_MAX)
+        own = self.queue.config.priority_default != PRIORITY_DEFAULT
+        return PRIORITY_DEFAULT if own else block.priority(i)
 
     def keep(self, queue: str, i: int) -> bool:
         """False: it was there before, and has come back by itself."""

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from warren_broker.arguments import plain
 from warren_broker.cluster.group_client import GroupClient
-from warren_broker.cluster.queues import ENQUEUE, Queues
+from warren_broker.cluster.queues import ENQUEUE, Queues, block_for
 from warren_broker.cluster.replies import REPLY_PREFIX, DirectReplies
-from warren_broker.kernel import CC, MessageTable, Selection, assemble, distinct_routes, partition
+from warren_broker.kernel import CC, MessageTable, Selection, distinct_routes, lanes, partition
 from warren_broker.queue.commands import Refused
+from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.sender_selected import further_keys
 from warren_broker.wire.amqp091 import properties
 
@@ -81,8 +82,9 @@ class Publishing:
             touched.append(client)
             if queue.config.overflow == "reject-publish":
                 # Part of a block may be refused: its own block, so that ordinals are positions.
-                block = assemble([stored])
-                client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, selection))
+                own = _OwnBlock(selection, queue.config)
+                block = own.of(stored)
+                client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own))
             else:
                 on_reply = _confirmer(number, on_confirmed, None)
                 client.publish(stored, stored.size_bytes(), on_reply)
@@ -177,8 +179,27 @@ def _kept(parts: list[Part], keep: Keep) -> list[Part]:
     return kept
 
 
+class _OwnBlock:
+    """A block for a queue that may refuse a part of it."""
+
+    def __init__(self, selection: Selection, config: QueueConfig) -> None:
+        self._selection = selection
+        self._config = config
+
+    def of(self, stored: Selection) -> bytes:
+        """The block; stored: the selection as it is stored."""
+        return block_for(self._config, [stored])
+
+    def after(self, accepted: int) -> list[int]:
+        """Table positions of all messages but the first `accepted` of the block."""
+        table = self._selection.table
+        of_queue = lanes(self._config.priority_max, self._config.priority_default)
+        order = sorted(self._selection, key=lambda i: -table.lane(i, of_queue))
+        return sorted(order[accepted:])
+
+
 def _confirmer(
-    number: int, tell: OnConfirmed | None, selection: Selection | None
+    number: int, tell: OnConfirmed | None, own: _OwnBlock | None
 ) -> Callable[[Any, int], None] | None:
     if tell is None:
         return None
@@ -188,9 +209,8 @@ def _confirmer(
         # it had never been routed to.
         ok = not isinstance(reply, Refused) or reply.reason == "deleted"
         refused = None
-        if not ok and reply.accepted and selection is not None:
-            order = sorted(selection, key=lambda i: -selection.table.priority(i))
-            refused = sorted(order[reply.accepted :])
+        if not ok and reply.accepted and own is not None:
+            refused = own.after(reply.accepted)
         tell(number, ok, refused)
 
     return on_reply

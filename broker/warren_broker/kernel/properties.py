@@ -166,7 +166,7 @@ def _walk(p: cython.p_uchar, end: cython.Py_ssize_t) -> cython.longlong:
     at: cython.Py_ssize_t = 2
     size: cython.Py_ssize_t
     inside: cython.int
-    priority: cython.longlong = 4
+    priority: cython.longlong = 0x84  # table.SILENT | table.PRIORITY_DEFAULT
     flags: cython.longlong = 0
     found: cython.longlong
     ttl: cython.longlong = _NOTHING
@@ -210,6 +210,8 @@ def _walk(p: cython.p_uchar, end: cython.Py_ssize_t) -> cython.longlong:
 
 def examine(properties: bytes) -> int:
     """What a table's row needs of these: (flags << 8 | priority) << 32 | ttl_ms; -1: malformed.
+
+    The priority has table.SILENT added where they say none.
 
     All of it is walked, nested tables too: whoever decodes them later meets no surprise but bytes
     that are not UTF-8.

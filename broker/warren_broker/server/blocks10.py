@@ -8,9 +8,9 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.block import Block, BlockError
-from warren_broker.cluster.queues import ENQUEUE
+from warren_broker.cluster.queues import ENQUEUE, block_for
 from warren_broker.cluster.reading import ReadFailed, Runs
-from warren_broker.kernel import Route, Selection, assemble, load_block, partition
+from warren_broker.kernel import Route, Selection, load_block, partition
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.server.request10 import Answer, Asker, refusal_of
@@ -60,12 +60,8 @@ def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes
     for name, selection in zip(numbers, selections, strict=True):
         queue = state.queue(asker.vhost, name)
         assert queue is not None, name
-        found.append((queue, _assemble(queue, selection)))
+        found.append((queue, block_for(queue.config, [selection])))
     return found
-
-
-def _assemble(queue: Queue, selection: Selection) -> bytes:
-    return assemble([selection])
 
 
 def _to_each(
@@ -117,7 +113,7 @@ def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
         queue = asker.broker.queues.find(asker.vhost, request.queue)
         table = load_block(block)
         parts: list[tuple[Queue, bytes]] | None = [
-            (queue, _assemble(queue, Selection(table, 0, table.count)))
+            (queue, block_for(queue.config, [Selection(table, 0, table.count)]))
         ]
     else:
         parts = _split(asker, request.exchange, block)
