@@ -44,6 +44,7 @@ class Client091:
         self._held: deque[tuple[int, Delivery, Block]] = deque()
         self._asked_flush = False
         self._gone = False
+        self._ended = False
         self._throttled = False
         self._short = False
         self._reply_names: dict[str, None] = {}
@@ -97,7 +98,7 @@ class Client091:
 
     @guarded
     def _tick(self) -> None:
-        if self._gone:
+        if self._gone or self._ended:
             return
         loop, session = self._broker.cluster.loop, self._session
         session.tick(loop.now_ms)
@@ -118,9 +119,10 @@ class Client091:
         output = self._session.take_output()
         if output:
             self._stream.write(output)
-        if self._session.closed:
+        if self._session.closed and not self._ended:
+            self._ended = True
             log.info("connection %s closed: %s", self._peer, self._session.close_reason)
-            self._stream.close()
+            self._stream.end()
         self._run_requests()  # taking the output moves the windows of no_ack consumers
 
     @guarded
@@ -132,7 +134,7 @@ class Client091:
 
     def _pace(self) -> None:
         """Read while there is room: at the queues, in the inboxes, on this node."""
-        if self._gone:
+        if self._gone or self._session.closed:
             return
         publishing_blocked = self._short and self._session.has_published
         wanted = self._session.wants_input and not self._throttled and not publishing_blocked
@@ -153,9 +155,20 @@ class Client091:
         self._session.deliver(consumer, delivery, block)
         self._flush_later()
 
-    @guarded
     def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
-        """A consumer was taken off."""
+        """A consumer was taken off.
+
+        Who deletes a queue that it consumes from hears delete-ok first, then of its consumers, as
+        in RabbitMQ: clients that close the channel on basic.cancel would lose the answer.
+        """
+        if reason == "deleted":
+            loop = self._broker.cluster.loop
+            loop.call_soon(lambda: self._tell_cancelled(consumer, reason, timeout_ms))
+        else:
+            self._tell_cancelled(consumer, reason, timeout_ms)
+
+    @guarded
+    def _tell_cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
         self._hand_out_held(consumer)
         self._session.cancelled(consumer, reason, timeout_ms)
         self._carry_out()
