@@ -179,7 +179,9 @@ def test_consumers() -> None:
 
 
 def check(current: dict[str, Any], received: dict[str, Any], kind: str = "quorum") -> None:
-    arguments.check_equivalent_arguments("/", "q", kind, current, received)  # type: ignore[arg-type]
+    arguments.check_equivalent_arguments(
+        "/", "q", kind, current, received  # type: ignore[arg-type]
+    )
 
 
 def test_equivalence() -> None:

@@ -7,7 +7,6 @@ import ast
 from tidy import house
 from tidy.ratchet import over
 
-
 RIMS = {"warren_broker.server.rim"}
 """What is caught there ends something: one client's connection, as floor 5 ends a process."""
 

@@ -104,7 +104,7 @@ class Node:
         self.messages: list[AnyRaftMessage] = []
         self.after_sync: list[AnyRaftMessage] = []
         self.reads: list[ReadState] = []
-        self.soft_given = (Role.FOLLOWER, None, self.term)
+        self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
         self.election_at_ms: int | None = now_ms + self._first_delay(preferred)
 
     def _first_delay(self, preferred: NodeId | None) -> int:
@@ -126,7 +126,7 @@ class Node:
         kind = type(message)
         if message.term > self.term:
             # A pre-vote speaks of a term that nobody is in yet; so does consent to it.
-            if kind is not PreVote and not (kind is PreVoteReply and message.granted):
+            if kind is not PreVote and not (isinstance(message, PreVoteReply) and message.granted):
                 self.become_follower(message.term)
         elif message.term < self.term:
             follower.refuse_stale(self, message)
