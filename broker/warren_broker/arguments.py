@@ -30,7 +30,8 @@ DURATION_MS_MAX: Final = 315_360_000_000
 """Ten years: the bound of every time-to-live."""
 PRIORITY_MAX: Final = 31
 GROUP_SIZE_MAX: Final = 9
-DEPTH_MAX: Final = 64
+DEPTH_MAX: Final = 128
+"""More than any decoder lets through: a bound for what is built here."""
 
 Check: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
 """(value, all arguments) to what is wrong with it, None: nothing."""
@@ -38,6 +39,32 @@ Kind: TypeAlias = Literal["quorum", "classic"]
 
 
 # ------------------------------------------------------------------ values
+
+
+def storable(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a definition, made plain; raises PreconditionFailed.
+
+    Definitions are kept as text, so every name must be one: a name that is not UTF-8 would end the
+    node that encodes it.
+    """
+    given: dict[str, Any] = plain(arguments)
+    _check_names(given)
+    return given
+
+
+def _check_names(value: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _check_names(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                shown = name.encode("utf-8", "surrogateescape")
+                raise PreconditionFailed(
+                    f"argument name {shown!r} is not UTF-8; give a name that is") from None
+            _check_names(item)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -126,6 +153,8 @@ def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | 
     problem = string(value, arguments)
     if problem is None and "x-dead-letter-exchange" not in arguments:
         problem = "routing_key_but_no_dlx_defined"
+    if problem is None and len(value.encode()) > NAME_BYTES_MAX:
+        problem = f"{{routing_key_too_long,{len(value.encode())}}}"
     return problem
 
 
@@ -282,7 +311,7 @@ def queue_declaration(
     Raises InvalidArgument, PreconditionFailed. An exclusive queue is never durable, as in RabbitMQ.
     """
     check_name("queue", name)
-    given: dict[str, Any] = plain(arguments)
+    given = storable(arguments)
     what = named("queue", name, vhost)
     durable = durable and not exclusive
     asked = given.get("x-queue-type")

@@ -44,7 +44,7 @@ def encode(
         raise BlockError(f"{count} bodies, but {len(properties)} properties")
     per_route: Sequence[Route] | None = None
     if not (isinstance(routes, tuple) and len(routes) == 2 and isinstance(routes[0], bytes)):
-        per_route = routes  # type: ignore[assignment]
+        per_route = routes
     if not isinstance(priorities, int):
         order = sorted(range(count), key=priorities.__getitem__, reverse=True)
         if order != list(range(count)):

@@ -70,6 +70,7 @@ class Queues(_Table):
     leader_locator: str = Field("client-local", pattern="^(client-local|balanced)$")
     consumer_timeout_ms: int | None = Field(None, ge=1)
     consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
+    stage_ttl_ms: int = Field(86_400_000, ge=0, description="staged rows nobody published; 0: kept")
 
 
 class Alarms(_Table):
@@ -84,7 +85,7 @@ class Raft(_Table):
     """Failure detection; times in milliseconds."""
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
-    suspect_after_ms: int = Field(1000, ge=20, le=600_000)
+    suspect_after_ms: int = Field(2000, ge=20, le=600_000)
 
     @model_validator(mode="after")
     def _order(self) -> Raft:

@@ -87,6 +87,7 @@ class LocalCluster:
         self._detached = detached
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
+        self._guards: dict[int, subprocess.Popen[bytes]] = {}
         state = self.directory / STATE_FILE
         if state.exists():
             self.nodes, self._pids = _read_state(state)
@@ -239,6 +240,7 @@ class LocalCluster:
     # -------------------------------------------------------------- inside
 
     def _spawn(self, i: int) -> None:
+        self._dismiss_guard(i)
         node = self.nodes[i]
         ready = node.data_dir / "ready.json"
         ready.unlink(missing_ok=True)
@@ -256,6 +258,7 @@ class LocalCluster:
         self._pids[i] = process.pid
         self._write_state()
         if not self._detached:
+            self._guards[i] = _guard(process.pid)
             atexit.unregister(self.stop)
             atexit.register(self.stop)
 
@@ -296,8 +299,16 @@ class LocalCluster:
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)
+        self._dismiss_guard(i)
         (self.nodes[i].data_dir / "ready.json").unlink(missing_ok=True)
         return True
+
+    def _dismiss_guard(self, i: int) -> None:
+        """Before the number of a node that has ended can be another process's."""
+        guard = self._guards.pop(i, None)
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
 
     def _write_state(self) -> None:
         state = {
@@ -358,6 +369,17 @@ def _write_config(
         if isinstance(table, Mapping):
             lines += ["", f"[{key}]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in table.items())]
     node.config_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _guard(pid: int) -> subprocess.Popen[bytes]:
+    """A process that kills `pid` when this one ends, however it ends: then its input is closed."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"read _; kill -9 {pid}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _toml(value: Any) -> str:

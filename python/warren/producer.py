@@ -22,6 +22,8 @@ WINDOW_BYTES = 16 << 20
 POLL_S = 0.001
 PERSISTENT = 2
 _TEMPLATES_MAX = 1024
+_ROUTES_MAX = 65_536
+_LENGTH = [bytes((size,)) for size in range(256)]
 
 
 class Confirm:
@@ -125,7 +127,8 @@ class Producer:
         self._errors: list[WarrenError] = []
         self._prefix = secrets.token_hex(8) if message_ids else ""
         self._sent = 0
-        self._templates: dict[tuple[int | None, int | None, str | None], bytes] = {}
+        self._templates: dict[tuple[int | None, int | None, str | None, bool], bytes] = {}
+        self._routes: dict[str, blocks.Route] = {}
         self._polled = 0.0
 
     def send(
@@ -164,7 +167,9 @@ class Producer:
             else _encode(priority, expiration_ms, content_type, number, headers, others)
         )
         batch = self._batch
-        route = (self._exchange, _short(routing_key))
+        route = self._routes.get(routing_key)
+        if route is None:
+            route = self._route(routing_key)
         confirm = batch.confirms.get(route)
         if confirm is None:
             confirm = batch.confirms[route] = Confirm(self)
@@ -257,6 +262,13 @@ class Producer:
         for confirm in batch.confirms.values():
             confirm.done, confirm.error = True, error
 
+    def _route(self, routing_key: str) -> blocks.Route:
+        """The key as a block has it."""
+        if len(self._routes) >= _ROUTES_MAX:
+            self._routes.clear()
+        route = self._routes[routing_key] = (self._exchange, _short(routing_key))
+        return route
+
     def _encode_plain(
         self,
         priority: int | None,
@@ -265,19 +277,20 @@ class Producer:
         message_id: str | None,
     ) -> bytes:
         """The properties of a message without headers: all but the id are the same for many."""
-        key = (priority, expiration_ms, content_type)
+        key = (priority, expiration_ms, content_type, not message_id)
         template = self._templates.get(key)
         if template is None:
             if len(self._templates) >= _TEMPLATES_MAX:
                 self._templates.clear()
-            template = self._templates[key] = _encode(
-                priority, expiration_ms, content_type, None, None, {}
-            )
-        if message_id is None:
+            template = _encode(priority, expiration_ms, content_type, None, None, {})
+            if message_id:  # the last of those present: it goes to the end
+                flags = int.from_bytes(template[:2], "big") | codec.flag("message_id")
+                template = flags.to_bytes(2, "big") + template[2:]
+            self._templates[key] = template
+        if not message_id:
             return template
-        flags = int.from_bytes(template[:2], "big") | codec.flag("message_id")
         text = _short(message_id)
-        return flags.to_bytes(2, "big") + template[2:] + bytes((len(text),)) + text
+        return template + _LENGTH[len(text)] + text
 
 
 _OTHERS = frozenset(codec.NAMES) - {
@@ -301,8 +314,11 @@ def _encode(
     for name in others:
         if name not in _OTHERS:
             raise UsageError(f"unknown property {name!r}; known: {', '.join(sorted(_OTHERS))}")
-    if expiration_ms is not None and expiration_ms < 0:
-        raise UsageError(f"expiration_ms={expiration_ms} is below 0")
+    if expiration_ms is not None and not 0 <= expiration_ms < blocks.TTL_NONE:
+        raise UsageError(
+            f"expiration_ms={expiration_ms}: 0 to {blocks.TTL_NONE - 1} is expected; "
+            "leave it out for no limit"
+        )
     return codec.encode(
         codec.Properties(
             **{

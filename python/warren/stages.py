@@ -39,8 +39,8 @@ class StageWriter:
     is lost the blocks that were not yet accepted are sent again through another node; they are
     numbered, so that none is staged twice.
 
-    attempt       must be unlike that of every other writer of this partition and batch, also of one
-                  that died with its program: it could have left blocks behind. None: drawn by chance
+    attempt       must be unlike that of every other writer of this partition and batch, even of
+                  one that died with its program, for that may have left blocks; None: by chance
     window_bytes  how much may be under way unaccepted; `write` waits when it is reached
     timeout_s     the longest wait for one block to be accepted, over all reconnections
     """

@@ -53,7 +53,7 @@ class Machine(Protocol, Generic[State]):
         ...
 
     def leader_effects(self, state: State) -> tuple[Any, ...]:
-        """What a member that just became the leader (and applied its own term's first entry) must do."""
+        """What a member must do that just became the leader and applied its term's first entry."""
         ...
 
     def snapshot(self, state: State) -> bytes:

@@ -149,5 +149,5 @@ def decode(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
     """The inverse of `encode`; raises MalformedMessage."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise MalformedMessage(len(data), str(error)) from error

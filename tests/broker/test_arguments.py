@@ -161,7 +161,7 @@ def test_values_become_plain() -> None:
 
 def test_nesting_is_bounded() -> None:
     value: Any = 1
-    for _ in range(70):
+    for _ in range(140):
         value = [value]
     with pytest.raises(PreconditionFailed, match="nested"):
         arguments.plain(value)
@@ -179,7 +179,9 @@ def test_consumers() -> None:
 
 
 def check(current: dict[str, Any], received: dict[str, Any], kind: str = "quorum") -> None:
-    arguments.check_equivalent_arguments("/", "q", kind, current, received)  # type: ignore[arg-type]
+    arguments.check_equivalent_arguments(
+        "/", "q", kind, current, received  # type: ignore[arg-type]
+    )
 
 
 def test_equivalence() -> None:
@@ -204,3 +206,18 @@ def test_equivalence() -> None:
 def test_every_declared_argument_is_in_the_table_once() -> None:
     places = [(row.name, row.at) for row in arguments.TABLE]
     assert len(places) == len(set(places))
+
+
+def test_names_that_are_no_text_are_refused() -> None:
+    """They would end the node that writes them down."""
+    for bad in ({"\udcff": 1}, {"a": {"\udcff": 1}}, {"a": [{"b\udcc3": 1}]}):
+        with pytest.raises(PreconditionFailed, match="not UTF-8"):
+            arguments.storable(bad)
+    assert arguments.storable({"é": {"ü": [b"\xff"]}}) == {"é": {"ü": [b"\xff"]}}
+
+
+def test_a_dead_letters_routing_key_fits_a_frame() -> None:
+    given = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "k" * 255}
+    declare(given)
+    with pytest.raises(InvalidArgument, match="routing_key_too_long,256"):
+        declare({**given, "x-dead-letter-routing-key": "k" * 256})

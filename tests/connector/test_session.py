@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from spark_world.fake import FakeServer
 from spark_world.runs import PATH
 

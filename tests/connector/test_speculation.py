@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyspark
 import pytest
-
 from spark_world.fake import FakeServer
 from spark_world.runs import World
 

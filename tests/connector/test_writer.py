@@ -1,4 +1,4 @@
-"""What a sink's attempts leave behind: stages of their own, of which the driver publishes winners."""
+"""What a sink's attempts leave behind: stages, of which the driver publishes winners."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from spark_world.fake import FakeBroker, FakeClient
+
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
-
-from spark_world.fake import FakeBroker, FakeClient
 from warren.errors import Unroutable
 
 OPTIONS = parse_options({"routingKey": "out"}, "write")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +110,26 @@ def test_a_directory_keeps_its_cluster(tmp_path: Path) -> None:
     with again, again.connect() as connection:
         assert Admin(connection).queue("kept").messages_ready == 1
         assert again.leader_of("kept") == 0
+
+
+def test_nodes_end_with_the_program_that_started_them(tmp_path: Path) -> None:
+    program = (
+        "import os, signal\n"
+        "from warren.local import LocalCluster\n"
+        f"LocalCluster(nodes=1, directory={str(tmp_path)!r}).start()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    left = LocalCluster(directory=tmp_path, detached=True)
+    assert left.pid(0)
+    deadline = time.monotonic() + 10
+    while left.is_running(0):
+        assert time.monotonic() < deadline, "the node has outlived its program"
+        time.sleep(0.02)
 
 
 @pytest.mark.slow

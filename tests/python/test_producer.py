@@ -107,6 +107,8 @@ def test_what_cannot_be_right_is_refused_before_it_is_sent(node: FakeNode) -> No
             producer.send(bytes((16 << 20) + 1), "q")
         with pytest.raises(UsageError, match="priority=300"):
             producer.send(b"", "q", priority=300)
+        with pytest.raises(UsageError, match="expiration_ms=-1"):
+            producer.send(b"", "q", expiration_ms=-1)
         with pytest.raises(UsageError, match="255"):
             producer.send(b"", "q" * 256)
         producer.close()

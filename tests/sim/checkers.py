@@ -1,6 +1,6 @@
 """What must hold in every world, one small checker per property.
 
-They stand outside the code under test and see what no member can: all disks and all members at once.
+They stand outside the code under test and see what no member can: all disks, all members at once.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Candidate:
             disk.hard_state.term >= message.term,
             "a vote is asked for in a term that is not on disk", member.name, message,
         )
-        # One that has found a leader of that term meanwhile, and cut its log for it, stands no more:
-        # its term is on disk with its own vote, so no vote can elect it, not even after a crash.
+        # One that has found a leader of that term meanwhile, and cut its log for it, stands no
+        # more: its term is on disk with its own vote, so no vote can elect it any more.
         if member.node is not None and member.node.role is Role.CANDIDATE:
             require(
                 len(disk.safe.held) >= message.last_index,
@@ -135,11 +135,13 @@ class Committed:
     """What is committed is on a majority's disks, and stays what it is.
 
     entries  what was ever committed, in order
+    terms    the term in which that was first known, of each
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.entries: list[Entry] = []
+        self.terms: list[int] = []
 
     def turned(self, member: Member) -> None:
         """Whether the member believes more to be committed than was known."""
@@ -167,15 +169,21 @@ class Committed:
                 "committed without a majority on disk", member.name, entry, holders,
             )
             self.entries.append(entry)
+            self.terms.append(node.term)
 
     def role(self, member: Member, soft: SoftState) -> None:
-        """Leader completeness: a new leader holds everything committed (figure 3)."""
+        """Leader completeness: a leader holds what was committed in lower terms (figure 3).
+
+        Not in higher ones: its votes may have been under way for so long that the next leader
+        has committed already. Such a leader commits nothing.
+        """
         if soft.role is Role.LEADER:
             assert member.node is not None
             last = member.node.last_index
-            for entry in self.entries:
+            for entry, term in zip(self.entries, self.terms, strict=True):
                 require(
-                    entry.index <= last and member.node.log.term(entry.index) == entry.term,
+                    term >= soft.term
+                    or (entry.index <= last and member.node.log.term(entry.index) == entry.term),
                     "a leader lacks a committed entry", member.name, soft, entry,
                 )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP = 7
 HEARTBEAT_MS = 150
 SUSPECT_MS = (400, 600, 1_500)
-"""Members need not agree on how long to wait: one may lead on while the others have a new leader."""
+"""Members need not agree: one may lead on while the others have a new leader."""
 
 
 class Member:

@@ -44,7 +44,8 @@ class Network:
         for _ in range(copies):
             low, high = profile.latency_ms
             delay = low + int(rng.random() * (high - low + 1))
-            if profile.slow_permille and not self.calm and rng.random() * 1000 < profile.slow_permille:
+            slow = profile.slow_permille
+            if slow and not self.calm and rng.random() * 1000 < slow:
                 delay *= 10
             self.agenda.after(delay, self.arrive, sender, to, epoch, packet)
 

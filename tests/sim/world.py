@@ -22,7 +22,7 @@ IDLE_MS = 4_000
 
 
 class World:
-    """One run: a safety phase in which everything may break, a liveness phase in which nothing does.
+    """One run: a safety phase in which anything may break, a liveness phase in which nothing does.
 
     digest  of what happened, in order; a function of the seed alone
     """
@@ -59,7 +59,7 @@ class World:
             self.log.append(line)
 
     def run(self) -> str:
-        """The whole of it; returns the digest; raises AssertionError (Violation or the code's own)."""
+        """The whole of it; returns the digest; raises Violation or what the code raises."""
         for member in self.members.values():
             member.start()
         for client in self.clients:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.arguments import QueueDefaults, check_name, plain, queue_declaration
+from warren_broker.arguments import QueueDefaults, check_name, queue_declaration, storable
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
 from warren_broker.cluster.dead_letters import DeadLetters
@@ -271,7 +271,7 @@ class Broker:
         """The command for a declaration; raises PreconditionFailed for a name that is too long."""
         check_name("exchange", name)
         return metadata.DeclareExchange(
-            vhost, name, kind, durable, auto_delete, internal, plain(arguments)
+            vhost, name, kind, durable, auto_delete, internal, storable(arguments)
         )
 
     def binding(
@@ -291,7 +291,7 @@ class Broker:
             "destination": destination,
             "to_queue": to_queue,
             "routing_key": routing_key,
-            "arguments": plain(arguments),
+            "arguments": storable(arguments),
             "connection": connection,
         }
 
@@ -317,5 +317,12 @@ class Broker:
         queue = self.definitions.state.groups.get(group)
         if queue is None:
             return
-        log.info("deleting %s: %s", errors.named("queue", queue.name, queue.vhost), reason)
-        self._forget_queue(queue, lambda reply: None)
+        name = errors.named("queue", queue.name, queue.vhost)
+
+        def deleted(reply: Any) -> None:
+            # Refused: somebody consumes again; Unavailable: the queue's next leader asks again.
+            if isinstance(reply, commands.Count | errors.NotFound):
+                log.info("deleting %s: %s", name, reason)
+                self._forget_queue(queue, lambda gone: None)
+
+        self.queues.ask(queue, commands.Delete(if_unused=True), deleted)

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from warren_broker.block import Block
+from warren_broker.block import Block, BlockError
 from warren_broker.cluster import messages
 from warren_broker.cluster.directory import Directory
 from warren_broker.cluster.group_client import SEEK_INTERVAL_MS_MAX, GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.stored_blocks import StoredBlocks
 from warren_broker.cluster.uplink import InFlight, Sent, Uplink
-from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
+from warren_broker.queue.commands import Delivery, GetReply, Resume, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
@@ -239,8 +239,12 @@ class Cluster:
         """An application message from a peer; raises MalformedPeerMessage."""
         message, rest = messages.decode(data)
         handler = self.handlers.get(type(message))
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(node, message, rest)
+        except BlockError as error:
+            raise messages.MalformedPeerMessage(f"from {node}: {error}") from error
 
     def _on_submit(self, node: str, message: messages.Submit, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))
@@ -314,13 +318,28 @@ class Cluster:
         if client is None or message.uplink != self.host.boot_id:
             return
         parts = messages.cut(rest, message.lengths)
-        if len(parts) != len(message.deliveries):
+        if len(message.terms) != len(message.deliveries) or message.terms.count(0) != len(parts):
             raise messages.MalformedPeerMessage(
-                f"{len(message.deliveries)} deliveries with {len(parts)} blocks"
+                f"{len(message.deliveries)} deliveries with {len(message.terms)} terms and "
+                f"{len(parts)} blocks"
             )
-        for delivery, part in zip(message.deliveries, parts, strict=True):
-            block = Block.decode(bytes(part))
-            client.delivered(message.consumer, _moved(delivery), block)
+        blobs = iter(parts)
+        for delivery, term in zip(message.deliveries, message.terms, strict=True):
+            if not term:
+                block = Block.decode(bytes(next(blobs)))
+                client.delivered(message.consumer, _moved(delivery), block)
+                continue
+            # A leader only hands out what is committed, so (index, term) is this entry for good.
+            entry = self.host.entry(message.group, delivery.index, term)
+            if entry is None:
+                # It was sent, but this member has turned to another leader since, or lost it with
+                # a connection. What follows would leave a gap: let the queue send it all again.
+                local = client.consumers.get(message.consumer)
+                if local is not None:
+                    client.command(Resume(local.consumer, local.next_msg_id))
+                return
+            block = self.stored.get(message.group, delivery.index, entry.data)
+            client.delivered(message.consumer, delivery, block)
 
     def _on_cancelled(
         self, node: str, message: messages.ConsumerCancelled, rest: memoryview

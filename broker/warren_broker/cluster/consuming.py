@@ -45,7 +45,12 @@ class Consuming:
         """A consumer joins; `done` comes before its first message."""
         number = command.consumer
         client = self._remember(number, command.session, queue)
-        client.consumers[number] = LocalConsumer(number, receiver, command.no_ack)
+        timeout_ms = command.timeout_ms
+        if timeout_ms is None:
+            timeout_ms = queue.config.consumer_timeout_ms
+        client.consumers[number] = LocalConsumer(
+            number, receiver, command.no_ack, timeout_ms=timeout_ms
+        )
 
         def joined(reply: Any) -> None:
             if isinstance(reply, errors.Refusal):

@@ -8,17 +8,26 @@ from typing import Any
 from warren_broker.block import Block
 from warren_broker.cluster.publishing import Publishing
 from warren_broker.cluster.queues import Queues
-from warren_broker.kernel import TTL_NONE, MessageTable, Route
+from warren_broker.kernel import CC, PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE, MessageTable, Route
 from warren_broker.metadata.records import Queue
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.wire.amqp091 import properties
-from warren_broker.wire.amqp091.fields import Timestamp
+from warren_broker.wire.amqp091.fields import Field, Timestamp
 
 log = logging.getLogger(__name__)
+TABLE_BYTES_MAX = 8 << 20
+"""Published at once, about."""
+COUNT_MAX = 1 << 32
+"""Of a death: whoever wrote the header may have written anything."""
+Death = dict[str, Any]
 
 
 class DeadLetters:
-    """Carries out `DeadLetter` effects, at most once, at the queue's leader."""
+    """Carries out `DeadLetter` effects, at most once, at the queue's leader.
+
+    Headers come from publishers, who may write anything into them, an x-death of their own
+    included: nothing in them may raise here, where every client of the node would suffer.
+    """
 
     def __init__(self, queues: Queues, publishing: Publishing) -> None:
         self._queues = queues
@@ -39,64 +48,109 @@ class DeadLetters:
             )
             return
         now_s = self._queues.cluster.loop.clock.epoch_ms() // 1000
-        table = MessageTable()
+        letters = _Letters(queue, effect.reason, now_s)
         for index, first, last in effect.runs:
             block = self._queues.cluster.stored.get(group, index)
             for i in range(first, last + 1):
-                self._add(table, queue, block, i, effect.reason, now_s)
+                letters.add(block, i)
+                if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
+                    self._send(letters)
+                    letters = _Letters(queue, effect.reason, now_s)
+        self._send(letters)
+
+    def _send(self, letters: _Letters) -> None:
+        table = letters.table
         if table.count:
-            self._publishing.publish(queue.vhost, table, 0, table.count, None, None)
+            self._publishing.publish(
+                letters.queue.vhost, table, 0, table.count, None, None, letters.flags, letters.keep
+            )
 
-    def _add(
-        self, table: MessageTable, queue: Queue, block: Block, i: int, reason: str, now_s: int
-    ) -> None:
-        was = properties.decode(block.properties(i))
-        headers = dict(was.headers or {})
-        if _cycle(headers, queue.name, reason):
-            return
-        exchange, key = (part.decode("utf-8", "replace") for part in block.route(i))
-        _record(headers, queue.name, reason, exchange, key, was.expiration, now_s)
-        changes: dict[str, Any] = {"headers": headers}
-        if was.expiration is not None:
-            changes["expiration"] = None  # it would expire again at once
-        target = queue.config.dead_letter_exchange or ""
-        rewritten = queue.config.dead_letter_routing_key
-        if rewritten is not None:
-            headers.pop("CC", None)
-        headers.pop("BCC", None)
-        route = Route(
-            target.encode(), (rewritten if rewritten is not None else key).encode(), False
+
+class _Letters:
+    """Messages of one queue that die together; deaths: the x-death of each, newest first."""
+
+    def __init__(self, queue: Queue, reason: str, now_s: int) -> None:
+        self.queue = queue
+        self.table = MessageTable()
+        self.deaths: list[list[Death]] = []
+        self.flags = 0
+        self._reason = reason
+        self._now_s = now_s
+
+    def add(self, block: Block, i: int) -> None:
+        """One more."""
+        config = self.queue.config
+        raw = block.properties(i)
+        headers: dict[str, Any] = dict(properties.headers(raw))
+        exchange, key = block.route(i)
+        further = _keys(headers.get("CC"))
+        shown = [key.decode("utf-8", "replace"), *further]
+        said = properties.decode(raw)
+        expiration = said.expiration
+        deaths = record(
+            headers, self.queue.name, self._reason, exchange.decode("utf-8", "replace"), shown,
+            expiration, self._now_s,
         )
-        data = properties.replace(block.properties(i), **changes)
-        table.append(route, data, bytes(block.body(i)), block.priority(i), TTL_NONE)
+        changes: dict[str, Any] = {"headers": headers}
+        if expiration is not None:
+            changes["expiration"] = None  # it would expire again at once
+        if config.dead_letter_routing_key is not None:
+            headers.pop("CC", None)
+            key = config.dead_letter_routing_key.encode()
+        elif "CC" in headers:
+            self.flags |= CC
+        headers.pop("BCC", None)
+        route = Route((config.dead_letter_exchange or "").encode(), key, False)
+        data = properties.replace(raw, **changes)
+        self.table.append(
+            route, data, bytes(block.body(i)), self._priority(block, i, said.priority), TTL_NONE,
+            CC if "CC" in headers else 0,
+        )
+        self.deaths.append(deaths)
+
+    def _priority(self, block: Block, i: int, said: int | None) -> int:
+        """What the message said, not what its queue made of it: the next one has its own."""
+        if said is not None:
+            return min(said, PRIORITY_MAX)
+        own = self.queue.config.priority_default != PRIORITY_DEFAULT
+        return PRIORITY_DEFAULT if own else block.priority(i)
+
+    def keep(self, queue: str, i: int) -> bool:
+        """False: it was there before, and has come back by itself."""
+        return not is_cycle(self.deaths[i], queue)
 
 
-def _cycle(headers: dict[str, Any], queue: str, reason: str) -> bool:
-    """It came back to a queue it was dead-lettered from, without ever having been rejected."""
-    deaths = [death for death in headers.get("x-death", ()) if isinstance(death, dict)]
-    if reason == "rejected" or any(death.get("reason") == "rejected" for death in deaths):
-        return False
-    return any(death.get("queue") == queue and death.get("reason") == reason for death in deaths)
+def is_cycle(deaths: list[Death], queue: str) -> bool:
+    """Whether a message died in `queue` before and nobody has rejected it since.
+
+    RabbitMQ's rule: a loop that a consumer takes part in may go on, one of timers alone ends.
+    """
+    for death in deaths:
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False
 
 
-def _record(
+def record(
     headers: dict[str, Any],
     queue: str,
     reason: str,
     exchange: str,
-    key: str,
+    keys: list[str],
     expiration: str | None,
     now_s: int,
-) -> None:
-    """x-death as RabbitMQ keeps it: the newest (queue, reason) first, counted."""
-    deaths = [death for death in headers.get("x-death", ()) if isinstance(death, dict)]
-    entry: dict[str, Any] = {
+) -> list[Death]:
+    """Add a death to the headers as RabbitMQ does: the newest (queue, reason) first, counted."""
+    deaths = _deaths(headers.get("x-death"))
+    entry: Death = {
         "count": 0,
         "reason": reason,
         "queue": queue,
         "time": Timestamp(now_s),
         "exchange": exchange,
-        "routing-keys": [key],
+        "routing-keys": keys,
     }
     for death in deaths:
         if death.get("queue") == queue and death.get("reason") == reason:
@@ -106,11 +160,27 @@ def _record(
     else:
         if expiration is not None:
             entry["original-expiration"] = expiration
-    entry["count"] = int(entry.get("count", 0)) + 1
-    headers["x-death"] = [entry, *deaths]
+    before = entry.get("count")
+    if not isinstance(before, int) or not 0 <= before < COUNT_MAX:
+        before = 0
+    entry["count"] = Field("l", before + 1)
+    deaths.insert(0, entry)
+    headers["x-death"] = deaths
     headers.setdefault("x-first-death-queue", queue)
     headers.setdefault("x-first-death-reason", reason)
     headers.setdefault("x-first-death-exchange", exchange)
     headers["x-last-death-queue"] = queue
     headers["x-last-death-reason"] = reason
     headers["x-last-death-exchange"] = exchange
+    return deaths
+
+
+def _deaths(given: Any) -> list[Death]:
+    value = given.value if isinstance(given, Field) else given
+    return [dict(death) for death in value if isinstance(death, dict)] if isinstance(
+        value, list) else []
+
+
+def _keys(given: Any) -> list[str]:
+    value = given.value if isinstance(given, Field) else given
+    return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []

@@ -18,8 +18,10 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata import commands, passwords
+from warren_broker.metadata.changes import NodeRenewed
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
 from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.queues import is_retired
 from warren_broker.metadata.records import Queue, User, Vhost
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.machine import QueueMachine
@@ -61,6 +63,7 @@ class Definitions:
         self.topology = Topology(self._state.scopes)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
+        cluster.leading.is_retired = self._is_retired
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
     def start(self, members: tuple[str, ...]) -> None:
@@ -78,6 +81,11 @@ class Definitions:
         self.submit(commands.NodeStarted(node, boot_id), self._node_started, forever=True)
 
     def _node_started(self, reply: Any) -> None:
+        # Queues that were declared and deleted while this node was away left their logs here.
+        host = self._cluster.host
+        for group in host.stored_groups():
+            if group != METADATA_GROUP and group not in self.state.groups:
+                host.delete_group(group)
         self.ready = True
         waiting, self._when_ready = self._when_ready, []
         for call in waiting:
@@ -145,7 +153,13 @@ class Definitions:
                 if node is not None:
                     answer = messages.MetadataReplied(meta.index, encode_reply(reply))
                     self._cluster.host.send(node, messages.encode(answer))
+        for effect in applied.effects:
+            if isinstance(effect, NodeRenewed) and effect.previous:
+                self._cluster.leading.node_down(effect.previous)
         self._ask_settle()
+
+    def _is_retired(self, node: str, uplink: int) -> bool:
+        return is_retired(self.state, node, uplink)
 
     def _leads(self) -> None:
         if self.state.bootstrapped:

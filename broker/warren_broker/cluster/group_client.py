@@ -52,8 +52,8 @@ class Receiver(Protocol):
         """Messages delivery.first … delivery.last of this block."""
         ...
 
-    def cancelled(self, consumer: int, reason: str) -> None:
-        """It is a consumer no longer."""
+    def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        """It is a consumer no longer; timeout_ms: how long it might hold a message."""
         ...
 
 
@@ -62,12 +62,14 @@ class LocalConsumer:
     """A consumer of one of this node's clients.
 
     next_msg_id  everything below it has been handed to the receiver
+    timeout_ms   how long it may hold a message; None: as long as it likes
     """
 
     consumer: int
     receiver: Receiver
     no_ack: bool
     next_msg_id: int = 0
+    timeout_ms: int | None = None
 
 
 class GroupClient:
@@ -203,4 +205,4 @@ class GroupClient:
         """The queue has given a consumer up."""
         local = self.consumers.get(consumer)
         if local is not None:
-            local.receiver.cancelled(consumer, reason)
+            local.receiver.cancelled(consumer, reason, local.timeout_ms)

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 class Leading:
     """Effects of queues led here.
 
+    is_retired      whether a life of a node is known to have ended: (node, uplink)
     on_expired      a queue that is to be deleted: (group, reason)
     on_dead_letter  messages for the dead letter exchange: (group, effect)
     Invariant: timers only of groups in `led`.
@@ -40,6 +41,7 @@ class Leading:
         self._cluster = cluster
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, Timer]] = {}
+        self.is_retired: Callable[[str, int], bool] = lambda node, uplink: False
         self.on_expired: Callable[[int, str], None] = lambda group, reason: None
         self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
             lambda group, effect: None
@@ -61,12 +63,10 @@ class Leading:
         self._carry_out(group, effects)
         host = self._cluster.host
         for uplink, node in self._uplinks(group):
-            if node == host.node_id:
-                dead = uplink != host.boot_id
-            else:
-                known = host.peer_boot_id(node)
-                dead = known is not None and known != uplink
-            if dead:
+            # Only the definitions know which life is the older one. 1. A node restarts and submits
+            # here. 2. The leader dies; this member takes over, still connected to the old life.
+            # 3. "Not the life I know" would end the new one: its consumers, its numbers.
+            if self.is_retired(node, uplink):
                 self.command(group, NodeDown(uplink))
             elif host.suspected(node):
                 self.command(group, NodeSuspected(node))
@@ -137,12 +137,16 @@ class Leading:
         node = cluster.node_of(effect.uplink)
         if node is None:
             return
+        terms = tuple(
+            [cluster.host.sent_term(group, node, delivery.index) for delivery in effect.deliveries]
+        )
         blobs = [
             stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
-            for delivery in effect.deliveries
+            for delivery, term in zip(effect.deliveries, terms, strict=True)
+            if not term
         ]
         message = messages.Delivered(
-            group, effect.uplink, effect.consumer, effect.deliveries, tuple(map(len, blobs))
+            group, effect.uplink, effect.consumer, effect.deliveries, terms, tuple(map(len, blobs))
         )
         cluster.host.send(node, messages.encode(message, *blobs))
 

@@ -19,6 +19,7 @@ from warren_broker.queue.commands import (
     UplinkId,
 )
 from warren_broker.queue.effects import CancelConsumer, Drained
+from warren_raft.errors import PeerError
 
 _LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 * 1024 * 1024
@@ -76,13 +77,17 @@ class MetadataReplied(PeerMessage, frozen=True, array_like=True, tag="metadata_r
 
 
 class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
-    """Messages for a consumer of the receiver; blob i is the block of deliveries[i], cut to its
-    range."""
+    """Messages for a consumer of the receiver.
+
+    terms    of the entries of those deliveries that the receiver holds itself; 0 for the others
+    lengths  of the blobs: the blocks of the others, in order, each cut to its delivery's range
+    """
 
     group: int
     uplink: UplinkId
     consumer: ConsumerId
     deliveries: tuple[Delivery, ...]
+    terms: tuple[int, ...]
     lengths: tuple[int, ...]
 
 
@@ -201,7 +206,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(AnyPeerMessage)
 
 
-class MalformedPeerMessage(Exception):
+class MalformedPeerMessage(PeerError):
     """Bytes from another node that are not a peer message; its connection is closed."""
 
 
@@ -222,7 +227,7 @@ def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
     end = _LENGTH.size + length
     try:
         return _DECODER.decode(view[_LENGTH.size : end]), view[end:]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedPeerMessage(str(error)) from error
 
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.block import FORM_AMQP091
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.uplink import Uplink
-from warren_broker.kernel import assemble
+from warren_broker.kernel import Selection, assemble
 from warren_broker.metadata.records import Queue
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import AnyCommand, Enqueue, Refused, Submission
+from warren_broker.queue.config import QueueConfig
 
 ENQUEUE = Enqueue()
 Done = Callable[[Any], None]
 """Called once with a reply of `queue.commands`, or with a Refusal."""
+
+
+def block_for(config: QueueConfig, selections: Sequence[Selection]) -> bytes:
+    """One block of all these, in the order of the queue's own priorities.
+
+    Sorted by the priorities that clients gave, a queue without priorities would hand out the
+    messages of one block in another order than they came in.
+    """
+    return assemble(selections, FORM_AMQP091, config.priority_max, config.priority_default)
 
 
 def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
@@ -75,7 +86,7 @@ class Queues:
             return encode_submission(Submission(boot_id, node, seq, commands, answered), block)
 
         def join(selections: Any) -> bytes:
-            return assemble(selections)
+            return block_for(queue.config, selections)
 
         uplink = Uplink(encode, join, ENQUEUE, self.cluster.in_flight)
         return self.cluster.open_client(queue.group, queue.nodes, uplink)

@@ -25,14 +25,17 @@ class StoredBlocks:
         self.bytes_held = 0
         self.bytes_max = bytes_max
 
-    def get(self, group: int, index: int) -> Block:
-        """The block of that entry; raises what reading the log raises when it is not held here."""
+    def get(self, group: int, index: int, data: bytes | None = None) -> Block:
+        """The block of that entry; raises what reading the log raises when it is not held here.
+
+        data  the entry's, where it is at hand
+        """
         key = (group, index)
         found = self._blocks.get(key)
         if found is not None:
             self._blocks.move_to_end(key)
             return found[0]
-        return self.put(group, index, self._read(group, index))
+        return self.put(group, index, self._read(group, index) if data is None else data)
 
     def put(self, group: int, index: int, data: bytes) -> Block:
         """The block of an entry whose bytes are at hand."""

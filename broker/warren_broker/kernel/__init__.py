@@ -20,7 +20,8 @@ assemble
     partition(table, first, last, targets, count) -> list[Selection]
                                  targets: per route id a tuple of target numbers 0 <= t < count;
                                  one Selection per target, each in the order received
-    assemble(selections, form=0) -> bytes                 one block, stable-sorted by priority
+    assemble(selections, form=0, priority_max=31, priority_default=4) -> bytes
+                                 one block, stable-sorted by the priorities of that queue
     load_block(block, mandatory=False) -> MessageTable    a client's block, to be partitioned
     examine_block(block) -> int  its flags; BlockError when a client's properties are malformed
 
@@ -70,6 +71,7 @@ from warren_broker.kernel.table import (
     MessageTable,
     Routes,
     Selection,
+    lanes,
 )
 
 Mode = Literal["compiled", "interpreted"]
@@ -152,5 +154,6 @@ __all__ = [
     "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
     "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
     "assemble", "distinct_routes", "examine_block", "format_confirms", "format_deliveries",
-    "format_get_ok", "format_return", "load", "load_block", "partition", "select", "with_headers",
+    "format_get_ok", "format_return", "lanes", "load", "load_block", "partition", "select",
+    "with_headers",
 ]  # fmt: skip

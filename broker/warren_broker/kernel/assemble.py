@@ -28,7 +28,16 @@ from warren_broker.block_layout import (
     encode_head,
     encode_routes,
 )
-from warren_broker.kernel.table import ROW, MessageTable, Route, Selection
+from warren_broker.kernel.table import (
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    ROW,
+    SILENT,
+    MessageTable,
+    Route,
+    Selection,
+    lanes,
+)
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
@@ -143,8 +152,11 @@ class _Gathering:
     """The block under way: what it will hold, then where the next message goes.
 
     maps   per dictionary of routes: its ids to the block's, -1 for those not met
+    lane   a row's octet of priority -> the queue's priority, `table.lanes`
     """
 
+    lanes: bytes
+    lane: cython.p_uchar
     count: cython.Py_ssize_t
     properties_bytes: cython.ulonglong
     body_bytes: cython.ulonglong
@@ -164,7 +176,12 @@ class _Gathering:
     properties_at: cython.Py_ssize_t
     body_at: cython.Py_ssize_t
 
-    def __init__(self) -> None:
+    def __init__(self, of_queue: bytes) -> None:
+        self.lanes = of_queue
+        if cython.compiled:
+            self.lane = cython.cast(cython.p_uchar, PyBytes_AS_STRING(of_queue))
+        else:
+            self.lane = of_queue
         self.count = 0
         self.properties_bytes = 0
         self.body_bytes = 0
@@ -181,6 +198,7 @@ class _Gathering:
         """Count a selection in; the set of its priorities, as bits."""
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
+        lane: cython.p_uchar = self.lane
         entries: list = table.routes.entries
         if table.routes not in self.maps:
             self.maps[table.routes] = array("i", [-1]) * len(entries)
@@ -209,7 +227,7 @@ class _Gathering:
                     mapping[route] = self.routes.setdefault(pair, len(self.routes))
             if rows[5 * i + 3] != 0xFFFFFFFF:
                 self.has_ttl = True
-            priority = rows[5 * i + 4] & 0xFF
+            priority = lane[rows[5 * i + 4] & 0xFF]
             if priority != run_priority:
                 self.priorities[run_priority] += run
                 run = 0
@@ -266,6 +284,9 @@ class _Gathering:
         indices: cython.uint[::1] = each
         listed: cython.bint = each is not None
         words: cython.p_uint = self.words
+        lane: cython.p_uchar = self.lane
+        only: cython.bint = priority >= 0
+        wanted: cython.uint = priority if only else 0
         k: cython.Py_ssize_t
         i: cython.Py_ssize_t
         at: cython.Py_ssize_t = self.at
@@ -278,7 +299,7 @@ class _Gathering:
         shift_body: cython.longlong = 0
         for k in range(size):
             i = indices[k] if listed else first + k
-            if priority >= 0 and cython.cast(cython.int, rows[5 * i + 4] & 0xFF) != priority:
+            if only and lane[rows[5 * i + 4] & 0xFF] != wanted:
                 continue
             if i != until:
                 if start >= 0:
@@ -332,12 +353,17 @@ class _Gathering:
         self.body_at += size
 
 
-def assemble(selections: Sequence[Selection], form: int = FORM_AMQP091) -> bytes:
+def assemble(
+    selections: Sequence[Selection], form: int = FORM_AMQP091,
+    priority_max: int = PRIORITY_MAX, priority_default: int = PRIORITY_DEFAULT,
+) -> bytes:  # fmt: skip
     """One block of all selected messages: higher priorities first, else in the order given.
 
-    form   of the properties of all of them
+    form              of the properties of all of them
+    priority_max      the queue's: higher ones count as this
+    priority_default  the queue's, of messages that say none
     """
-    gathering: _Gathering = _Gathering()
+    gathering: _Gathering = _Gathering(lanes(priority_max, priority_default))
     present: list = [gathering.measure(selection) for selection in selections]
     runs: list = gathering.runs()
     count: int = gathering.count
@@ -443,9 +469,11 @@ def load_block(block: Block, mandatory: bool = False) -> MessageTable:
     ttl: cython.const[cython.uint][::1] = block.ttl_column
     first: cython.Py_ssize_t
     last: cython.Py_ssize_t
+    octet: cython.uint
+    sections: cython.bint = block.form != FORM_AMQP091  # what they say is not known here
     for first, last, priority in block.priority_runs:
         for i in range(first, last):
-            if block.form == FORM_AMQP091:
+            if not sections:
                 properties = bytes(block.properties_data[ends[i] : ends[i + 1]])
                 if properties != raw:
                     raw = properties
@@ -454,7 +482,10 @@ def load_block(block: Block, mandatory: bool = False) -> MessageTable:
             rows[5 * i + 1] = ends[i + 1]
             rows[5 * i + 2] = body_ends[i + 1]
             rows[5 * i + 3] = ttl[i] if timed else 0xFFFFFFFF
-            rows[5 * i + 4] = priority | (found >> 40) << 8
+            octet = priority
+            if priority == PRIORITY_DEFAULT and found >> 32 & SILENT and not sections:
+                octet |= SILENT
+            rows[5 * i + 4] = octet | (found >> 40) << 8
     table.rows += words.tobytes()
     table.properties += block.properties_data
     table.bodies += block.body_data

@@ -28,9 +28,9 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
     from cython.cimports.libc.string import memcpy
 
-    from warren_broker.kernel.compiled.properties import with_headers
+    from warren_broker.kernel.compiled.properties import HeaderChange, with_headers
 else:
-    from warren_broker.kernel.properties import with_headers
+    from warren_broker.kernel.properties import HeaderChange, with_headers
 
 __all__ = [
     "format_confirms", "format_deliveries", "format_get_ok", "format_return", "with_headers",
@@ -75,7 +75,8 @@ def format_deliveries(
     assert len(tag) <= 255, consumer_tag
     changed: object = None
     if headers:
-        changed = [with_headers(block.properties(i), headers) for i in range(first, last)]
+        change = HeaderChange(headers)
+        changed = [change.apply(block.properties(i)) for i in range(first, last)]
     if cython.compiled:
         leaving: _Range = _Range(block, first, last, tag, changed)
         leaving.piece_max = frame_max - 8

@@ -22,7 +22,6 @@ TABLE_DEPTH_MAX = 64
 
 _NOTHING = cython.declare(cython.longlong, 0xFFFFFFFF)
 _REPLY_TO = cython.declare(bytes, b"amq.rabbitmq.reply-to")
-_HEADERS = 0x2000
 _LONG = struct.Struct(">cq")
 
 
@@ -141,21 +140,21 @@ def _milliseconds(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int) ->
 def _short_string(
     p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, bit: cython.uint
 ) -> cython.longlong:
-    """What a property that is a short string adds to `examine`'s answer."""
+    """What a property that is a short string adds: flags << 40 | ttl_ms."""
     value: cython.longlong
     k: cython.Py_ssize_t
     if bit == 0x0100:  # expiration
         value = _milliseconds(p, at, size)
         if value < 0:
-            return _NOTHING | cython.cast(cython.longlong, 16) << 40
+            return 0x1000FFFFFFFF  # BAD_EXPIRATION
         return value if value < 0xFFFFFFFF else 0xFFFFFFFE
     if bit == 0x0010:  # user_id
-        return _NOTHING | cython.cast(cython.longlong, 8) << 40
+        return 0x0800FFFFFFFF  # USER_ID
     if bit == 0x0200 and size >= 21:  # reply_to
         for k in range(21):
             if p[at + k] != _REPLY_TO[k]:
                 return _NOTHING
-        return _NOTHING | cython.cast(cython.longlong, 32) << 40
+        return 0x2000FFFFFFFF  # DIRECT_REPLY_TO
     return _NOTHING
 
 
@@ -167,7 +166,7 @@ def _walk(p: cython.p_uchar, end: cython.Py_ssize_t) -> cython.longlong:
     at: cython.Py_ssize_t = 2
     size: cython.Py_ssize_t
     inside: cython.int
-    priority: cython.longlong = 4
+    priority: cython.longlong = 0x84  # table.SILENT | table.PRIORITY_DEFAULT
     flags: cython.longlong = 0
     found: cython.longlong
     ttl: cython.longlong = _NOTHING
@@ -212,6 +211,8 @@ def _walk(p: cython.p_uchar, end: cython.Py_ssize_t) -> cython.longlong:
 def examine(properties: bytes) -> int:
     """What a table's row needs of these: (flags << 8 | priority) << 32 | ttl_ms; -1: malformed.
 
+    The priority has table.SILENT added where they say none.
+
     All of it is walked, nested tables too: whoever decodes them later meets no surprise but bytes
     that are not UTF-8.
     """
@@ -224,41 +225,79 @@ def examine(properties: bytes) -> int:
         return _walk(properties, len(properties))
 
 
-def with_headers(properties: bytes | memoryview, headers: dict[str, int]) -> bytes:
-    """The properties with these 64-bit integers in their headers, added or replaced.
+@cython.cclass
+class HeaderChange:
+    """Headers to be added to (or replaced in) the properties of many messages, encoded once.
 
-    properties  well formed, as `examine` has it; a table is made when there is none
-    headers     names of at most 255 bytes
+    headers   names of at most 255 bytes to 64-bit integers
     """
-    p: cython.p_uchar
-    data: bytes = bytes(properties)
-    at: cython.Py_ssize_t
-    after: cython.Py_ssize_t
-    assert examine(data) >= 0, data
-    if cython.compiled:
-        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
-    else:
-        p = data
-    there: int = (p[0] << 8) | p[1]
-    start: cython.Py_ssize_t = 2
-    bit: cython.uint
-    for bit in (0x8000, 0x4000):  # content_type, content_encoding stand before the headers
-        if there & bit:
-            start += 1 + p[start]
-    end: cython.Py_ssize_t = start
-    names = {name.encode(): value for name, value in headers.items()}
-    fields: list = []
-    if there & _HEADERS:
-        at = start + 4
-        end = at + _u32(p, start)
+
+    _names: dict
+    _lengths: bytearray
+    _added: bytes
+
+    def __init__(self, headers: dict[str, int]) -> None:
+        names = {name.encode(): value for name, value in headers.items()}
+        assert all(len(name) <= 255 for name in names), headers
+        self._names = names
+        self._lengths = bytearray(256)
+        for name in names:
+            self._lengths[len(name)] = 1
+        fields = [bytes((len(name),)) + name + _LONG.pack(b"l", v) for name, v in names.items()]
+        self._added = b"".join(fields)
+
+    def apply(self, properties: bytes | memoryview) -> bytes:
+        """The changed properties; those given are well formed, as `examine` has it."""
+        p: cython.p_uchar
+        data: bytes = bytes(properties)
+        at: cython.Py_ssize_t
+        after: cython.Py_ssize_t
+        start: cython.Py_ssize_t = 2
+        bit: cython.uint
+        there: cython.uint
+        assert examine(data) >= 0, data
+        if cython.compiled:
+            p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
+        else:
+            p = data
+        there = (p[0] << 8) | p[1]
+        for bit in (0x8000, 0x4000):  # content_type, content_encoding stand before the headers
+            if there & bit:
+                start += 1 + p[start]
+        end: cython.Py_ssize_t = start
+        kept: bytes = b""
+        if there & 0x2000:
+            at = start + 4
+            end = at + _u32(p, start)
+            kept = data[at:end]
+            while at < end:
+                after = _value_end(p, at + 1 + p[at], end, 0)
+                if self._lengths[p[at]] and data[at + 1 : at + 1 + p[at]] in self._names:
+                    kept = self._others(data, start + 4, end)
+                    break
+                at = after
+        flags = (there | 0x2000).to_bytes(2, "big")
+        size = (len(kept) + len(self._added)).to_bytes(4, "big")
+        return b"".join((flags, data[2:start], size, kept, self._added, data[end:]))
+
+    @cython.cfunc
+    def _others(self, data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
+        """The fields of a table that are not to be replaced."""
+        p: cython.p_uchar
+        after: cython.Py_ssize_t
+        fields: list = []
+        if cython.compiled:
+            p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
+        else:
+            p = data
         while at < end:
             after = _value_end(p, at + 1 + p[at], end, 0)
-            if data[at + 1 : at + 1 + p[at]] not in names:
+            if data[at + 1 : at + 1 + p[at]] not in self._names:
                 fields.append(data[at:after])
             at = after
-    for name, value in names.items():
-        assert len(name) <= 255, name
-        fields.append(bytes((len(name),)) + name + _LONG.pack(b"l", value))
-    table = b"".join(fields)
-    flags = (there | _HEADERS).to_bytes(2, "big")
-    return b"".join((flags, data[2:start], len(table).to_bytes(4, "big"), table, data[end:]))
+        return b"".join(fields)
+
+
+def with_headers(properties: bytes | memoryview, headers: dict[str, int]) -> bytes:
+    """The properties with these 64-bit integers in their headers, added or replaced."""
+    return HeaderChange(headers).apply(properties)

@@ -112,6 +112,7 @@ class FrameScanner:
     _dead: cython.bint
     _route_raw: bytes
     _route: cython.uint
+    _route_ids: dict
     _seen: bytes
     _mixed: cython.uint
     _ttl: cython.uint
@@ -136,8 +137,7 @@ class FrameScanner:
         self._contents = {}
         self._refused, self._unusual = set(), False
         self._dead = False
-        self._run_channel = -1
-        self._ack_channel = -1
+        self._run_channel = self._ack_channel = -1
         self._ack_ranges = []
         self._seen = b""
         self._start_table(Routes())
@@ -413,9 +413,7 @@ class FrameScanner:
             self._add(ContentRefused(channel, items.PRECONDITION_FAILED, text))
             return
         content.properties = self._p[start + 12 : end]
-        content.mixed = self._mixed
-        content.ttl = self._ttl
-        content.left = size
+        content.mixed, content.ttl, content.left = self._mixed, self._ttl, size
         if size == 0:
             self._finish(content, channel)
 
@@ -441,9 +439,7 @@ class FrameScanner:
         self._unusual = len(self._refused) + len(self._contents) > 0
         self._route = self.table.routes.add(content.route)
         self._route_raw = b""
-        self._mixed = content.mixed
-        self._ttl = content.ttl
-        self._seen = b""
+        self._mixed, self._ttl, self._seen = content.mixed, content.ttl, b""
         self._properties += content.properties
         self._bodies += content.body
         self._append_row(channel)
@@ -501,20 +497,23 @@ class FrameScanner:
         """Set _route from basic.publish's arguments; False when malformed, or with immediate."""
         p: cython.p_uchar = self._p
         start: Size = at + 2
+        size: Size
         raw: bytes
         if end - start < 3:
             return False
         if cython.compiled:
-            raw = self._route_raw
-            if PyBytes_GET_SIZE(raw) == end - start:
-                if memcmp(PyBytes_AS_STRING(raw), p + start, end - start) == 0:
+            raw, size = self._route_raw, end - start
+            if PyBytes_GET_SIZE(raw) == size:
+                if memcmp(PyBytes_AS_STRING(raw), p + start, size) == 0:
                     return True
         elif p[start:end] == self._route_raw:
             return True
         if not self._well_formed(start, end) or p[end - 1] & 2:
             return False
-        raw = p[start:end]
-        self._route = self.table.routes.add_raw(raw)
+        # Bits that mean nothing would make two routes of one.
+        raw = p[start:end] if p[end - 1] < 2 else p[start : end - 1] + bytes((p[end - 1] & 1,))
+        known = self._route_ids.get(raw)
+        self._route = self.table.routes.add_raw(raw) if known is None else known
         self._route_raw = raw
         return True
 
@@ -530,22 +529,22 @@ class FrameScanner:
     @cython.cfunc
     def _examine(self, at: Size, end: Size) -> cython.bint:
         """Set _mixed and _ttl from property flags and list; False when they are malformed."""
+        p: cython.p_uchar = self._p
+        size: Size
         raw: bytes
         found: cython.longlong
         if cython.compiled:
-            raw = self._seen
-            if PyBytes_GET_SIZE(raw) == end - at:
-                if memcmp(PyBytes_AS_STRING(raw), self._p + at, end - at) == 0:
-                    return True
-        elif self._p[at:end] == self._seen:
+            raw, size = self._seen, end - at
+            if PyBytes_GET_SIZE(raw) == size and not memcmp(PyBytes_AS_STRING(raw), p + at, size):
+                return True
+        elif p[at:end] == self._seen:
             return True
-        raw = self._p[at:end]
+        raw = p[at:end]
         found = examine(raw)
         if found < 0:
             return False
         self._seen = raw
-        self._mixed = found >> 32
-        self._ttl = found & 0xFFFFFFFF
+        self._mixed, self._ttl = found >> 32, found & 0xFFFFFFFF
         return True
 
     # -------------------------------------------------------------- items
@@ -554,6 +553,7 @@ class FrameScanner:
     def _start_table(self, routes: Routes) -> None:
         self.table = table = MessageTable(routes)
         self._rows, self._properties, self._bodies = table.rows, table.properties, table.bodies
+        self._route_ids = routes.ids
         self._count = 0
         self._route_raw = b""
 

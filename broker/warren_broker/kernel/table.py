@@ -5,16 +5,37 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 
 from warren_broker.kernel.items import Route
 
 ROW = struct.Struct("=5I")
-"""A message: route id, end of its properties, end of its body, ttl_ms, priority | flags << 8."""
+"""A message: route id, end of its properties, end of its body, ttl_ms, priority | flags << 8.
+
+The priority's octet has SILENT added where the message says none: a queue has its own default.
+"""
 ROW_WORDS = 5
 TTL_NONE = 0xFFFFFFFF
 PRIORITY_MAX = 31
 PRIORITY_DEFAULT = 4
+SILENT = 0x80
 AREA_BYTES_MAX = 0xFFFFFFFF
+
+
+@lru_cache(maxsize=64)
+def lanes(priority_max: int, priority_default: int) -> bytes:
+    """Octet of a row -> the priority that a queue with these settings gives the message."""
+    assert 0 <= priority_max <= PRIORITY_MAX, priority_max
+    assert 0 <= priority_default <= PRIORITY_MAX, priority_default
+    return bytes(
+        min(priority_default if octet & SILENT else octet & PRIORITY_MAX, priority_max)
+        for octet in range(256)
+    )
+
+
+def silent(priority: int, properties: bytes | memoryview) -> bool:
+    """Whether a message of that priority says none: bit 11 of the properties' flags is not set."""
+    return priority == PRIORITY_DEFAULT and not (len(properties) and properties[0] & 0x08)
 
 
 class Routes:
@@ -82,7 +103,10 @@ class MessageTable:
         ttl_ms: int = TTL_NONE,
         flags: int = 0,
     ) -> int:
-        """Add one message, the slow way; its position. For changed or home-made messages."""
+        """Add one message, the slow way; its position. For changed or home-made messages.
+
+        One of the default priority whose AMQP 0.9.1 properties hold none says none.
+        """
         assert 0 <= priority <= PRIORITY_MAX, priority
         assert 0 <= flags <= 0xFFFF, flags
         route_id = self.routes.add(route)
@@ -90,8 +114,9 @@ class MessageTable:
         assert len(self.bodies) + len(body) <= AREA_BYTES_MAX
         self.properties += properties
         self.bodies += body
+        octet = priority | SILENT if silent(priority, properties) else priority
         self.rows += ROW.pack(
-            route_id, len(self.properties), len(self.bodies), ttl_ms, priority | flags << 8
+            route_id, len(self.properties), len(self.bodies), ttl_ms, octet | flags << 8
         )
         self.count += 1
         return self.count - 1
@@ -125,8 +150,12 @@ class MessageTable:
         return self._row(i)[3]
 
     def priority(self, i: int) -> int:
-        """0 to PRIORITY_MAX."""
-        return self._row(i)[4] & 0xFF
+        """0 to PRIORITY_MAX; PRIORITY_DEFAULT where it says none."""
+        return self._row(i)[4] & PRIORITY_MAX
+
+    def lane(self, i: int, of_queue: bytes) -> int:
+        """The priority that a queue gives it; of_queue: see `lanes`."""
+        return of_queue[self._row(i)[4] & 0xFF]
 
     def flags(self, i: int) -> int:
         """The flags of items.py."""

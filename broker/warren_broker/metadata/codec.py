@@ -29,7 +29,7 @@ def decode_submission(data: bytes | memoryview) -> Submission:
     """The inverse; raises MalformedMetadata."""
     try:
         return _SUBMISSIONS.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMetadata(f"entry of {len(data)} bytes: {error}") from error
 
 
@@ -42,5 +42,5 @@ def decode_reply(data: bytes | memoryview) -> SubmissionReply:
     """The inverse; raises MalformedMetadata."""
     try:
         return _REPLIES.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMetadata(f"reply of {len(data)} bytes: {error}") from error

@@ -54,9 +54,12 @@ def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:
 def check_equivalent(turn: Turn, there: Queue, command: DeclareQueue) -> None:
     """Raise ResourceLocked or PreconditionFailed unless the declaration fits what is there."""
     config, current = command.config, there.config
-    if not there.owned_by(turn.uplink, command.connection):
+    # Exclusive or not is part of access, as in RabbitMQ: the owner itself is locked out when it
+    # says something else than before.
+    owned = there.owned_by(turn.uplink, command.connection)
+    if not owned or config.exclusive != current.exclusive:
         raise errors.locked_queue(there.name, there.vhost)
-    for field in ("durable", "exclusive", "auto_delete"):
+    for field in ("durable", "auto_delete"):
         now, received = getattr(current, field), getattr(config, field)
         if now != received:
             raise errors.inequivalent(field, "queue", there.name, there.vhost,

@@ -155,11 +155,8 @@ def retire(turn: Turn, consumer: Consumer) -> None:
             turn.arm(turn.now + state.config.expires_ms)
         if state.config.auto_delete:
             turn.expired("auto_delete")
-    if state.active is consumer or consumer.quiescing:
-        consumer.quiescing = False
-        consumers.elect(turn)
-    elif state.config.single_active_consumer:
-        consumers.elect(turn)  # one that was waited for may have gone
+    consumer.quiescing = False
+    consumers.elect(turn)  # it was the active one, or one that the active one made way for
 
 
 def resume(turn: Turn, command: Resume) -> AnyReply:

@@ -40,7 +40,7 @@ def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview 
         raise MalformedEntry(f"entry of {len(view)} bytes: its submission ends at {start}")
     try:
         submission = _DECODER.decode(view[_LENGTH.size : start])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedEntry(f"entry of {len(view)} bytes: {error}") from error
     return submission, (view[start:] if start < len(view) else None)
 

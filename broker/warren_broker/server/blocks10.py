@@ -8,9 +8,9 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.block import Block, BlockError
-from warren_broker.cluster.queues import ENQUEUE
+from warren_broker.cluster.queues import ENQUEUE, block_for
 from warren_broker.cluster.reading import ReadFailed, Runs
-from warren_broker.kernel import Route, Selection, assemble, load_block, partition
+from warren_broker.kernel import Route, Selection, load_block, partition
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.server.request10 import Answer, Asker, refusal_of
@@ -21,13 +21,14 @@ def _decoded(asker: Asker, data: bytes | memoryview) -> Block:
     limit = asker.broker.settings.limits.message_size_max
     try:
         block = Block.decode(data)
-        largest = max((len(block.body(i)) for i in range(len(block))), default=0)
     except BlockError as error:
         raise errors.InvalidArgument(f"not a block: {error}") from error
-    if largest > limit:
-        raise errors.ContentTooLarge(
-            f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
-        )
+    if len(block) and block.body_offsets[-1] > limit:  # else none of them can be above it
+        largest = max(len(block.body(i)) for i in range(len(block)))
+        if largest > limit:
+            raise errors.ContentTooLarge(
+                f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
+            )
     if not len(block):
         raise errors.InvalidArgument("a block without messages; send none instead")
     return block
@@ -59,12 +60,8 @@ def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes
     for name, selection in zip(numbers, selections, strict=True):
         queue = state.queue(asker.vhost, name)
         assert queue is not None, name
-        found.append((queue, _assemble(queue, selection)))
+        found.append((queue, block_for(queue.config, [selection])))
     return found
-
-
-def _assemble(queue: Queue, selection: Selection) -> bytes:
-    return assemble([selection])
 
 
 def _to_each(
@@ -97,8 +94,9 @@ def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
         answer(link.NoRoute())
         return
     names = tuple(sorted(queue.name for queue, _ in parts))
+    ttl_ms = asker.broker.settings.queues.stage_ttl_ms
     command = commands.Stage(
-        request.sink, request.batch, request.partition, request.attempt, 0, request.seq
+        request.sink, request.batch, request.partition, request.attempt, ttl_ms, request.seq
     )
     _to_each(
         asker,
@@ -115,7 +113,7 @@ def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
         queue = asker.broker.queues.find(asker.vhost, request.queue)
         table = load_block(block)
         parts: list[tuple[Queue, bytes]] | None = [
-            (queue, _assemble(queue, Selection(table, 0, table.count)))
+            (queue, block_for(queue.config, [Selection(table, 0, table.count)]))
         ]
     else:
         parts = _split(asker, request.exchange, block)

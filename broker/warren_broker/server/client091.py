@@ -13,6 +13,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
+from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import requests
 from warren_broker.session.connection091 import Connection, ConnectionConfig
 from warren_raft.runtime.loop import Stage
@@ -20,6 +21,10 @@ from warren_raft.runtime.stream import Stream
 
 log = logging.getLogger(__name__)
 TICK_MS = 1000
+LOGIN_REFUSED_DELAY_MS = 1000
+"""What guessing a password costs, per guess and connection."""
+IMPERSONATOR = "impersonator"
+"""The tag of users who may set any user_id."""
 
 
 class Client091:
@@ -39,6 +44,7 @@ class Client091:
         self._held: deque[tuple[int, Delivery, Block]] = deque()
         self._asked_flush = False
         self._gone = False
+        self._ended = False
         self._throttled = False
         self._short = False
         self._reply_names: dict[str, None] = {}
@@ -48,6 +54,10 @@ class Client091:
     @property
     def _vhost(self) -> str:
         return self._session.vhost
+
+    def failed(self, fault: Exception) -> None:
+        """Something broke in here: this connection ends, what it held goes back."""
+        self._stream.abort(fault)
 
     # ------------------------------------------------------------ the socket's side
 
@@ -60,16 +70,22 @@ class Client091:
         """The socket is gone."""
         self._gone = True
         self._held.clear()
-        self._session.disconnected()
-        self._carry_out()
         for name in self._reply_names:
             self._broker.replies.close(name)
+        self._give_back()
 
+    @guarded
+    def _give_back(self) -> None:
+        self._session.disconnected()
+        self._carry_out()
+
+    @guarded
     def shut_down(self, reason: str) -> None:
         """The node stops."""
         self._session.close(errors.ConnectionForced(reason))
         self._carry_out()
 
+    @guarded
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Resources run short, or no longer."""
         if reasons:
@@ -80,18 +96,22 @@ class Client091:
         self._pace()
         self._flush_later()
 
+    @guarded
     def _tick(self) -> None:
-        if self._gone:
+        if self._gone or self._ended:
             return
-        self._session.tick(self._broker.cluster.loop.now_ms)
-        self._carry_out()
-        self._broker.cluster.loop.call_later(TICK_MS, self._tick)
+        loop, session = self._broker.cluster.loop, self._session
+        session.tick(loop.now_ms)
+        if session.wants_output or session.requests or session.closed:
+            self._carry_out()
+        loop.call_later(TICK_MS, self._tick)
 
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:
             self._asked_flush = True
             self._broker.cluster.loop.at_turn_end(Stage.DELIVER, self._flush)
 
+    @guarded
     def _flush(self) -> None:
         self._asked_flush = False
         if self._gone:
@@ -99,11 +119,13 @@ class Client091:
         output = self._session.take_output()
         if output:
             self._stream.write(output)
-        if self._session.closed:
+        if self._session.closed and not self._ended:
+            self._ended = True
             log.info("connection %s closed: %s", self._peer, self._session.close_reason)
-            self._stream.close()
+            self._stream.end()
         self._run_requests()  # taking the output moves the windows of no_ack consumers
 
+    @guarded
     def _drained(self) -> None:
         while self._held and not self._stream.congested:
             self._session.deliver(*self._held.popleft())
@@ -112,7 +134,7 @@ class Client091:
 
     def _pace(self) -> None:
         """Read while there is room: at the queues, in the inboxes, on this node."""
-        if self._gone:
+        if self._gone or self._session.closed:
             return
         publishing_blocked = self._short and self._session.has_published
         wanted = self._session.wants_input and not self._throttled and not publishing_blocked
@@ -124,6 +146,7 @@ class Client091:
 
     # ------------------------------------------------------------ the broker's side
 
+    @guarded
     def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Messages for one of its consumers."""
         if self._held or self._stream.congested:
@@ -132,13 +155,35 @@ class Client091:
         self._session.deliver(consumer, delivery, block)
         self._flush_later()
 
-    def cancelled(self, consumer: int, reason: str) -> None:
-        """A consumer was taken off."""
-        for held in list(self._held):
-            if held[0] == consumer:
-                self._held.remove(held)
-        self._session.cancelled(consumer, reason)
+    def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        """A consumer was taken off.
+
+        Who deletes a queue that it consumes from hears delete-ok first, then of its consumers, as
+        in RabbitMQ: clients that close the channel on basic.cancel would lose the answer.
+        """
+        if reason == "deleted":
+            loop = self._broker.cluster.loop
+            loop.call_soon(lambda: self._tell_cancelled(consumer, reason, timeout_ms))
+        else:
+            self._tell_cancelled(consumer, reason, timeout_ms)
+
+    @guarded
+    def _tell_cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        self._hand_out_held(consumer)
+        self._session.cancelled(consumer, reason, timeout_ms)
         self._carry_out()
+
+    def _hand_out_held(self, consumer: int) -> None:
+        """What waited for the socket goes out before its consumer is told that nothing follows.
+
+        Else the session would never hear of it: checked out until the channel ends, or lost where
+        nothing is acknowledged. It is no more than the consumer's prefetch or window.
+        """
+        if any(held[0] == consumer for held in self._held):
+            for number, delivery, block in self._held:
+                if number == consumer:
+                    self._session.deliver(number, delivery, block)
+            self._held = deque(held for held in self._held if held[0] != consumer)
 
     def _carry_out(self) -> None:
         self._run_requests()
@@ -157,27 +202,39 @@ class Client091:
                     self._refused(request, refusal)
 
     def _refused(self, request: Any, refusal: errors.Refusal) -> None:
-        self._session.answer(request.token, refusal)
+        if isinstance(request, requests.Publish):
+            self._session.publish_refused(request.session, refusal)
+        else:
+            self._session.answer(request.token, refusal)
 
     def _answer(self, request: Any) -> Callable[[Any], None]:
         def answer(result: Any) -> None:
             self._session.answer(request.token, result)
             self._carry_out()
 
-        return answer
+        return guarded_call(self, answer)
 
     # ------------------------------------------------------------ requests
 
-    def _authenticate(self, request: requests.Authenticate | requests.UpdateSecret) -> None:
-        mechanism = getattr(request, "mechanism", "PLAIN")
+    def _authenticate(self, request: requests.Authenticate) -> None:
         answer = self._answer(request)
 
         def done(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
+            if isinstance(result, errors.LoginRefused):
                 log.warning("connection %s: user %r was refused", self._peer, request.user)
+                loop = self._broker.cluster.loop
+                loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: answer(result))
+                return
+            user = self._broker.definitions.state.users.get(request.user)
+            self._session.impersonator = user is not None and IMPERSONATOR in user.tags
             answer(result)
 
-        self._broker.authenticate(request.user, request.password, mechanism, done)
+        self._broker.authenticate(request.user, request.password, request.mechanism, done)
+
+    def _update_secret(self, request: requests.UpdateSecret) -> None:
+        # Passwords do not expire, so any new one will do, as in RabbitMQ; but the user must still
+        # be there with a right to the vhost.
+        self._broker.open_vhost(self._vhost, request.user, self._answer(request))
 
     def _open_vhost(self, request: requests.OpenVhost) -> None:
         self._broker.open_vhost(request.vhost, request.user, self._answer(request))
@@ -302,14 +359,15 @@ class Client091:
             request.first,
             request.last,
             (lambda parts: session.routed(token, parts)) if tell else None,
-            confirmed if request.confirm else None,
-            getattr(request, "flags", 0),
+            guarded_call(self, confirmed) if request.confirm else None,
+            request.flags,
         )
         cluster = self._broker.cluster
         if not self._throttled and any(cluster.congested(client) for client in touched):
             self._throttled = True
             cluster.call_when_relieved(self._number, self._relieved)
 
+    @guarded
     def _relieved(self) -> None:
         self._throttled = False
         self._pace()
@@ -330,7 +388,13 @@ class Client091:
         self._broker.consuming.checkout(queue, command, self, self._answer(request))
 
     def _cancel(self, request: requests.CancelConsumer) -> None:
-        self._broker.consuming.cancel(request.consumer, self._answer(request))
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            self._hand_out_held(request.consumer)
+            answer(result)
+
+        self._broker.consuming.cancel(request.consumer, guarded_call(self, done))
 
     def _credit(self, request: requests.SetCredit) -> None:
         self._broker.consuming.credit(
@@ -361,7 +425,7 @@ class Client091:
             self._flush_later()
 
         self._reply_names[request.name] = None
-        self._broker.replies.open(request.name, take)
+        self._broker.replies.open(request.name, guarded_call(self, take))
 
     def _close_replies(self, request: requests.CloseReplies) -> None:
         self._reply_names.pop(request.name, None)
@@ -374,7 +438,7 @@ def _nothing(client: Client091, request: Any) -> None:
 
 _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.Authenticate: Client091._authenticate,
-    requests.UpdateSecret: Client091._authenticate,
+    requests.UpdateSecret: Client091._update_secret,
     requests.OpenVhost: Client091._open_vhost,
     requests.CloseConnection: Client091._close_connection,
     requests.SessionUp: _nothing,

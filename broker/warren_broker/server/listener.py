@@ -93,7 +93,7 @@ class Connection:
             answer = HEADER_10_SASL if header == HEADER_10 else HEADER_091
             log.warning("closing %s: protocol header %r is not spoken here", self.peer, header)
             self.stream.send(answer)
-            self.stream.close()
+            self.stream.end()
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -150,6 +150,11 @@ class Channel:
         token = self.hold(then)
         self.connection.requests.append(request(token=token, session=self.session, **values))
 
+    def waits(self, size_bytes: int) -> None:
+        """The inbox grew (or, negative, shrank) by so much."""
+        self.inbox_bytes += size_bytes
+        self.connection.waiting_bytes += size_bytes
+
     # -------------------------------------------------------------- its end
 
     def all_consumers(self) -> tuple[tuple[ConsumerId, str], ...]:
@@ -169,7 +174,7 @@ class Channel:
         """Forget everything that could still be told or done; only the number lives on."""
         self.waiting = 0
         self.inbox.clear()
-        self.inbox_bytes = 0
+        self.waits(-self.inbox_bytes)
         self.connection.forget(self)
         self.close_replies()
         self.held_back.clear()

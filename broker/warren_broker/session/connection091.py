@@ -63,6 +63,7 @@ class Connection:
     requests            to be carried out
     publishes           those that the broker has not answered for
     has_published       only such connections are told of `blocked`
+    waiting_bytes       in the inboxes of its channels
 
     Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
     0 or a key of the unanswered requests.
@@ -88,6 +89,7 @@ class Connection:
         self.out = bytearray()
         self.requests: list[requests.Request] = []
         self.has_published = False
+        self.waiting_bytes = 0
         self._blocked_reason = ""
         self._told_blocked = False
         self._head = bytearray()
@@ -223,9 +225,14 @@ class Connection:
         """The channel of that number, made when it is new; None: the connection is being closed."""
         channel = self.channels.get(number)
         if channel is None:
-            if number == 0 or number > self.channel_max:
-                self.close(errors.ChannelMisused(
-                    f"channel {number} is not from 1 to channel_max = {self.channel_max}"))
+            if number == 0:
+                self.close(errors.CommandInvalid("content on channel 0, the connection's own"))
+                return None
+            if len(self.channels) >= self.channel_max:
+                # RabbitMQ counts them and lets them have any number; so clients use high ones.
+                self.close(errors.NotAllowed(
+                    f"number of channels opened ({len(self.channels)}) has reached the negotiated "
+                    f"channel_max ({self.channel_max})"))
                 return None
             channel = Channel(self, number, self.ids.session())
             self.channels[number] = channel
@@ -261,6 +268,16 @@ class Connection:
         """
         self.publishes.confirmed(token, part, ok, refused)
         self._commit()
+
+    def publish_refused(self, session: SessionId, refusal: Refusal) -> None:
+        """A whole Publish was refused after it had been handed over: its channel ends.
+
+        Its exchange is gone since (a transaction's commit comes late), or its CC header is no list.
+        """
+        channel = self.sessions.get(session)
+        if channel is not None:
+            channel.at = methods.BasicPublish.code
+            self.refuse(channel, refusal)
 
     def deliver(self, consumer: ConsumerId, delivery: Delivery, block: Any) -> None:
         """A run of messages for a consumer; block: the decoded Block that it speaks of."""
@@ -355,8 +372,7 @@ class Connection:
     @property
     def wants_input(self) -> bool:
         """False while too much waits for the broker's answers: leave the socket unread."""
-        limit = self.config.waiting_bytes_max
-        return sum(channel.inbox_bytes for channel in self.channels.values()) < limit
+        return self.waiting_bytes < self.config.waiting_bytes_max
 
     @property
     def heartbeat_ms(self) -> int:

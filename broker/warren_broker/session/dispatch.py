@@ -23,7 +23,7 @@ def take(channel: Channel, item: ChannelItem) -> None:
         return
     if channel.waiting or channel.inbox:
         channel.inbox.append(item)
-        channel.inbox_bytes += size_bytes(item)
+        channel.waits(size_bytes(item))
         return
     _carry_out(channel, item)
 
@@ -47,7 +47,7 @@ def go_on(channel: Channel) -> None:
     """Deal with what waited."""
     while channel.inbox and not channel.waiting and channel.state in ("new", "open"):
         item = channel.inbox.popleft()
-        channel.inbox_bytes -= size_bytes(item)
+        channel.waits(-size_bytes(item))
         _carry_out(channel, item)
 
 

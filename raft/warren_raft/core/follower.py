@@ -1,4 +1,4 @@
-"""What a member does with the messages of candidates and leaders."""
+"""What a member does with the messages of whoever leads, or wants to."""
 
 from __future__ import annotations
 
@@ -134,6 +134,7 @@ def refuse_stale(node: Node, message: object) -> None:
     Answers and TimeoutNow of earlier terms need none. The term must be on disk before it is told.
     """
     group, term = node.group, node.term
+    reply: AppendReply | VoteReply | PreVoteReply
     match message:
         case Append(sender=sender, prev_index=index):
             reply = AppendReply(group, node.id, sender, term, False, index, node.log.committed)

@@ -122,9 +122,9 @@ class LogView:
 
         1. We hold 5, 6, 7; the write of 7 is in flight.  2. A new leader replaces 6.
         3. The old write completes.  If it made `durable` 7 we would vouch for entries we dropped,
-        and the leader could commit them. Were 6 and 7 put back by yet another leader before 3,
-        the disk may hold 7 and yet, after the second write, not: so the write itself is told that
-        it vouches for nothing above the cut. Every cursor above it comes down.
+        and the leader could commit them. Comparing terms at 3 would not do: the same 6 and 7 may
+        have been put back by then, while the disk holds what replaced them. So the write itself
+        is told that it vouches for nothing above the cut. Every cursor above it comes down.
         Replayed by tests/raft/transcripts/late_sync_after_truncation.txt
         """
         assert self.committed < index <= self.last, (index, self.committed, self.last)

@@ -39,7 +39,7 @@ from warren_raft.messages import (
     VoteReply,
 )
 from warren_raft.ports import LogStore
-from warren_raft.types import EntryKind, GroupId, HardState, Index, Membership, NodeId, Term
+from warren_raft.types import Entry, EntryKind, GroupId, HardState, Index, Membership, NodeId, Term
 
 
 class Node:
@@ -106,7 +106,7 @@ class Node:
         self.messages: list[AnyRaftMessage] = []
         self.after_sync: list[AnyRaftMessage] = []
         self.reads: list[ReadState] = []
-        self.soft_given = (Role.FOLLOWER, None, self.term)
+        self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
         self.election_at_ms: int | None = now_ms + self._first_delay(preferred)
 
     def _first_delay(self, preferred: NodeId | None) -> int:
@@ -128,7 +128,7 @@ class Node:
         kind = type(message)
         if message.term > self.term:
             # A pre-vote speaks of a term that nobody is in yet; so does consent to it.
-            if kind is not PreVote and not (kind is PreVoteReply and message.granted):
+            if kind is not PreVote and not (isinstance(message, PreVoteReply) and message.granted):
                 self.become_follower(message.term)
         elif message.term < self.term:
             follower.refuse_stale(self, message)
@@ -334,6 +334,26 @@ class Node:
     def last_index(self) -> Index:
         """The last entry's index, durable or not."""
         return self.log.last
+
+    def entry(self, index: Index, term: Term) -> Entry | None:
+        """That very entry, on disk or not; None: it is not in this log."""
+        log = self.log
+        if not 0 < index <= log.last or log.term(index) != term:
+            return None
+        return log.slice(index, index, 0)[0]
+
+    def sent_term(self, to: NodeId, index: Index) -> Term:
+        """The term of an entry that `to` holds, or was sent on the connection that stands.
+
+        Of a leader; 0: neither is known. What follows on that connection finds the entry there,
+        unless `to` has turned to another leader in between.
+        """
+        lead = self.leadership
+        progress = None if lead is None else lead.progress.get(to)
+        if progress is None:
+            return 0
+        there = index <= progress.match or (not progress.probing and index < progress.next)
+        return self.log.term(index) if there else 0
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -263,6 +263,19 @@ class Host:
         """An entry, from memory or disk; raises UnknownGroup, KeyError when it is not held."""
         return self._group(group).store.read(index)
 
+    def entry(self, group: GroupId, index: Index, term: int) -> Entry | None:
+        """That very entry, written or still under way; None: it is not here."""
+        found = self._groups.get(group)
+        return None if found is None else found.node.entry(index, term)
+
+    def sent_term(self, group: GroupId, node: NodeId, index: Index) -> int:
+        """The entry's term when `node` has it, or gets it before what is sent to it from now on.
+
+        returns  0 when that is not known, or this node does not lead the group
+        """
+        found = self._groups.get(group)
+        return 0 if found is None else found.node.sent_term(node, index)
+
     # ------------------------------------------------------------ peers
 
     def send(self, node: NodeId, buffers: Iterable[Buffer]) -> bool:

@@ -37,6 +37,7 @@ class Stream:
 
     __slots__ = (
         "_closing",
+        "_ending",
         "_flush_asked",
         "_on_closed",
         "_on_data",
@@ -88,6 +89,7 @@ class Stream:
         self._out: collections.deque[Buffer] = collections.deque()
         self._flush_asked = False
         self._closing = False
+        self._ending = False
         self._paused = False
         self._read_bytes = READ_BYTES_MIN
         tune(sock, buffer_bytes)
@@ -149,6 +151,9 @@ class Stream:
             self._watch(write=True)
         else:
             self._watch(write=False)
+            if self._ending:
+                self._say_no_more()
+                return
             if self._closing:
                 self._finish(None)
                 return
@@ -238,13 +243,38 @@ class Stream:
             self._read_bytes *= 4 if size * 4 <= READ_BYTES_MAX else 1
         elif size * 16 < self._read_bytes and self._read_bytes > READ_BYTES_MIN:
             self._read_bytes //= 4
-        self._on_data(data)
+        if not self._closing:
+            self._on_data(data)
 
     def _hung_up(self) -> None:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         self._finish(OSError(code or errno.ECONNRESET, "the connection was reset"))
 
     # ------------------------------------------------------------ ending
+
+    def end(self) -> None:
+        """`close` for a peer that may still be sending: its last words must not cost it ours.
+
+        1. We have said good-bye and close.  2. Bytes that we never read lie in the socket.  3. The
+        kernel answers with a reset, which throws away what the peer has not read yet: our good-bye.
+        So what still comes is read and dropped until the peer hangs up, for CLOSE_LINGER_MS.
+        """
+        if self.closed or self._closing:
+            return
+        self._closing = self._ending = True
+        self._paused = False
+        self._watch()
+        self.loop.call_later(CLOSE_LINGER_MS, self.abort)
+        if self._out:
+            self.flush()
+        else:
+            self._say_no_more()
+
+    def _say_no_more(self) -> None:
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._finish(None)  # the peer was faster
 
     def close(self) -> None:
         """Send what is unsent within CLOSE_LINGER_MS, then close; nothing more is read."""

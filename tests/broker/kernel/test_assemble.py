@@ -88,11 +88,52 @@ def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
     assert block.size_bytes() == sum(selection.size_bytes() for selection in selections)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_queue_s_own_priorities_decide_the_order(both: Kernel, seed: int) -> None:
+    chance = random.Random(seed)
+    highest, default = chance.choice([(0, 0), (10, 0), (4, 0), (31, 4), (5, 9)])
+    selections, expected = [], []
+    for _ in range(chance.randrange(1, 4)):
+        table = MessageTable()
+        for i in range(chance.randrange(10)):
+            says = chance.choice([None, 0, 3, 4, 5, 12, 31])
+            raw = f.properties() if says is None else f.properties(priority=says)
+            body = b"%d.%d" % (len(selections), i)
+            table.append(Route(b"", b"q", False), raw, body, 4 if says is None else says)
+            expected.append((min(default if says is None else says, highest), body))
+        selections.append(Selection(table, 0, table.count))
+    expected.sort(key=lambda pair: -pair[0])
+    block = Block.decode(both.assemble.assemble(selections, 0, highest, default))
+    assert [(block.priority(i), bytes(block.body(i))) for i in range(block.count)] == expected
+
+
+def test_received_messages_that_say_no_priority_have_the_queue_s(both: Kernel) -> None:
+    scanner = both.scan.FrameScanner(4096)
+    said = [None, 4, 0, None, 200]
+    for says in said:
+        raw = f.properties() if says is None else f.properties(priority=says)
+        scanner.feed(f.publish(1, b"", b"q", b"%r" % says, raw))
+    table = scanner.table
+    assert [table.priority(i) for i in range(5)] == [4, 4, 0, 4, 31]
+
+    def ordered(*settings: int) -> list[bytes]:
+        data = both.assemble.assemble([Selection(table, 0, 5)], 0, *settings)
+        block = Block.decode(data)
+        again = both.assemble.load_block(block)
+        assert both.assemble.assemble([Selection(again, 0, 5)], 0, *settings) == data
+        return [bytes(block.body(i)) for i in range(5)]
+
+    assert ordered() == [b"200", b"None", b"4", b"None", b"0"]
+    assert ordered(10, 0) == [b"200", b"4", b"None", b"0", b"None"]
+    assert ordered(0, 0) == [b"None", b"4", b"0", b"None", b"200"]
+
+
 def test_both_kernels_make_the_same_bytes(pair: tuple[Kernel, Kernel]) -> None:
     for seed in range(200):
         chance = random.Random(seed)
         tables = [grown(chance, 9), grown(chance, 5), grown(chance, 1)]
         selections = [Selection(table, 0, table.count) for table in tables]
+        assert len({k.assemble.assemble(selections, 0, 9, 0) for k in pair}) == 1
         fast, slow = (kernel.assemble.assemble(selections, 1) for kernel in pair)
         assert fast == slow
         block = Block.decode(fast)

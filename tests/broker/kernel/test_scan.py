@@ -75,7 +75,9 @@ def test_bodies_in_many_frames_interleaved_between_channels(both: Kernel) -> Non
     mixed = b"".join(x + y for x, y in zip(first, second, strict=True))
     whole = f.publish(3, b"", b"c", b"between")
     items = scanner.feed(mixed[:-9] + whole + mixed[-9:])
-    assert items == [PublishRun(1, 0, 1, 0, 1), PublishRun(3, 1, 2, 2, 1), PublishRun(2, 2, 3, 1, 1)]
+    assert items == [
+        PublishRun(1, 0, 1, 0, 1), PublishRun(3, 1, 2, 2, 1), PublishRun(2, 2, 3, 1, 1),
+    ]  # fmt: skip
     assert [row[2] for row in rows(scanner.table)] == [b"abcdef", b"between", b"1234"]
     assert scanner.pending_bytes == 0
 
@@ -101,8 +103,17 @@ def test_the_dictionary_of_routes_stays_bounded(both: Kernel) -> None:
     old = scanner.take_table()
     assert len(old.routes.entries) == 5001
     scanner.feed(f.publish(1, b"", b"new", b"") + pending[-11:])
-    assert scanner.table.routes.entries == [Route(b"", b"new", False), Route(b"late", b"one", False)]
+    assert scanner.table.routes.entries == [
+        Route(b"", b"new", False), Route(b"late", b"one", False),
+    ]  # fmt: skip
     assert old.route(4999) == Route(b"", b"reply.4999", False)
+
+
+def test_meaningless_bits_do_not_make_another_route(both: Kernel) -> None:
+    scanner = both.scan.FrameScanner(4096)
+    data = b"".join(f.publish(1, b"x", b"k", b"", flags=flags) for flags in (1, 0xFD, 0, 0xFC))
+    assert [(item.route, item.last) for item in scanner.feed(data)] == [(-1, 4)]
+    assert [scanner.table.route_id(i) for i in range(4)] == [0, 0, 1, 1]
 
 
 def test_settlements_are_joined(both: Kernel) -> None:

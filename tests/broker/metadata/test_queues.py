@@ -81,6 +81,11 @@ def test_exclusive_queues_belong_to_their_connection(world: World) -> None:
         assert caught.value.detail.startswith("cannot obtain exclusive access to locked queue")
     with pytest.raises(ResourceLocked):
         world.do(commands.DeleteQueue("/", "mine", connection=6))
+    with pytest.raises(ResourceLocked):  # its owner, who calls it shared now
+        world.declare("mine", connection=5)
+    world.declare("shared")
+    with pytest.raises(ResourceLocked):
+        world.declare("shared", exclusive=True, connection=5)
     view = MetadataView(world.state)
     assert view.queue("/", "mine", UPLINK, 5) == queue == view.queue("/", "mine")
     with pytest.raises(ResourceLocked):

@@ -35,6 +35,16 @@ def test_a_session_takes_its_own_consumers_along_and_no_others() -> None:
     assert queue.stat().consumers == 1 and queue.stat().messages_unacknowledged == 1
 
 
+def test_what_a_session_held_comes_back_oldest_consumer_first() -> None:
+    queue = Queue()
+    queue.do(Checkout(2, 1, "b", 1))
+    queue.do(Checkout(1, 1, "a", 1))
+    index = queue.put(2)
+    assert queue.names(2) == [(index, 0)]
+    queue.do(SessionDown(1))
+    assert queue.ready() == [(index, 0), (index, 1)]
+
+
 def test_what_a_dead_node_held_goes_to_the_others_in_the_order_of_delivery() -> None:
     queue = Queue()
     queue.do(Checkout(1, 1, "a", 10), uplink=5)

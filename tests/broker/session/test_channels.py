@@ -55,7 +55,8 @@ def test_publish_on_a_channel_that_is_not_open() -> None:
     peer.connection_closed(504, "CHANNEL_ERROR - expected 'channel.open'")
 
 
-def test_channel_numbers_above_the_limit() -> None:
+def test_more_channels_than_agreed_on() -> None:
+    """It is their count that is limited; RabbitMQ's clients may use any number."""
     peer = Peer(channel_max=8)
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()
@@ -64,8 +65,14 @@ def test_channel_numbers_above_the_limit() -> None:
     peer.send(spec.Connection.TuneOk(8, 4096, 0), 0)
     peer.send(spec.Connection.Open("/"), 0)
     peer.answer(requests.OpenVhost)
+    peer.got()
+    for number in range(65_528, 65_536):
+        peer.send(spec.Channel.Open(), number)
+        peer.one(spec.Channel.OpenOk, number)
     peer.send(spec.Channel.Open(), 9)
-    peer.connection_closed(504, "channel 9 is not from 1 to channel_max = 8")
+    peer.connection_closed(
+        530, "NOT_ALLOWED - number of channels opened (8) has reached the negotiated "
+        "channel_max (8)")
 
 
 def test_after_our_close_everything_is_dropped_until_close_ok(peer: Peer) -> None:

@@ -22,6 +22,7 @@ def session(master: str) -> SparkSession:
     """Small, quiet, on loopback; the dying source registered."""
     spark = (
         SparkSession.builder.master(master).appName("warren-test")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -205,6 +205,39 @@ def test_close_sends_what_is_unsent_first() -> None:
     loop.close()
 
 
+def test_end_hears_the_peer_out() -> None:
+    """Bytes that nobody reads would make the kernel reset the connection, last words and all."""
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    heard: list[bytes] = []
+    ended: list[Exception | None] = []
+    stream = Stream(loop, ours, heard.append, ended.append)
+    stream.send(b"last words")
+    stream.end()
+    stream.send(b"too late")
+    theirs.send(b"still talking")
+    for _ in range(3):
+        loop.run_turn(0)
+    theirs.send(b"and talking")
+    loop.run_turn(0)
+    assert theirs.recv(100) == b"last words" and theirs.recv(100) == b""
+    assert heard == [] and not ended
+    theirs.close()
+    until(loop, lambda: ended == [None])
+    loop.close()
+
+
+def test_end_of_a_peer_that_never_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warren_raft.runtime.stream.CLOSE_LINGER_MS", 30)
+    loop = Loop()
+    stream, theirs, ended = pair(loop)
+    stream.end()
+    assert not ended
+    until(loop, lambda: ended)
+    theirs.close()
+    loop.close()
+
+
 def test_a_paused_stream_takes_nothing_but_notices_its_end() -> None:
     loop = Loop()
     ours, theirs = socket.socketpair()

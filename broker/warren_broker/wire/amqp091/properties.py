@@ -52,8 +52,10 @@ def flag(name: str) -> int:
 
 
 def decode(data: bytes | memoryview) -> Properties:
-    """Properties as plain values; short strings that are not UTF-8 are refused (501).
+    """Properties as plain values; bytes that are not UTF-8 stay as they are (surrogateescape).
 
+    The publisher's properties are its own: RabbitMQ does not look into them, and what was accepted
+    once must be readable ever after.
     fails  SyntaxRefused: unknown flags, fields past the end, bytes left over
     """
     reader, flags = _begin(data)
@@ -133,7 +135,7 @@ def _read(reader: fields.Reader, name: str) -> Any:
         return reader.unsigned(1)
     if name in _TIMESTAMP:
         return reader.unsigned(8)
-    return reader.short_string()
+    return reader.take(reader.unsigned(1)).decode("utf-8", "surrogateescape")
 
 
 def _skip(reader: fields.Reader, name: str) -> None:

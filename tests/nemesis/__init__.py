@@ -1,0 +1,1 @@
+"""Real processes under faults: a history is written, then judged."""

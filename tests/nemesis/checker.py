@@ -1,0 +1,268 @@
+"""Judges a history: what was lost, doubled, out of order, or never sent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nemesis.history import Event
+
+EXAMPLES = 5
+AFTER_FAULT_S = 10.0
+"""A gap without a confirm counts to a fault that ended this long before, at most."""
+
+MUST_BE_NONE = (
+    "lost", "unexpected", "duplicated", "needless", "reordered", "claim changed",
+    "claims overlap", "batch torn", "batch reordered", "problem",
+)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """counts: what happened; wrong: kind to the texts of every case; gaps: by fault, seconds."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    wrong: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in MUST_BE_NONE})
+    gaps: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was wrong."""
+        return not any(self.wrong.values())
+
+    def lines(self) -> list[str]:
+        """For people."""
+        shown = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        lines = [shown, ", ".join(f"{len(cases)} {kind}" for kind, cases in self.wrong.items())]
+        for kind, cases in self.wrong.items():
+            lines += [f"  {kind}: {case}" for case in cases[:EXAMPLES]]
+            if len(cases) > EXAMPLES:
+                lines.append(f"  {kind}: … {len(cases) - EXAMPLES} more")
+        if self.gaps:
+            lines.append("longest gap without a confirm, by fault:")
+            lines += [f"  {kind:<16} {gap:7.3f} s" for kind, gap in sorted(self.gaps.items())]
+        return lines
+
+
+@dataclass(slots=True)
+class _Message:
+    queue: str
+    priority: int
+    confirmed: bool = False
+    first_deliveries: int = 0
+    deliveries: int = 0
+    acked_by: str | None = None
+    acked_at: float = 0.0
+    why_again: bool = False
+
+
+_Id = tuple[str, int]
+
+
+class Checker:
+    """Takes the events in order, then judges.
+
+    Deliveries of the three ways to read (consumers, claims) count alike: a message belongs to one
+    queue. Order is judged where it is promised: first deliveries to one consumer, of one stream and
+    priority.
+    """
+
+    def __init__(self) -> None:
+        self._verdict = Verdict()
+        self._messages: dict[_Id, _Message] = {}
+        self._confirms: dict[str, list[float]] = {}
+        self._last: dict[tuple[str, str, int], int] = {}
+        self._gone: dict[str, float] = {}
+        self._faults: list[list[object]] = []
+        self._claims: dict[tuple[str, str, int], list[_Id]] = {}
+        self._claim_of: dict[_Id, tuple[str, str, int]] = {}
+        self._batches: dict[tuple[str, str, int], list[_Id]] = {}
+        self._batch_of: dict[_Id, tuple[str, str, int]] = {}
+        self._published: set[tuple[str, str, int]] = set()
+        self._last_batch: dict[tuple[str, str], int] = {}
+
+    def check(self, events: Iterable[Event]) -> Verdict:
+        """All of a history."""
+        for event in events:
+            kind = event["e"]
+            self._verdict.counts[kind] = self._verdict.counts.get(kind, 0) + 1
+            handler = getattr(self, f"_on_{kind}", None)
+            if handler is not None:
+                handler(event)
+        self._close()
+        return self._verdict
+
+    def _wrong(self, kind: str, text: str) -> None:
+        self._verdict.wrong[kind].append(text)
+
+    # ------------------------------------------------------------ publishing
+
+    def _on_publish(self, event: Event) -> None:
+        key = (event["s"], event["n"])
+        assert key not in self._messages, key  # identities are the run's own business
+        self._messages[key] = _Message(event["q"], event["y"])
+
+    def _on_confirm(self, event: Event) -> None:
+        for first, last in event["n"]:
+            for n in range(first, last + 1):
+                message = self._messages[event["s"], n]
+                message.confirmed = True
+                moments = self._confirms.setdefault(message.queue, [])
+            moments.append(event["t"])
+
+    # ------------------------------------------------------------ consuming
+
+    def _on_deliver(self, event: Event) -> None:
+        key = (event["s"], event["n"])
+        message = self._arrived(key, event["q"], f"consumer {event['c']}")
+        if message is None:
+            return
+        text = f"{key} of {event['q']} to {event['c']} at {event['t']}"
+        if event["r"]:
+            self._again(message, event, text)
+        else:
+            self._first(message, event, text)
+        message.acked_by = None
+
+    def _arrived(self, key: _Id, queue: str, where: str) -> _Message | None:
+        message = self._messages.get(key)
+        if message is None or message.queue != queue:
+            self._wrong("unexpected", f"{key} came from {queue} by {where}; nobody published it")
+            return None
+        message.deliveries += 1
+        return message
+
+    def _first(self, message: _Message, event: Event, text: str) -> None:
+        message.first_deliveries += 1
+        if message.first_deliveries > 1:
+            self._wrong("duplicated", f"{text}: delivered before, and not marked redelivered")
+            return
+        order = (event["c"], event["s"], message.priority)
+        if event["n"] < self._last.get(order, -1):
+            self._wrong("reordered", f"{text}, after {self._last[order]} of the same priority")
+        self._last[order] = max(event["n"], self._last.get(order, -1))
+        batch = self._batch_of.get((event["s"], event["n"]))
+        if batch is not None:
+            lane = (*batch[:2], event["c"])
+            if batch[2] < self._last_batch.get(lane, -1):
+                self._wrong("batch reordered", f"{text}: after batch {self._last_batch[lane]}")
+            self._last_batch[lane] = max(batch[2], self._last_batch.get(lane, -1))
+
+    def _again(self, message: _Message, event: Event, text: str) -> None:
+        """Marked redelivered: at least once allows it where an ack can have been lost."""
+        if message.acked_by is None:
+            return
+        if message.acked_by in self._gone:
+            return  # the channel ended after the ack: it may have ended before it was applied
+        self._needless(message, event, text)
+
+    def _needless(self, message: _Message, event: Event, text: str) -> None:
+        begin, end = message.acked_at, event["t"]
+        for fault in self._faults:
+            ended = fault[3] if fault[3] is not None else end
+            if fault[2] <= end and begin <= ended + AFTER_FAULT_S:  # type: ignore[operator]
+                return
+        self._wrong("needless", f"{text}: {message.acked_by} acknowledged it at {begin}, "
+                    "its channel is open, and no fault explains it")
+
+    def _on_ack(self, event: Event) -> None:
+        message = self._messages.get((event["s"], event["n"]))
+        if message is not None:
+            message.acked_by, message.acked_at = event["c"], event["t"]
+
+    def _on_requeue(self, event: Event) -> None:
+        message = self._messages.get((event["s"], event["n"]))
+        if message is not None:
+            message.acked_by = None
+
+    def _on_gone(self, event: Event) -> None:
+        self._gone[event["c"]] = event["t"]
+
+    def _on_stray(self, event: Event) -> None:
+        self._wrong("unexpected", f"{event['q']}: {event['what']}")
+
+    # ------------------------------------------------------------ claims
+
+    def _on_claimed(self, event: Event) -> None:
+        claim = (event["q"], event["reader"], event["number"])
+        ids = [(s, n) for s, n in event["ids"]]
+        known = self._claims.get(claim)
+        if known is not None:
+            if known != ids:
+                differ = next((i for i, (a, b) in enumerate(zip(known, ids, strict=False))
+                               if a != b), min(len(known), len(ids)))
+                self._wrong("claim changed", f"{claim}: had {len(known)} messages, now {len(ids)};"
+                            f" differs from {differ} on")
+            return
+        self._claims[claim] = ids
+        for key in ids:
+            message = self._arrived(key, event["q"], f"claim {claim}")
+            if message is None:
+                continue
+            other = self._claim_of.setdefault(key, claim)
+            if other != claim or message.first_deliveries:
+                self._wrong("claims overlap", f"{key} is in {claim} and in {other}")
+            message.first_deliveries += 1
+
+    # ------------------------------------------------------------ stages
+
+    def _on_staged(self, event: Event) -> None:
+        batch = (event["q"], event["sink"], event["batch"])
+        ids = [(s, n) for s, n in event["ids"]]
+        self._batches[batch] = ids
+        for key in ids:
+            self._messages[key] = _Message(event["q"], 4)
+            self._batch_of[key] = batch
+
+    def _on_batch(self, event: Event) -> None:
+        batch = (event["q"], event["sink"], event["batch"])
+        self._published.add(batch)
+        for key in self._batches[batch]:
+            self._messages[key].confirmed = True
+
+    # ------------------------------------------------------------ the run
+
+    def _on_fault(self, event: Event) -> None:
+        if event["phase"] == "begin":
+            self._faults.append([event["kind"], event["node"], event["t"], None])
+            return
+        for fault in reversed(self._faults):
+            if fault[:2] == [event["kind"], event["node"]] and fault[3] is None:
+                fault[3] = event["t"]
+                return
+
+    def _on_problem(self, event: Event) -> None:
+        self._wrong("problem", event["what"])
+
+    def _close(self) -> None:
+        for key, message in self._messages.items():
+            if message.confirmed and not message.deliveries:
+                self._wrong("lost", f"{key} of {message.queue}: confirmed, never delivered")
+        for batch, ids in self._batches.items():
+            there = [self._messages[key].deliveries > 0 for key in ids]
+            if any(there) and not all(there):
+                self._wrong("batch torn", f"{batch}: {sum(there)} of {len(ids)} messages came")
+        counts = self._verdict.counts
+        messages = self._messages.values()
+        counts["messages"] = len(messages)
+        counts["messages confirmed"] = sum(message.confirmed for message in messages)
+        counts["messages seen again"] = sum(message.deliveries > 1 for message in messages)
+        self._measure_gaps()
+
+    def _measure_gaps(self) -> None:
+        """Of each queue, the longest time between two confirms that a fault can explain."""
+        for moments in self._confirms.values():
+            for before, after in itertools.pairwise(sorted(moments)):
+                if after - before < 0.05:
+                    continue
+                for kind in self._kinds_between(before, after):
+                    self._verdict.gaps[kind] = max(
+                        self._verdict.gaps.get(kind, 0.0), after - before)
+
+    def _kinds_between(self, before: float, after: float) -> set[str]:
+        """The fault that was on when the gap began, or the last before it ended."""
+        on = [fault for fault in self._faults if fault[2] <= after  # type: ignore[operator]
+              and before <= (fault[3] if fault[3] is not None else after)  # type: ignore[operator]
+              ]
+        return {str(fault[0]) for fault in on} or {"none"}

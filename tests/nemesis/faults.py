@@ -1,0 +1,288 @@
+"""What is done to the nodes of a run, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nemesis.history import Recorder
+from nemesis.nodes import Nodes
+
+SUSPECT_AFTER_S = 2.0
+REST_S = (4.0, 9.0)
+"""Between two faults: long enough for most clients to be back."""
+DOWN_S = (0.0, 6.0)
+CUT_S = (3.0, 10.0)
+PAUSE_LONG_S = (3.0, 12.0)
+PAUSE_SHORT_S = (0.2, 1.6)
+SLOW_S = (4.0, 10.0)
+DISK_S = (3.0, 8.0)
+FLAP_ON_S = 0.1
+FLAP_OFF_S = (0.1, 0.6)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One fault: how long after the one before, its kind, the seed of everything else in it."""
+
+    rest_s: float
+    kind: str
+    seed: int
+
+
+class Scene:
+    """What a fault may touch."""
+
+    def __init__(self, nodes: Nodes, record: Recorder, queues: list[str], say: Callable[[str], None]
+                 ) -> None:
+        self.nodes = nodes
+        self.network = nodes.network
+        self.record = record
+        self.queues = queues
+        self.say = say
+        self.stop = threading.Event()
+        self.chance = random.Random(0)
+
+    def wait(self, seconds: tuple[float, float] | float) -> None:
+        """That long, or until the run stops."""
+        length = seconds if isinstance(seconds, float) else self.chance.uniform(*seconds)
+        self.stop.wait(length)
+
+    def any(self) -> int:
+        """One of the nodes."""
+        return self.chance.randrange(len(self.nodes))
+
+    def leader(self) -> int:
+        """Who leads one of the queues; any node when that cannot be found out."""
+        queue, other = self.chance.choice(self.queues), self.any()
+        leader = self.nodes.leader_of(queue)
+        return other if leader is None else leader
+
+    def other(self, than: int) -> int:
+        """Any node but that."""
+        return (than + self.chance.randrange(1, len(self.nodes))) % len(self.nodes)
+
+    def isolate(self, node: int) -> None:
+        """No peer hears it, it hears none."""
+        for peer in range(len(self.nodes)):
+            if peer != node:
+                self.network.cut(node, peer)
+                self.network.cut(peer, node)
+
+    def heal(self) -> None:
+        """Every link, disk and process as it should be."""
+        count = len(self.nodes)
+        for sender in range(count):
+            self.network.fast(sender)
+            for receiver in range(count):
+                self.network.heal(sender, receiver)
+            self.nodes.resume(sender)
+        self.nodes.unfill()
+        for node in sorted(self.nodes.down):
+            self.nodes.start(node)
+
+
+def _kill(scene: Scene, node: int) -> None:
+    scene.say(f"kill -9 node-{node}")
+    scene.nodes.kill(node)
+    scene.wait(DOWN_S)
+    scene.nodes.start(node)
+
+
+def kill_leader(scene: Scene) -> None:
+    """A queue's leader dies, comes back some seconds later."""
+    _kill(scene, scene.leader())
+
+
+def kill_follower(scene: Scene) -> None:
+    """Another node than that dies."""
+    _kill(scene, scene.other(scene.leader()))
+
+
+def kill_restart(scene: Scene) -> None:
+    """A node dies and is back before it could be suspected: a new life, an old one's traffic."""
+    node = scene.any()
+    scene.say(f"kill -9 node-{node}, started at once")
+    scene.nodes.kill(node)
+    scene.nodes.start(node)
+    scene.wait(1.0)
+
+
+def kill_two(scene: Scene) -> None:
+    """A leader and another node die together: no majority of three until one is back."""
+    first = scene.leader()
+    second = scene.other(first)
+    scene.say(f"kill -9 node-{first} and node-{second}")
+    for node in (first, second):
+        scene.nodes.kill(node)
+    scene.wait(DOWN_S)
+    for node in (first, second):
+        scene.nodes.start(node)
+        scene.wait((0.0, 1.0))
+
+
+def kill_all(scene: Scene) -> None:
+    """Every node dies at once; they come back one by one."""
+    scene.say("kill -9 all nodes")
+    for node in range(len(scene.nodes)):
+        scene.nodes.kill(node)
+    for node in range(len(scene.nodes)):
+        scene.nodes.start(node)
+        scene.wait((0.0, 1.0))
+
+
+def rolling_restart(scene: Scene) -> None:
+    """Each node is stopped in good order and started again, one after the other."""
+    for node in range(len(scene.nodes)):
+        scene.say(f"SIGTERM node-{node}")
+        scene.nodes.stop(node)
+        scene.wait((0.0, 0.5))
+        scene.nodes.start(node)
+        scene.wait((2.0, 4.0))
+
+
+def _pause(scene: Scene, node: int, seconds: tuple[float, float]) -> None:
+    scene.say(f"SIGSTOP node-{node}")
+    scene.nodes.pause(node)
+    scene.wait(seconds)
+    scene.nodes.resume(node)
+
+
+def pause_short(scene: Scene) -> None:
+    """Shorter than the time after which a node is suspected."""
+    _pause(scene, scene.any(), PAUSE_SHORT_S)
+
+
+def pause_leader(scene: Scene) -> None:
+    """A leader sleeps until others lead, wakes up with what it believed then."""
+    _pause(scene, scene.leader(), PAUSE_LONG_S)
+
+
+def pause_follower(scene: Scene) -> None:
+    """A node with clients of its own sleeps, and is suspected."""
+    _pause(scene, scene.other(scene.leader()), PAUSE_LONG_S)
+
+
+def cut_leader(scene: Scene) -> None:
+    """A leader and its clients on one side, the majority on the other."""
+    node = scene.leader()
+    scene.say(f"node-{node} is cut off")
+    scene.isolate(node)
+    scene.wait(CUT_S)
+    scene.heal()
+
+
+def cut_follower(scene: Scene) -> None:
+    """Another node is cut off."""
+    node = scene.other(scene.leader())
+    scene.say(f"node-{node} is cut off")
+    scene.isolate(node)
+    scene.wait(CUT_S)
+    scene.heal()
+
+
+def cut_pair(scene: Scene) -> None:
+    """A leader and one other cannot talk; both reach the third."""
+    node = scene.leader()
+    peer = scene.other(node)
+    scene.say(f"no link between node-{node} and node-{peer}")
+    scene.network.cut(node, peer)
+    scene.network.cut(peer, node)
+    scene.wait(CUT_S)
+    scene.heal()
+
+
+def half_cut(scene: Scene) -> None:
+    """One direction of one link only."""
+    node = scene.leader()
+    peer = scene.other(node)
+    pair = (node, peer) if scene.chance.random() < 0.5 else (peer, node)
+    scene.say(f"nothing gets from node-{pair[0]} to node-{pair[1]}")
+    scene.network.cut(*pair)
+    scene.wait(CUT_S)
+    scene.heal()
+
+
+def half_isolate(scene: Scene) -> None:
+    """A leader hears everybody, and nobody hears it; or the other way round."""
+    node, deaf = scene.leader(), scene.chance.random() < 0.5
+    scene.say(f"node-{node} hears nobody" if deaf else f"nobody hears node-{node}")
+    for peer in range(len(scene.nodes)):
+        if peer != node:
+            scene.network.cut(*((peer, node) if deaf else (node, peer)))
+    scene.wait(CUT_S)
+    scene.heal()
+
+
+def slow_link(scene: Scene) -> None:
+    """What a node sends, to peers and clients, waits and is dropped."""
+    node = scene.any()
+    scene.say(f"node-{node} sends slowly")
+    scene.network.slow(node)
+    scene.wait(SLOW_S)
+    scene.heal()
+
+
+def lossy_link(scene: Scene) -> None:
+    """A leader's link to another node works, does not, works …"""
+    node = scene.leader()
+    peer = scene.other(node)
+    scene.say(f"the link between node-{node} and node-{peer} comes and goes")
+    for _ in range(12):
+        for pair in ((node, peer), (peer, node)):
+            scene.network.cut(*pair)
+        scene.wait(FLAP_ON_S)
+        scene.heal()
+        scene.wait(FLAP_OFF_S)
+
+
+def full_disk(scene: Scene) -> None:
+    """Node 0's disk has no byte left; then it has."""
+    if scene.nodes.disk is None:
+        return
+    scene.say("node-0's disk is full")
+    scene.nodes.fill()
+    scene.wait(DISK_S)
+    if 0 in scene.nodes.died():
+        scene.say("node-0 has stopped")
+        scene.nodes.stop(0)
+    scene.heal()
+
+
+LOCAL: dict[str, Callable[[Scene], None]] = {
+    "kill-leader": kill_leader, "kill-follower": kill_follower, "kill-restart": kill_restart,
+    "kill-two": kill_two, "kill-all": kill_all, "rolling-restart": rolling_restart,
+    "pause-short": pause_short, "pause-leader": pause_leader, "pause-follower": pause_follower,
+    "full-disk": full_disk,
+}
+PARTITIONS: dict[str, Callable[[Scene], None]] = {
+    "cut-leader": cut_leader, "cut-follower": cut_follower, "cut-pair": cut_pair,
+    "half-cut": half_cut, "half-isolate": half_isolate, "slow-link": slow_link,
+    "lossy-link": lossy_link,
+}
+FAULTS = {**LOCAL, **PARTITIONS}
+
+
+def schedule(seed: int, kinds: list[str], count: int) -> list[Planned]:
+    """Every kind once before any comes again, each round in an order of its own."""
+    chance = random.Random(seed)
+    planned: list[Planned] = []
+    while len(planned) < count:
+        order = sorted(kinds)
+        chance.shuffle(order)
+        for kind in order:
+            planned.append(Planned(chance.uniform(*REST_S), kind, chance.randrange(1 << 32)))
+    return planned[:count]
+
+
+def inflict(scene: Scene, planned: Planned) -> None:
+    """One fault, from its rest to its end."""
+    scene.wait(planned.rest_s)
+    if scene.stop.is_set():
+        return
+    scene.chance = random.Random(planned.seed)
+    scene.record("fault", kind=planned.kind, node=-1, phase="begin")
+    FAULTS[planned.kind](scene)
+    scene.record("fault", kind=planned.kind, node=-1, phase="end")

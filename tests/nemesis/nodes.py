@@ -1,0 +1,216 @@
+"""The broker processes of a run, each on its own machine of the network."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nemesis.network import AMQP_PORT, PEERS_PORT, Network
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.errors import WarrenError
+from warren.local import LocalNode, _environment, _toml
+from warren.uri import Address
+
+DISK_BYTES = 512 * 1024 * 1024
+START_S = 60.0
+POLL_S = 0.02
+LOG_TAIL_LINES = 12
+BALLAST = "ballast"
+FILL_BYTES = 1024 * 1024
+
+
+class Nodes:
+    """Nodes 0, 1, 2 … : start, kill, pause, fill the disk of.
+
+    Node 0's directory is a file system of its own, DISK_BYTES large, where one can be mounted.
+    Invariant: `down` and `paused` name what the run did itself; any other node that does not run
+    has died by itself.
+    """
+
+    def __init__(
+        self, count: int, directory: Path, network: Network, settings: dict[str, Any]
+    ) -> None:
+        self.network = network
+        self.directory = directory
+        self.down: set[int] = set(range(count))
+        self.paused: set[int] = set()
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        ports = _ports(count) if not network.can_cut else [(AMQP_PORT, PEERS_PORT)] * count
+        self.nodes = tuple(
+            LocalNode(f"node-{i}", *ports[i], str(directory / f"node-{i}")) for i in range(count)
+        )
+        for node in self.nodes:
+            Path(node.directory).mkdir(parents=True)
+        self.disk = self._mount(self.nodes[0].data_dir)
+        for i in range(count):
+            self._configure(i, settings)
+
+    def _mount(self, place: Path) -> Path | None:
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "warren-nemesis", str(place)]
+        if os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0:
+            return place
+        return None
+
+    def _configure(self, i: int, settings: dict[str, Any]) -> None:
+        node, host = self.nodes[i], self.network.host(i)
+        tables: dict[str, dict[str, Any]] = {
+            "listen": {
+                "amqp": f"{host}:{node.amqp_port}", "peers": f"{host}:{node.peers_port}"
+            },
+            "peers": {
+                each.name: f"{self.network.host(j)}:{each.peers_port}"
+                for j, each in enumerate(self.nodes)
+            },
+            **settings,
+        }
+        lines = [f"{key} = {_toml(value)}" for key, value in (
+            ("node", node.name), ("cluster", "nemesis"), ("secret", "nemesis"),
+            ("data_dir", str(node.data_dir)))]
+        for name, table in tables.items():
+            lines += [f"[{name}]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in table.items())]
+        node.config_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    # ------------------------------------------------------------ processes
+
+    def start(self, i: int) -> None:
+        """Does not wait until it serves."""
+        node = self.nodes[i]
+        (node.data_dir / "ready.json").unlink(missing_ok=True)
+        with node.log_file.open("ab") as log:
+            self._processes[i] = subprocess.Popen(
+                [*self.network.inside(i), sys.executable, "-m", "warren_broker",
+                 "--config", str(node.config_file)],
+                cwd=node.directory, env=_environment(), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )
+        self.down.discard(i)
+
+    def kill(self, i: int) -> None:
+        """kill -9."""
+        self._end(i, signal.SIGKILL, 10.0)
+
+    def stop(self, i: int) -> None:
+        """SIGTERM, and wait."""
+        self._end(i, signal.SIGTERM, 10.0)
+
+    def _end(self, i: int, how: signal.Signals, patience_s: float) -> None:
+        self.down.add(i)
+        self.paused.discard(i)
+        process = self._processes.get(i)
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def pause(self, i: int) -> None:
+        """SIGSTOP."""
+        if i not in self.down:
+            self._processes[i].send_signal(signal.SIGSTOP)
+            self.paused.add(i)
+
+    def resume(self, i: int) -> None:
+        """SIGCONT."""
+        if i in self.paused:
+            self._processes[i].send_signal(signal.SIGCONT)
+            self.paused.discard(i)
+
+    def fill(self) -> None:
+        """Leave no byte on node 0's disk."""
+        assert self.disk is not None
+        with (self.disk / BALLAST).open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(FILL_BYTES))
+            except OSError:
+                return
+
+    def unfill(self) -> None:
+        """There is space again."""
+        if self.disk is not None:
+            (self.disk / BALLAST).unlink(missing_ok=True)
+
+    def died(self) -> list[int]:
+        """Nodes that ended by themselves."""
+        return [i for i, process in self._processes.items()
+                if i not in self.down and process.poll() is not None]
+
+    def memory_bytes(self, i: int) -> int:
+        """Resident memory; 0: it does not run."""
+        process = self._processes.get(i)
+        if process is None or process.poll() is not None:
+            return 0
+        pages = Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGESIZE")
+
+    def close(self) -> None:
+        """Every process, mount and namespace goes."""
+        for i in list(self._processes):
+            self.kill(i)
+        if self.disk is not None:
+            subprocess.run(["umount", str(self.disk)], capture_output=True, check=False)
+        self.network.close()
+
+    # ------------------------------------------------------------ questions
+
+    def endpoint(self, i: int) -> tuple[str, int]:
+        """Where clients find node i."""
+        return self.network.host(i), self.nodes[i].amqp_port
+
+    def address(self, first: int = 0, timeout_s: float = 30.0) -> Address:
+        """Every node."""
+        count = len(self.nodes)
+        hosts = tuple(self.endpoint((first + i) % count) for i in range(count))
+        return Address(hosts=hosts, request_timeout_s=timeout_s, connect_timeout_s=3.0)
+
+    def leader_of(self, queue: str, timeout_s: float = 3.0) -> int | None:
+        """As far as can be found out by then."""
+        names = [node.name for node in self.nodes]
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                with Connection(self.address(timeout_s=1.0)) as connection:
+                    leader = Admin(connection).queue(queue).leader
+                if leader in names:
+                    return names.index(leader)
+            except WarrenError:
+                pass
+            time.sleep(POLL_S)
+        return None
+
+    def wait_serving(self, timeout_s: float = START_S) -> None:
+        """Until every node answers a request that takes a majority; raises Unavailable."""
+        for i in range(len(self.nodes)):
+            address = Address(hosts=(self.endpoint(i),), request_timeout_s=timeout_s)
+            with Connection(address) as connection:
+                Admin(connection).queues()
+
+    def log_tail(self, i: int) -> str:
+        """The end of what it wrote."""
+        path = self.nodes[i].log_file
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+
+
+def _ports(count: int) -> list[tuple[int, int]]:
+    """Ports of loopback that are free now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return list(zip(ports[::2], ports[1::2], strict=True))

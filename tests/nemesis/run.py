@@ -1,0 +1,251 @@
+"""One run: `python -m nemesis.run --minutes 5 --seed 81`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+
+from nemesis import faults, history, network
+from nemesis.checker import Checker
+from nemesis.clients import Client, Consumer, Ephemeral, Getter, Publisher, World
+from nemesis.nodes import Nodes
+from nemesis.readers import Claimer, Stager, Working
+from warren.admin import Admin, Queue
+from warren.connection import Connection
+from warren.errors import WarrenError
+
+ORDERS, PLAIN, CLAIMED, STAGED = "nemesis.orders", "nemesis.plain", "nemesis.claimed", \
+    "nemesis.staged"
+QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED)
+SETTINGS = {
+    "queues": {"consumer_disconnected_timeout_ms": 4000},
+    "raft": {"suspect_after_ms": int(faults.SUSPECT_AFTER_S * 1000)},
+}
+SETTLE_S = 60.0
+DRAIN_S = 90.0
+POLL_S = 0.25
+SAY_EVERY_S = 15.0
+
+
+class Run:
+    """Nodes, clients, faults, history."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        self.options = options
+        self.began = time.monotonic()
+        self.record = history.Recorder(directory / "history.jsonl")
+        net, what = network.make(options.nodes)
+        self.say(f"{options.nodes} nodes, {what}; seed {options.seed}; {directory}")
+        self.nodes = Nodes(options.nodes, directory, net, SETTINGS)
+        self.world = World(self.nodes, self.record, options.seed, options.rate)
+        self.scene = faults.Scene(self.nodes, self.record, list(QUEUES), self.say)
+        self.threads: list[Working] = []
+        self._loop = asyncio.new_event_loop()
+        self._clients = threading.Thread(target=self._run_clients, name="clients", daemon=True)
+
+    def say(self, text: str) -> None:
+        """For people, with the time since the start."""
+        print(f"{time.monotonic() - self.began:7.1f}  {text}", flush=True)
+
+    def problem(self, what: str) -> None:
+        """Something that must not be."""
+        self.say(f"PROBLEM: {what}")
+        self.record("problem", what=what)
+
+    # ------------------------------------------------------------ phases
+
+    def go(self) -> None:
+        """All phases; the history is complete afterwards."""
+        for i in range(len(self.nodes)):
+            self.nodes.start(i)
+        self.nodes.wait_serving()
+        self._declare()
+        self._clients.start()
+        self.threads = [Claimer(self.world, "claimer", CLAIMED),
+                        Stager(self.world, "stager", STAGED)]
+        for thread in self.threads:
+            thread.start()
+        self._inflict()
+        self.say("faults are over")
+        self.scene.heal()
+        self._settle()
+        self._drain()
+        self._leave()
+
+    def _declare(self) -> None:
+        """Each queue at another node, which leads it."""
+        for i, queue in enumerate(QUEUES):
+            host, port = self.nodes.endpoint(i % len(self.nodes))
+            arguments = {"x-queue-type": "quorum",
+                         "x-quorum-initial-group-size": len(self.nodes)}
+            with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+                connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+
+    def _run_clients(self) -> None:
+        try:
+            self._loop.run_until_complete(self._clients_of())
+        except Exception:
+            self.problem(f"a client failed:\n{traceback.format_exc()}")
+
+    async def _clients_of(self) -> None:
+        world = self.world
+        clients: list[Client] = [
+            Publisher(world, "orders-0", 0, ORDERS, 5, restless=True),
+            Publisher(world, "orders-1", 1, ORDERS, 5, restless=False),
+            Publisher(world, "plain-0", 2, PLAIN, 0, restless=True),
+            Publisher(world, "plain-1", 0, PLAIN, 0, restless=False),
+            Publisher(world, "claimed-0", 1, CLAIMED, 5, restless=True),
+            Consumer(world, "eats-orders-0", 2, ORDERS, channels=3, priority=1),
+            Consumer(world, "eats-orders-1", 1, ORDERS, prefetch=20, lasts_s=15),
+            Consumer(world, "eats-orders-2", 0, ORDERS, prefetch=500),
+            Consumer(world, "eats-plain-0", 0, PLAIN, prefetch=0),
+            Consumer(world, "eats-plain-1", 1, PLAIN, channels=2, lasts_s=25),
+            Consumer(world, "eats-staged-0", 1, STAGED, prefetch=50),
+            Getter(world, "gets-plain", 2, PLAIN),
+            Ephemeral(world, "ephemeral-0", 0),
+            Ephemeral(world, "ephemeral-1", 1),
+        ]
+        await asyncio.gather(*(client.run() for client in clients))
+
+    def _inflict(self) -> None:
+        options = self.options
+        known = faults.FAULTS if self.nodes.network.can_cut else faults.LOCAL
+        kinds = [kind for kind in options.faults.split(",") if kind in known] or list(known)
+        ends = time.monotonic() + options.minutes * 60
+        said = 0.0
+        for planned in faults.schedule(options.seed, kinds, 10_000):
+            if time.monotonic() > ends:
+                return
+            faults.inflict(self.scene, planned)
+            self._look_for_dead()
+            if time.monotonic() > said + SAY_EVERY_S:
+                said = time.monotonic()
+                self._say_progress()
+
+    def _say_progress(self) -> None:
+        memory = "/".join(str(self.nodes.memory_bytes(i) >> 20) for i in range(len(self.nodes)))
+        self.say(f"{self.world.confirmed} confirmed, {self.world.unconfirmed} open, "
+                 f"{self.world.delivered} delivered, {memory} MiB")
+
+    def _look_for_dead(self) -> None:
+        for i in self.nodes.died():
+            self.problem(f"node-{i} ended by itself:\n{self.nodes.log_tail(i)}")
+            self.nodes.stop(i)
+            self.nodes.start(i)
+
+    def _settle(self) -> None:
+        """No faults: everything published is answered, and the cluster serves."""
+        self.world.stopping = True
+        self._until(SETTLE_S, "publishes unanswered", lambda: self.world.unconfirmed)
+        self._until(SETTLE_S, "stages and claims under way", lambda: [
+            thread.name for thread in self.threads if thread.is_alive() and not thread.idle])
+
+    def _drain(self) -> None:
+        """Everything is delivered and settled."""
+        self._until(DRAIN_S, "messages left in queues", lambda: [
+            text for queue in self._queues() if (text := _left_in(queue))])
+
+    def _leave(self) -> None:
+        """Clients go; what was theirs alone goes with them."""
+        self.world.closing = True
+        for thread in (self._clients, *self.threads):
+            thread.join(SETTLE_S)
+            if thread.is_alive():
+                self.problem(f"{thread.name} does not end")
+        self._until(SETTLE_S, "exclusive queues left", lambda: [
+            queue.name for queue in self._queues() if queue.exclusive])
+        for i in range(len(self.nodes)):
+            text = self.nodes.nodes[i].log_file.read_text(encoding="utf-8", errors="replace")
+            if "Traceback" in text:
+                where = text[text.index("Traceback"):][:3000]
+                self.problem(f"node-{i} has written a traceback:\n{where}")
+
+    def _until(self, patience_s: float, what: str, left: object) -> None:
+        """Wait until nothing is left; else it is a problem."""
+        assert callable(left)
+        ends = time.monotonic() + patience_s
+        rest = left()
+        while rest:
+            if time.monotonic() > ends:
+                self.problem(f"{what} after {patience_s:g} s: {rest}")
+                return
+            time.sleep(POLL_S)
+            self._look_for_dead()
+            rest = left()
+
+    def _queues(self) -> list[Queue]:
+        with Connection(self.nodes.address(timeout_s=SETTLE_S)) as connection:
+            return Admin(connection).queues()
+
+
+def _left_in(queue: Queue) -> str:
+    counts = {
+        "ready": queue.messages_ready, "unacknowledged": queue.messages_unacknowledged,
+        "claimed": queue.messages_claimed, "staged": queue.messages_staged,
+    }
+    if queue.name == STAGED:
+        counts.pop("staged")  # stages of attempts that never won wait for the next batch
+    found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    return f"{queue.name}: {found}" if found else ""
+
+
+@contextlib.contextmanager
+def _directory(options: argparse.Namespace) -> Iterator[Path]:
+    path = Path(options.directory or tempfile.mkdtemp(prefix="warren-nemesis-"))
+    path.mkdir(parents=True, exist_ok=True)
+    yield path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, judge, print; 0: nothing was wrong."""
+    parser = argparse.ArgumentParser(prog="build.py nemesis", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2.0, help="of faults")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedule and the clients")
+    parser.add_argument("--nodes", type=int, default=3, choices=range(3, 6))
+    parser.add_argument("--rate", type=float, default=150.0, help="messages/s of each publisher")
+    parser.add_argument("--faults", default="", help=f"only these: {','.join(faults.FAULTS)}")
+    parser.add_argument("--directory", help="where logs and history go; kept")
+    options = parser.parse_args(arguments)
+    unknown = [kind for kind in options.faults.split(",") if kind and kind not in faults.FAULTS]
+    if unknown:
+        parser.error(f"no such fault: {', '.join(unknown)}; known: {', '.join(faults.FAULTS)}")
+    with _directory(options) as directory:
+        return _judge(options, directory)
+
+
+def _judge(options: argparse.Namespace, directory: Path) -> int:
+    run = Run(options, directory)
+    try:
+        run.go()
+    except WarrenError as error:
+        run.problem(f"the cluster does not serve: {error}")
+    finally:
+        run.nodes.close()
+        run.record.close()
+    verdict = Checker().check(history.read(run.record.path))
+    print("\n".join(verdict.lines()))
+    if verdict.clean:
+        print(f"clean, {time.monotonic() - run.began:.0f} s")
+        if not options.directory:
+            shutil.rmtree(directory, ignore_errors=True)
+        return 0
+    chosen = f" --faults {options.faults}" if options.faults else ""
+    print(f"wrong; logs and history are in {directory}; the same schedule again:\n"
+          f"python3 build.py nemesis --minutes {options.minutes:g} --seed {options.seed} "
+          f"--nodes {options.nodes} --rate {options.rate:g}{chosen}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

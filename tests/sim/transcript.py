@@ -1,0 +1,326 @@
+"""Plays a written conversation between members of a group.
+
+A transcript is a text of blocks: commands, `----`, what they print, a blank line. Lines that begin
+with `#` are for the reader. Run the test with WARREN_REWRITE=1 to write what is printed now; then
+read the difference before committing it.
+
+    members a b c [learner d]   a new group; everybody knows no leader and waits
+    batch 1                     before members: so many bytes in one Append
+    campaign a                  stand for election
+    elect a b …                 stand and win with the votes of these, nobody else hears of it;
+                                stops before the first Ready of the leader
+    tick a 500                  500 ms later, look at the clock
+    propose a text              on the leader
+    transfer a b                leadership from a to b
+    suspect a b, connected a b, restarted a b
+                                a hears of b
+    read a 1                    read index, context 1
+    ready a                     take a Ready: writes begin, messages leave
+    sync a [1]                  writes begun so far (the oldest one) are on disk
+    deliver a [b]               messages on their way to a (from b) arrive
+    drop a [b]                  … are lost
+    crash a, start a            lose what was not synced; come back
+    settle [a b …]              ready, sync, deliver among these (all) until nothing happens
+    log a                       entries and cursors
+    quiet                       settle prints nothing from here on; `loud` ends that
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from sim.disk import Log
+from warren_raft.config import RaftConfig
+from warren_raft.core.node import Node
+from warren_raft.core.ready import Ready, Role
+from warren_raft.errors import RaftError
+from warren_raft.messages import (
+    AnyRaftMessage,
+    Append,
+    AppendReply,
+    Confirm,
+    ConfirmReply,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    Vote,
+    VoteReply,
+)
+from warren_raft.types import Entry, EntryKind, HardState, Membership
+
+SEPARATOR = "----"
+
+
+def entry_text(entry: Entry) -> str:
+    """index/term, and what is in it."""
+    what = "noop" if entry.kind is EntryKind.NOOP else entry.data.decode()
+    return f"{entry.index}/{entry.term} {what}"
+
+
+def message_text(message: AnyRaftMessage) -> str:
+    """A message in the words of the paper."""
+    kind = type(message).__name__
+    head = f"{message.sender} -> {message.to} {kind} term {message.term}"
+    match message:
+        case PreVote() | Vote():
+            return f"{head} last {message.last_index}/{message.last_term}"
+        case PreVoteReply() | VoteReply():
+            return f"{head} {'granted' if message.granted else 'refused'}"
+        case Append():
+            entries = " ".join(
+                entry_text(Entry(message.prev_index + 1 + at, *wire)).replace(" ", ":")
+                for at, wire in enumerate(message.entries)
+            )
+            place = f"{message.prev_index}/{message.prev_term}"
+            return f"{head} after {place} commit {message.commit} [{entries}]"
+        case AppendReply():
+            if message.ok:
+                return f"{head} holds {message.index} commit {message.commit}"
+            hint = f"{message.hint_index}/{message.hint_term}"
+            return f"{head} lacks {message.index}, perhaps {hint}"
+        case Confirm() | ConfirmReply():
+            return f"{head} round {message.round}"
+        case ReadIndex():
+            return f"{head} context {message.context}"
+        case ReadIndexReply():
+            return f"{head} context {message.context} index {message.index}"
+        case _:
+            return head
+
+
+class Place:
+    """A member, its disk and what waits for it."""
+
+    def __init__(self, name: str, membership: Membership) -> None:
+        self.name = name
+        self.membership = membership
+        self.disk = Log()
+        self.hard_state = HardState()
+        self.writes: list[Ready] = []
+        self.held: list[Ready] = []
+        self.node: Node | None = None
+
+
+class Transcript:
+    """A group that does what the commands say, and prints it."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.places: dict[str, Place] = {}
+        self.wire: list[AnyRaftMessage] = []
+        self.lines: list[str] = []
+        self.quietly = False
+        self.config = RaftConfig()
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        if not self.quietly:
+            self.lines.append(line)
+
+    def run(self, command: str) -> None:
+        """One command."""
+        verb, *words = command.split()
+        try:
+            getattr(self, "do_" + verb)(*words)
+        except RaftError as error:
+            self.say(f"{type(error).__name__}: {error}")
+
+    def node(self, name: str) -> Node:
+        """A member that is up."""
+        node = self.places[name].node
+        assert node is not None, f"{name} is down"
+        return node
+
+    # ------------------------------------------------------------------ commands
+
+    def do_members(self, *words: str) -> None:
+        voters = tuple(words[: words.index("learner")] if "learner" in words else words)
+        learners = tuple(words[len(voters) + 1 :])
+        membership = Membership(voters, learners)
+        for name in voters + learners:
+            self.places[name] = Place(name, membership)
+            self.do_start(name)
+
+    def do_batch(self, size: str) -> None:
+        self.config = RaftConfig(append_bytes_max=int(size), probe_bytes_max=int(size))
+
+    def do_start(self, name: str) -> None:
+        place = self.places[name]
+        assert place.node is None
+        place.node = Node(
+            1, name, place.membership, place.hard_state, place.disk, self.config,
+            Random(name), self.now_ms,
+        )
+        self.say(f"{name} starts: term {place.node.term} last {place.node.last_index}")
+
+    def do_crash(self, name: str) -> None:
+        place = self.places[name]
+        lost = sum(len(write.entries) for write in place.writes)
+        self.say(f"{name} crashes: {len(place.writes)} writes with {lost} entries lost")
+        place.node = None
+        place.writes.clear()
+        place.held.clear()
+
+    def do_campaign(self, name: str) -> None:
+        self.node(name).campaign(self.now_ms)
+
+    def do_elect(self, name: str, *voters: str) -> None:
+        was_quiet, self.quietly = self.quietly, True
+        among = (name, *voters)
+        before = len(self.wire)
+        for _ in range(10):
+            self.do_campaign(name)
+            for _ in range(4):
+                for member in among:
+                    if self.node(name).role is not Role.LEADER:
+                        for sender in among:
+                            self.do_deliver(member, sender)
+                    if self.node(name).role is not Role.LEADER:
+                        self.do_ready(member)
+                        self.do_sync(member)
+        assert self.node(name).role is Role.LEADER, f"{name} is not elected"
+        self.wire = [m for m in self.wire[:before] if m.to not in among]
+        self.quietly = was_quiet
+        self.say(f"{name} leads term {self.node(name).term}, elected by {' '.join(among)}")
+
+    def do_tick(self, name: str, later_ms: str) -> None:
+        self.now_ms += int(later_ms)
+        self.node(name).tick(self.now_ms)
+
+    def do_propose(self, name: str, text: str) -> None:
+        self.node(name).propose(text.encode(), self.now_ms)
+
+    def do_transfer(self, name: str, to: str) -> None:
+        self.node(name).transfer_leader(to, self.now_ms)
+
+    def do_suspect(self, name: str, other: str) -> None:
+        self.node(name).peer_suspected(other, self.now_ms)
+
+    def do_connected(self, name: str, other: str) -> None:
+        self.node(name).peer_connected(other, self.now_ms)
+
+    def do_restarted(self, name: str, other: str) -> None:
+        self.node(name).peer_restarted(other, self.now_ms)
+
+    def do_read(self, name: str, context: str) -> None:
+        self.node(name).read_index(int(context), self.now_ms)
+
+    def do_quiet(self) -> None:
+        self.quietly = True
+
+    def do_loud(self) -> None:
+        self.quietly = False
+
+    def do_ready(self, name: str) -> bool:
+        ready = self.node(name).ready()
+        if ready is None:
+            return False
+        place = self.places[name]
+        if ready.soft_state is not None:
+            soft = ready.soft_state
+            self.say(f"{name} {soft.role.name} term {soft.term} leader {soft.leader}")
+        if ready.writes:
+            hard = ready.hard_state
+            vote = f" term {hard.term} vote {hard.vote}" if hard else ""
+            entries = "".join(f" {entry_text(entry)}," for entry in ready.entries).rstrip(",")
+            self.say(f"{name} writes #{ready.sequence}:{vote}{entries}")
+            place.writes.append(ready)
+        self.leave(ready.messages)
+        if ready.messages_after_sync:
+            if ready.sequence <= self.node(name).synced:
+                self.leave(ready.messages_after_sync)
+            else:
+                place.held.append(ready)
+        for entry in ready.committed:
+            self.say(f"{name} applies {entry_text(entry)}")
+        if ready.committed:
+            self.node(name).applied_to(ready.committed[-1].index)
+        for read in ready.reads:
+            self.say(f"{name} reads context {read.context} at {read.index}")
+        self.node(name).check()
+        return True
+
+    def do_sync(self, name: str, count: str = "0") -> bool:
+        place = self.places[name]
+        if not place.writes:
+            return False
+        stop = int(count) or len(place.writes)
+        writes, place.writes = place.writes[:stop], place.writes[stop:]
+        for write in writes:
+            if write.hard_state is not None:
+                place.hard_state = write.hard_state
+            if write.entries:
+                place.disk.put(write.entries)
+        done = writes[-1].sequence
+        self.node(name).durable(done)
+        self.say(f"{name} synced #{done}: durable {self.node(name).log.durable}")
+        while place.held and place.held[0].sequence <= done:
+            self.leave(place.held.pop(0).messages_after_sync)
+        return True
+
+    def leave(self, messages: tuple[AnyRaftMessage, ...]) -> None:
+        """Messages are on their way."""
+        for message in messages:
+            self.say(message_text(message))
+            self.wire.append(message)
+
+    def take(self, to: str, sender: str | None) -> list[AnyRaftMessage]:
+        """Messages on their way to a member, taken off the wire."""
+        taken = [m for m in self.wire if m.to == to and sender in (None, m.sender)]
+        self.wire = [m for m in self.wire if m not in taken]
+        return taken
+
+    def do_deliver(self, to: str, sender: str | None = None) -> bool:
+        taken = self.take(to, sender)
+        for message in taken:
+            self.node(to).step(message, self.now_ms)
+        return bool(taken)
+
+    def do_drop(self, to: str, sender: str | None = None) -> None:
+        for message in self.take(to, sender):
+            self.say(f"lost: {message_text(message)}")
+
+    def do_settle(self, *names: str) -> None:
+        among = names or tuple(name for name, p in self.places.items() if p.node is not None)
+        busy = True
+        while busy:
+            busy = False
+            for name in among:
+                for sender in among:
+                    busy |= self.do_deliver(name, sender)
+                while self.do_ready(name):
+                    busy = True
+                busy |= self.do_sync(name)
+
+    def do_log(self, name: str) -> None:
+        log = self.node(name).log
+        held = [log.slice(at, at, 0)[0] for at in range(1, log.last + 1)]
+        self.say(f"{name} log: {', '.join(entry_text(entry) for entry in held)}")
+        self.say(
+            f"{name} durable {log.durable} writing {log.writing} "
+            f"committed {log.committed} applied {log.applied}"
+        )
+
+
+def play(text: str) -> str:
+    """The transcript with what its commands print now."""
+    transcript = Transcript()
+    played = []
+    for block in text.strip().split("\n\n"):
+        said, _, _ = block.partition(f"\n{SEPARATOR}")
+        for line in said.splitlines():
+            if line and not line.startswith("#"):
+                transcript.run(line)
+        out = said
+        if any(line and not line.startswith("#") for line in said.splitlines()):
+            out += f"\n{SEPARATOR}" + "".join(f"\n{line}" for line in transcript.lines)
+        transcript.lines.clear()
+        played.append(out)
+    return "\n\n".join(played) + "\n"
+
+
+def transcripts() -> list[Path]:
+    """All there are."""
+    return sorted((Path(__file__).parents[1] / "raft" / "transcripts").glob("*.txt"))
