@@ -15,6 +15,8 @@ from warren_raft.types import EntryKind, GroupId, Index, NodeId, Term
 
 WireEntry: TypeAlias = tuple[Term, EntryKind, int, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its index follows from its place."""
+WireLive: TypeAlias = tuple[Index, Term, EntryKind, int, bytes]
+"""An entry inside SnapshotChunk, where indexes have gaps: (index, term, kind, time_ms, data)."""
 
 
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -88,6 +90,38 @@ class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar")
     hint_term: Term = 0
 
 
+class SnapshotChunk(RaftMessage, frozen=True, array_like=True, gc=False, tag="sc"):
+    """InstallSnapshot (Raft paper, figure 13), a part of it; see core.transfer.
+
+    index, last_term  of the snapshot's last entry
+    live_after        what was sent of the live entries before this chunk: up to that index
+    entries           live entries, ascending
+    payload_from      where `payload` belongs; -1: there is none
+    payload_bytes     of the whole payload; with neither entries nor payload: an offer
+    """
+
+    index: Index
+    last_term: Term
+    live_after: Index
+    entries: tuple[WireLive, ...]
+    payload_from: int
+    payload: bytes
+    payload_bytes: int
+
+
+class SnapshotWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="sw"):
+    """Answer to SnapshotChunk: what is wanted next.
+
+    repeat  the chunk was not the one that was wanted: go on from here
+    """
+
+    index: Index
+    last_term: Term
+    live_after: Index
+    payload_from: int
+    repeat: bool
+
+
 class TimeoutNow(RaftMessage, frozen=True, array_like=True, gc=False, tag="tn"):
     """The leader asks the receiver to campaign at once, without a pre-vote (thesis, 3.10)."""
 
@@ -124,6 +158,8 @@ AnyRaftMessage: TypeAlias = (
     | VoteReply
     | Append
     | AppendReply
+    | SnapshotChunk
+    | SnapshotWanted
     | TimeoutNow
     | Confirm
     | ConfirmReply

@@ -34,6 +34,10 @@ class LogStore(Protocol):
         """The term of the entry at first_index() - 1 … last_index(), which alone are asked for."""
         ...
 
+    def live_entry(self, index: Index, term: Term) -> Entry | None:
+        """That very entry, below first_index(), if a snapshot still refers to it; else None."""
+        ...
+
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """Entries first … last, cut after `bytes_max` bytes of data, but never less than one.
 

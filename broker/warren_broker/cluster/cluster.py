@@ -45,6 +45,7 @@ class Cluster:
         self.stored = StoredBlocks(lambda group, index: self.host.read_entry(group, index).data)
         self.leading = Leading(self)
         self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
+        self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
         self.on_peer_down: list[Callable[[str], None]] = []
         self.handlers: dict[type, OnPeerMessage] = {
@@ -177,6 +178,11 @@ class Cluster:
             self.on_metadata(meta, data, applied, leading)
         elif leading:
             self.leading.applied(group, meta, data, applied)
+
+    def restored(self, group: int) -> None:
+        """See `Observer`."""
+        if group == METADATA_GROUP:
+            self.on_metadata_restored()
 
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
         """See `Observer`."""

@@ -63,6 +63,7 @@ class Definitions:
         self.topology = Topology(self._state.scopes)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
+        cluster.on_metadata_restored = self._ask_settle
         cluster.leading.is_retired = self._is_retired
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 

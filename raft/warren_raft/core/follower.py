@@ -12,6 +12,7 @@ from warren_raft.messages import (
     ConfirmReply,
     PreVote,
     PreVoteReply,
+    SnapshotChunk,
     TimeoutNow,
     Vote,
     VoteReply,
@@ -72,6 +73,23 @@ def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
             Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
             for at in range(skip, len(wire))
         ]
+    )
+
+
+def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
+    """InstallSnapshot of this term (Raft paper, figure 13): the host collects it.
+
+    One that holds no more than what is committed here is not needed: saying so ends it.
+    """
+    node.follow(message.sender)
+    log = node.log
+    if message.index > log.committed:
+        node.chunks.append(message)
+        return
+    node.after_sync.append(
+        AppendReply(
+            node.group, node.id, message.sender, node.term, True, log.committed, log.committed
+        )
     )
 
 
@@ -138,7 +156,7 @@ def refuse_stale(node: Node, message: object) -> None:
     match message:
         case Append(sender=sender, prev_index=index):
             reply = AppendReply(group, node.id, sender, term, False, index, node.log.committed)
-        case Confirm(sender=sender):
+        case Confirm(sender=sender) | SnapshotChunk(sender=sender):
             reply = AppendReply(group, node.id, sender, term, False, 0, node.log.committed)
         case Vote(sender=sender):
             reply = VoteReply(group, node.id, sender, term, False)

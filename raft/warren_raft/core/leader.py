@@ -17,6 +17,7 @@ from warren_raft.messages import (
     PreVoteReply,
     ReadIndex,
     ReadIndexReply,
+    SnapshotWanted,
     TimeoutNow,
     WireEntry,
 )
@@ -74,7 +75,7 @@ def fan_out(node: Node, lead: Leadership) -> None:
     if lead.reads.asked and node.log.committed >= lead.first:
         begin_round(node, lead)
     for member, progress in lead.progress.items():
-        if not progress.paused:
+        if not progress.paused and not progress.snapshotting:
             feed(node, lead, member, progress)
 
 
@@ -82,6 +83,11 @@ def feed(node: Node, lead: Leadership, to: NodeId, progress: Progress) -> None:
     """Send a follower what its window allows, and the news of a commit."""
     config = node.config
     log = node.log
+    if progress.next < log.store.first_index():
+        # The entry before `next` need not be known either: where the log begins anew, it is.
+        progress.become_snapshotting()
+        node.snapshots.append(to)
+        return
     if progress.probing:
         if not progress.unanswered:
             certain = progress.match == progress.next - 1
@@ -158,7 +164,7 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
     )
     progress = lead.progress.get(message.sender)
     if progress is not None:
-        match = progress.match
+        match = progress.match if progress.match >= node.log.store.first_index() else 0
         node.messages.append(
             Append(
                 node.group, node.id, message.sender, node.term,
@@ -185,6 +191,11 @@ def advance_commit(node: Node, lead: Leadership) -> None:
 
 
 # ---------------------------------------------------------------------- transfer
+
+
+def on_snapshot_wanted(node: Node, message: SnapshotWanted) -> None:
+    """A member says which part of a snapshot it wants next."""
+    node.chunks.append(message)
 
 
 def hand_over(node: Node, lead: Leadership) -> None:

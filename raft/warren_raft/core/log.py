@@ -140,6 +140,20 @@ class LogView:
         for write in self.writes:
             write[1] = min(write[1], index - 1)
 
+    def reset_to(self, index: Index, term: Term, time_ms: int) -> None:
+        """A snapshot up to `index` is in the store, durable, in place of everything else.
+
+        Writes under way vouch for nothing above it: what they hold was dropped.
+        """
+        assert index > self.committed, (index, self.committed)
+        self.tail.clear()
+        self.tail_first = index + 1
+        self.last = self.writing = self.durable = index
+        self.committed = self.applying = self.applied = index
+        self.last_term, self.last_time_ms = term, time_ms
+        for write in self.writes:
+            write[1] = min(write[1], index)
+
     def term_before(self, index: Index) -> Term:
         """The term of the entry before `index`, while the cursors are being moved."""
         before = index - 1

@@ -34,6 +34,8 @@ from warren_raft.messages import (
     PreVoteReply,
     ReadIndex,
     ReadIndexReply,
+    SnapshotChunk,
+    SnapshotWanted,
     TimeoutNow,
     Vote,
     VoteReply,
@@ -57,9 +59,9 @@ class Node:
     """
 
     __slots__ = (
-        "after_sync", "attempts", "candidacy", "config", "election_at_ms", "group",
+        "after_sync", "attempts", "candidacy", "chunks", "config", "election_at_ms", "group",
         "hard_changed", "id", "is_voter", "leader", "leadership", "log", "membership", "messages",
-        "now_ms", "reads", "rng", "role", "soft_given", "suspected", "term", "vote",
+        "now_ms", "reads", "rng", "role", "snapshots", "soft_given", "suspected", "term", "vote",
     )
 
     def __init__(
@@ -106,6 +108,8 @@ class Node:
         self.messages: list[AnyRaftMessage] = []
         self.after_sync: list[AnyRaftMessage] = []
         self.reads: list[ReadState] = []
+        self.snapshots: list[NodeId] = []
+        self.chunks: list[SnapshotChunk | SnapshotWanted] = []
         self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
         self.election_at_ms: int | None = now_ms + self._first_delay(preferred)
 
@@ -277,13 +281,16 @@ class Node:
             self.candidacy.sequence = log.sequence
         if not (
             entries or committed or self.messages or self.after_sync or self.reads
-            or hard_state is not None or soft_state is not None
+            or hard_state is not None or soft_state is not None or self.snapshots or self.chunks
         ):
             return None
         ready = Ready(
             log.sequence, hard_state, tuple(entries), tuple(self.messages),
             tuple(self.after_sync), tuple(committed), tuple(self.reads), soft_state,
+            tuple(self.snapshots), tuple(self.chunks),
         )
+        if self.snapshots or self.chunks:
+            self.snapshots, self.chunks = [], []
         if self.messages:
             self.messages = []
         if self.after_sync:
@@ -313,6 +320,31 @@ class Node:
         """Everything up to `index` is applied."""
         self.log.on_applied(index)
 
+    def installed(self, index: Index, term: Term, time_ms: int) -> bool:
+        """A snapshot that `Ready.chunks` brought is durable, and in the log's store.
+
+        returns  False: what is committed here has reached it meanwhile; nothing is changed, and
+                 the store and the machine must not be either. Ask first: `may_install`
+        """
+        if not self.may_install(index):
+            return False
+        self.log.reset_to(index, term, time_ms)
+        if self.leader is not None:
+            self.after_sync.append(
+                AppendReply(self.group, self.id, self.leader, self.term, True, index, index)
+            )
+        return True
+
+    def wants_snapshot(self, member: NodeId) -> bool:
+        """This member leads, and that one can be helped by a snapshot only."""
+        lead = self.leadership
+        progress = None if lead is None else lead.progress.get(member)
+        return progress is not None and progress.snapshotting
+
+    def may_install(self, index: Index) -> bool:
+        """A snapshot up to there still says more than what is committed here."""
+        return self.leadership is None and index > self.log.committed
+
     # ------------------------------------------------------------- how it stands
 
     @property
@@ -338,6 +370,8 @@ class Node:
     def entry(self, index: Index, term: Term) -> Entry | None:
         """That very entry, on disk or not; None: it is not in this log."""
         log = self.log
+        if 0 < index < log.store.first_index():
+            return log.store.live_entry(index, term)
         if not 0 < index <= log.last or log.term(index) != term:
             return None
         return log.slice(index, index, 0)[0]
@@ -353,7 +387,7 @@ class Node:
         if progress is None:
             return 0
         there = index <= progress.match or (not progress.probing and index < progress.next)
-        return self.log.term(index) if there else 0
+        return self.log.term(index) if there and index >= self.log.store.first_index() else 0
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -488,6 +522,7 @@ Handler = Callable[[Node, Any], None]
 
 ANYBODY: dict[type, Handler] = {
     Append: follower.on_append,
+    SnapshotChunk: follower.on_snapshot_chunk,
     Confirm: follower.on_confirm,
     Vote: follower.on_vote,
     PreVote: follower.on_pre_vote,
@@ -505,10 +540,12 @@ HANDLERS: tuple[dict[type, Handler], ...] = (
         # Append and Confirm of its own term cannot come: one leader per term. They are here so
         # that `follow` finds out.
         Append: follower.on_append,
+        SnapshotChunk: follower.on_snapshot_chunk,
         Confirm: follower.on_confirm,
         Vote: follower.on_vote,
         PreVote: leader.on_pre_vote,
         AppendReply: leader.on_append_reply,
+        SnapshotWanted: leader.on_snapshot_wanted,
         ConfirmReply: leader.on_confirm_reply,
         ReadIndex: leader.on_read_index,
     },

@@ -13,6 +13,7 @@ class Progress:
     match         the follower holds everything up to here on disk
     next          the next entry to send
     probing       the place in its log is a guess, or it went silent: one message at a time
+    snapshotting  it needs entries that the log no longer has: only a snapshot helps
     paused        its node is suspected: nothing is sent
     unanswered    a probe is under way
     inflight      (last index, bytes) of every Append with entries that was not answered
@@ -25,7 +26,7 @@ class Progress:
 
     __slots__ = (
         "commit_known", "commit_sent", "inflight", "inflight_bytes", "match", "next", "paused",
-        "probing", "unanswered", "waiting_since",
+        "probing", "snapshotting", "unanswered", "waiting_since",
     )
 
     def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
@@ -33,6 +34,7 @@ class Progress:
         self.next: Index = next_index
         self.probing = True
         self.paused = paused
+        self.snapshotting = False
         self.unanswered = False
         self.inflight: deque[tuple[Index, int]] = deque()
         self.inflight_bytes = 0
@@ -56,13 +58,20 @@ class Progress:
     def pause(self) -> None:
         """Its node is suspected; `resume` ends that."""
         self.become_probe()
+        self.snapshotting = False
         self.paused = True
 
     def resume(self) -> None:
         """Its node is heard of (again); a new process of it has forgotten what is committed."""
         self.become_probe()
+        self.snapshotting = False
         self.paused = False
         self.commit_known = self.commit_sent = 0
+
+    def become_snapshotting(self) -> None:
+        """Nothing is appended until it says that it holds more."""
+        self.become_probe()
+        self.snapshotting = True
 
     def sent(self, last: Index, size: int, commit: Index, now_ms: int) -> None:
         """An Append left: entries next … last (last < next: none), `size` bytes.
@@ -85,6 +94,7 @@ class Progress:
         """The follower holds everything up to `index`; returns whether that is news."""
         self.waiting_since = now_ms
         self.unanswered = False
+        self.snapshotting = False
         if commit > self.commit_known:
             self.commit_known = commit
             self.commit_sent = max(self.commit_sent, commit)

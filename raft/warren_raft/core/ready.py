@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import msgspec
 
-from warren_raft.messages import AnyRaftMessage
+from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
 from warren_raft.types import Entry, HardState, Index, NodeId, Term
 
 
@@ -60,6 +60,9 @@ class Ready(msgspec.Struct, frozen=True):
                          and a committed entry is never truncated
     reads                answers to read_index
     soft_state           None: unchanged; else act on it after `committed` was applied
+    snapshots            members whose next entry the log no longer has: send them a snapshot
+                         (core.transfer); each is named once, and again when it was lost sight of
+    chunks               parts of a snapshot for this member, and answers to its own, in order
     """
 
     sequence: int
@@ -70,6 +73,8 @@ class Ready(msgspec.Struct, frozen=True):
     committed: tuple[Entry, ...]
     reads: tuple[ReadState, ...]
     soft_state: SoftState | None
+    snapshots: tuple[NodeId, ...] = ()
+    chunks: tuple[SnapshotChunk | SnapshotWanted, ...] = ()
 
     @property
     def writes(self) -> bool:

@@ -14,11 +14,16 @@ from warren_raft.runtime.loop import Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.upkeep import Upkeep
 from warren_raft.storage.log_store import GroupStore
+from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 
 TRIM_ENTRIES_MIN = 256
 TRIM_BYTES_MIN = 4 << 20
 """A volatile log that has grown by less is not looked through for entries to let go."""
+
+
+RETAINED_BYTES_MAX = 256 << 20
+"""So much is kept for a member that is behind; one that is further behind gets a snapshot."""
 
 
 class Group:
@@ -29,6 +34,7 @@ class Group:
     timer_ms    when `timer` fires on the epoch clock; it may fire before the core's deadline
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
+    sending     its snapshot is on its way to somebody: nothing is let go of
     Invariant: applied is the last entry that `state` has seen
     """
 
@@ -42,6 +48,7 @@ class Group:
         "id",
         "leading",
         "machine",
+        "sending",
         "node",
         "state",
         "store",
@@ -69,17 +76,34 @@ class Group:
         self.timer_ms = 0
         self.touched = False
         self.deleted = False
+        self.sending = False
+        store.retain_from = self.retained_from
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
         self.upkeep = Upkeep(self.applied)
         self._trim_entries = TRIM_ENTRIES_MIN
         self._trim_bytes = TRIM_BYTES_MIN
 
-    @property
-    def alone(self) -> bool:
-        """There is no other member."""
-        members = self.node.membership
-        return len(members.voters) + len(members.learners) == 1
+    def restore(self, snapshot: Snapshot) -> None:
+        """Another member's snapshot takes the place of the state."""
+        self.state = self.machine.restore(snapshot.state)
+        self.applied = snapshot.index
+        self.applied_ms = snapshot.time_ms
+        self.upkeep = Upkeep(self.applied)
+
+    def retained_from(self) -> Index:
+        """The first entry that a member which is heard of still lacks, within reason.
+
+        It could be sent a snapshot instead; but one that is only a little behind needs none.
+        """
+        lead, lowest = self.node.leadership, self.applied
+        if lead is not None:
+            for progress in lead.progress.values():
+                match = progress.match
+                if not progress.paused and match < lowest:
+                    if self.store.log.bytes_after(match) <= RETAINED_BYTES_MAX:
+                        lowest = match
+        return lowest + 1
 
     def has(self, node: NodeId) -> bool:
         """That node is a member."""

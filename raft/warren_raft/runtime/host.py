@@ -20,6 +20,7 @@ from warren_raft.runtime.failure import FailureDetector, News
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
+from warren_raft.runtime.snapshots import Transfers
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
 from warren_raft.runtime.upkeep import NodeUpkeep, known_members
@@ -96,6 +97,7 @@ class Host:
         self._heartbeat: Timer | None = None
         self._store: LogStore | None = None
         self._upkeep: NodeUpkeep
+        self._transfers: Transfers
         self._stopped = False
 
     # ------------------------------------------------------------ life
@@ -120,6 +122,9 @@ class Host:
             store.directory.close()
             raise
         store.start(self._loop.post, config.wal_file_bytes)
+        self._transfers = Transfers(
+            store, config.node, self._post_message, self._touch, self._group_restored
+        )
         self._upkeep = NodeUpkeep(store, self._groups, self._loop, config.wal_file_bytes)
         self._store = store
         for node, address in sorted(config.peers.items()):
@@ -207,6 +212,7 @@ class Host:
             if found.timer is not None:
                 found.timer.cancel()
         self._waiting.take(group)
+        self._transfers.drop(group)
         if group in self._logs.groups:
             self._logs.delete(group)
             self._submit_asked = True
@@ -359,12 +365,31 @@ class Host:
                     group.node.durable(ready.sequence)
                 else:
                     self._awaiting.append((group, ready.sequence, len(ready.entries)))
+            if ready.snapshots or ready.chunks:
+                self._transfer(group, ready)
             group.released(outbox)
             if ready.committed or ready.soft_state is not None:
                 to_apply.append((group, ready))
             if ready.committed:
                 break  # the rest after these are applied: a long replay is not held in memory
         self._set_timer(group)
+
+    def _post_message(self, message: AnyRaftMessage) -> None:
+        self._outbox.setdefault(message.to, []).append(message)
+        self._ask_turn()
+
+    def _transfer(self, group: Group, ready: Ready) -> None:
+        now = self._clock.epoch_ms()
+        for member in ready.snapshots:
+            self._transfers.begin(group, member, now)
+        for part in ready.chunks:
+            if self._transfers.take(group, part, now):
+                self._submit_asked = True
+        group.sending = self._transfers.sending(group.id)
+
+    def _group_restored(self, group: Group) -> None:
+        self._submit_asked = True  # for the record that the log begins anew
+        self._observer.restored(group.id)
 
     def _synced(self, written: list[tuple[Group, int, int]]) -> None:
         if self._stopped:
@@ -415,6 +440,7 @@ class Host:
             self._detector.heard(node, heard_ms)
         self._check_peers()
         self._upkeep.beat()
+        self._transfers.beat(self._clock.epoch_ms())
 
     def _check_peers(self) -> None:
         if not self._stopped:

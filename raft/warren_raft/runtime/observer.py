@@ -39,6 +39,10 @@ class Observer(Protocol):
         """This node leads and has applied everything before its term; carry these out."""
         ...
 
+    def restored(self, group: GroupId) -> None:
+        """The group's state is another member's snapshot now: what led to it is not told."""
+        ...
+
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A connection with that node stands; `Host.send` reaches it from now on."""
         ...
@@ -74,6 +78,9 @@ class NullObserver:
         """Nothing."""
 
     def became_leader(self, group: GroupId, effects: tuple[Any, ...]) -> None:
+        """Nothing."""
+
+    def restored(self, group: GroupId) -> None:
         """Nothing."""
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:

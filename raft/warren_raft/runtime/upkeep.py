@@ -62,9 +62,7 @@ class Upkeep:
         closed  a WAL file is complete: what it has of the group is to be made final
         """
         new = group.applied - self.looked_at
-        if not group.alone:  # the others may still ask for every entry
-            return None
-        if group.volatile or new < max(ENTRIES_MIN, self.live // LIVE_SHARE):
+        if group.volatile or group.sending or new < max(ENTRIES_MIN, self.live // LIVE_SHARE):
             return None
         log = group.store.log
         self.looked_at = group.applied

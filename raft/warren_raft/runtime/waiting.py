@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from warren_raft.messages import AnyRaftMessage, Append
+from warren_raft.messages import AnyRaftMessage, Append, SnapshotChunk
 from warren_raft.types import GroupId
 
 GROUPS_MAX = 4096
@@ -26,6 +26,8 @@ class WaitingMessages:
 
     def add(self, message: AnyRaftMessage) -> None:
         """Keep it if there is room; entries are worth waiting a retransmission for."""
+        if type(message) is SnapshotChunk:
+            return  # it is offered again
         if type(message) is Append and message.entries:
             message = Append(
                 message.group,

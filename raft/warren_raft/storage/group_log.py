@@ -188,6 +188,10 @@ class GroupLog:
         live, tail = self.live_places.lengths, self._places.lengths
         return sum(live) + sum(tail[:count]) + RECORD_HEADER_BYTES * (len(live) + count)
 
+    def bytes_after(self, index: Index) -> int:
+        """The bytes of data of the entries after `index` that are here."""
+        return sum(self._places.lengths[max(0, index + 1 - self.first) :])
+
     def rows(self, file: int) -> Rows:
         """The entries that stand in that file, ascending."""
         rows = Rows()

@@ -21,11 +21,12 @@ from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.identity import Directory, open_directory
 from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
+from warren_raft.storage.places import Places
 from warren_raft.storage.recovery import recover
 from warren_raft.storage.snapshot import Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
-from warren_raft.storage.wal import Wal, file_name
+from warren_raft.storage.wal import Place, Wal, file_name
 from warren_raft.types import Entry, GroupId, HardState, Index, Term
 
 OPEN_FILES_MAX = 64
@@ -43,7 +44,7 @@ class GroupStore:
 
     __slots__ = (
         "_store", "_writing", "applied", "born", "created", "hard_state", "incoming_file", "log",
-        "retain_from", "snapshot", "snapshot_index",
+        "received", "retain_from", "snapshot", "snapshot_index",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,7 @@ class GroupStore:
         self.snapshot_index: Index = snapshot.index if snapshot is not None else 0
         self.applied: Index = self.snapshot_index
         self.incoming_file: int | None = None
+        self.received: list[tuple[Index, Place]] = []
         self.retain_from: Callable[[], Index] | None = None
         self.hard_state = hard_state
         self.created = created
@@ -88,10 +90,62 @@ class GroupStore:
             live = live[: bisect_right(live, index)]
         log.drop_to(index, live, taken.time_ms)
 
+    # ------------------------------------------------------------ another member's snapshot
+
+    def begin_incoming(self) -> None:
+        """A snapshot is going to be received; what came of another one is void."""
+        self.received = []
+        self.incoming_file = self._store.wal.current_file
+
+    def receive(self, entry: Entry) -> None:
+        """A live entry of it, ascending; written with what is submitted next."""
+        assert not self.received or self.received[-1][0] < entry.index, entry.index
+        self.received.append((entry.index, self._store.wal.live(self.log.group, entry)))
+
+    def incoming_places(self, snapshot: Snapshot, base: Index) -> Places | None:
+        """Where the snapshot's live entries stand: up to `base` in this log, then as received.
+
+        None: one of them is not here.
+        """
+        live = snapshot.live_indexes()
+        places = Places()
+        split = bisect_right(live, base)
+        try:
+            for index in live[:split]:
+                places.append(self.log.place(index))
+        except KeyError:
+            return None
+        if [index for index, _ in self.received] != live[split:].tolist():
+            return None
+        for _, place in self.received:
+            places.append(place)
+        return places
+
+    def install(self, snapshot: Snapshot, places: Places) -> None:
+        """The snapshot, which is on disk, takes the place of the whole log."""
+        log = self.log
+        log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
+        log.live, log.live_places = snapshot.live_indexes(), places
+        self.snapshot_index = self.applied = snapshot.index
+        self._store.wal.base(log.group, snapshot.index, snapshot.term)
+
+    def end_incoming(self) -> None:
+        """Nothing is being received any more."""
+        self.received = []
+        self.incoming_file = None
+
     def last_time_ms(self) -> int:
         """The stamp of the last entry, which a snapshot may have replaced."""
         log = self.log
         return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
+
+    def live_entry(self, index: Index, term: Term) -> Entry | None:
+        """See ports.LogStore."""
+        try:
+            entry = self.read(index)
+        except KeyError:
+            return None
+        return entry if entry.term == term else None
 
     def first_index(self) -> Index:
         """See ports.LogStore."""
@@ -266,7 +320,22 @@ class LogStore:
 
     def snapshot_path(self, group: GroupStore) -> Path:
         """The file of a group's newest snapshot."""
-        return self.directory.snapshots / snapshot_name(group.log.group, group.snapshot_index)
+        return self.snapshot_file(group.log.group, group.snapshot_index)
+
+    def snapshot_file(self, group: GroupId, index: Index) -> Path:
+        """The file of a snapshot."""
+        return self.directory.snapshots / snapshot_name(group, index)
+
+    def remove_later(self, paths: list[Path]) -> None:
+        """Remove files that nobody needs, beside the loop."""
+
+        def job() -> None:
+            for path in paths:
+                if self.files.exists(path):
+                    self.files.remove(path)
+
+        if paths:
+            self.janitor.run(job, lambda _: None, lambda error: None)
 
     def read_snapshot(self, group: GroupStore) -> Snapshot:
         """A group's newest snapshot, from disk; raises LogDamaged."""

@@ -117,7 +117,6 @@ class RecoveredGroup:
     def begin_anew(self) -> None:
         """The log had another member's snapshot put in its place: what stood there is void."""
         self.diverged = False
-        self._logged.clear()
         if self.log.last >= self.log.first:
             self.log.truncate(self.log.first)
 

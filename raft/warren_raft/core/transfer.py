@@ -1,0 +1,167 @@
+"""A snapshot on its way from a leader to a member whose entries the leader no longer has.
+
+First the live entries go, ascending, those that the receiver does not hold anyway; then the
+snapshot's payload. Every answer says what is wanted next, and nothing else steers the sender: a
+lost chunk, a lost answer, a repeat, a new connection are all the same to it.
+
+1. the leader offers: an empty chunk         2. the member answers where it stands
+3. chunks, a few under way at a time         4. each is answered with what is wanted next
+5. the payload is complete: the host makes all of it durable, then says `Node.installed`
+6. the append reply that follows ends it: the leader appends after the snapshot's index
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+
+from warren_raft.messages import SnapshotChunk, SnapshotWanted, WireLive
+from warren_raft.types import Entry, GroupId, Index, NodeId, Term
+
+CHUNK_BYTES_MAX = 1 << 20
+"""Of live entries or payload in one chunk; a larger entry goes alone."""
+CHUNKS_UNDER_WAY_MAX = 4
+
+
+class Outgoing:
+    """The leader's side.
+
+    live_sent, payload_sent  how far was sent: an index, a number of bytes
+    under_way                chunks since the last answer that was news
+    heard_ms                 when it was answered last, or began
+    """
+
+    __slots__ = (
+        "_live", "_offered", "_turned_at", "group", "heard_ms", "index", "live_sent", "own", "payload",
+        "payload_sent", "read", "term", "to", "under_way",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group: GroupId,
+        own: NodeId,
+        to: NodeId,
+        index: Index,
+        term: Term,
+        live: array[int],
+        payload: bytes,
+        read: Callable[[Index], Entry],
+        now_ms: int,
+    ) -> None:
+        """term: of the snapshot's last entry; read: gives a live entry."""
+        self.group, self.own, self.to = group, own, to
+        self.index, self.term = index, term
+        self._live = live
+        self.payload = payload
+        self.read = read
+        self.live_sent: Index = 0
+        self.payload_sent = 0
+        self.under_way = 0
+        self.heard_ms = now_ms
+        self._offered = False
+        self._turned_at: tuple[Index, int] | None = None
+
+    def offer(self, leader_term: Term) -> SnapshotChunk:
+        """Ask where the receiver stands: first, and when no answer comes."""
+        self._offered = True
+        self.under_way = 0
+        return self._chunk(leader_term, (), -1, b"")
+
+    def heard(self, wanted: SnapshotWanted, now_ms: int) -> None:
+        """The receiver says what it wants; of another snapshot: nothing."""
+        if (wanted.index, wanted.last_term) != (self.index, self.term):
+            return
+        self.heard_ms = now_ms
+        self.under_way = max(0, self.under_way - 1)
+        place = (wanted.live_after, wanted.payload_from)
+        if not wanted.repeat:
+            self._turned_at = None
+        elif self._offered or place != self._turned_at:
+            # Once per place: of four chunks under way the first is lost, three answers say so.
+            self._offered = False
+            self._turned_at = place
+            self.live_sent, self.payload_sent = place
+            self.under_way = 0
+
+    def next(self, leader_term: Term) -> SnapshotChunk | None:
+        """The next chunk; None: wait for an answer, or all was sent."""
+        if self._offered or self.under_way >= CHUNKS_UNDER_WAY_MAX:
+            return None
+        at = bisect_right(self._live, self.live_sent)
+        if at < len(self._live):
+            entries: list[WireLive] = []
+            size = 0
+            while at < len(self._live) and (not entries or size < CHUNK_BYTES_MAX):
+                entry = self.read(self._live[at])
+                entries.append((entry.index, entry.term, entry.kind, entry.time_ms, entry.data))
+                size += len(entry.data)
+                at += 1
+            chunk = self._chunk(leader_term, tuple(entries), -1, b"")
+            self.live_sent = entries[-1][0]
+        elif self.payload_sent < len(self.payload):
+            start = self.payload_sent
+            part = self.payload[start : start + CHUNK_BYTES_MAX]
+            chunk = self._chunk(leader_term, (), start, part)
+            self.payload_sent = start + len(part)
+        else:
+            return None
+        self.under_way += 1
+        return chunk
+
+    def _chunk(
+        self, leader_term: Term, entries: tuple[WireLive, ...], start: int, part: bytes
+    ) -> SnapshotChunk:
+        return SnapshotChunk(
+            self.group, self.own, self.to, leader_term, self.index, self.term,
+            self.live_sent, entries, start, part, len(self.payload),
+        )  # fmt: skip
+
+
+class Incoming:
+    """The member's side: one snapshot at a time; another one begins anew.
+
+    base        what this member had applied when it began: live entries up to there are here
+    live_after  the last live entry received; payload: what was received of it
+    Invariant: entries come in ascending order, payload comes after them
+    """
+
+    __slots__ = ("base", "index", "live_after", "payload", "sender", "term", "wanted_bytes")
+
+    def __init__(self, chunk: SnapshotChunk, applied: Index) -> None:
+        self.sender = chunk.sender
+        self.index, self.term = chunk.index, chunk.last_term
+        self.base = applied
+        self.live_after = applied
+        self.payload = bytearray()
+        self.wanted_bytes = chunk.payload_bytes
+
+    def is_of(self, chunk: SnapshotChunk) -> bool:
+        """The chunk belongs to this snapshot, of this sender."""
+        return (chunk.sender, chunk.index, chunk.last_term, chunk.payload_bytes) == (
+            self.sender, self.index, self.term, self.wanted_bytes
+        )  # fmt: skip
+
+    def take(self, chunk: SnapshotChunk) -> tuple[tuple[Entry, ...], bool]:
+        """Take a chunk if it is the one that was wanted.
+
+        returns  the live entries that are new, to be written; and whether the sender is to go on
+                 from what is wanted instead of from what it sent last
+        """
+        if chunk.entries:
+            if chunk.live_after != self.live_after or self.payload:
+                return (), True
+            entries = tuple(Entry(i, t, k, ms, d) for i, t, k, ms, d in chunk.entries)
+            self.live_after = entries[-1].index
+            return entries, False
+        if chunk.payload_from >= 0:
+            if chunk.payload_from != len(self.payload) or chunk.live_after != self.live_after:
+                return (), True
+            self.payload += chunk.payload
+            return (), False
+        return (), True
+
+    @property
+    def complete(self) -> bool:
+        """Everything is here."""
+        return len(self.payload) >= self.wanted_bytes

@@ -1,0 +1,176 @@
+"""Snapshots between nodes: what the core asks for, done with disk, network and machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from warren_raft.core.transfer import Incoming, Outgoing
+from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
+from warren_raft.runtime.group import Group
+from warren_raft.runtime.upkeep import known_members
+from warren_raft.runtime.wire import BadFrame
+from warren_raft.storage import rewrite
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.types import GroupId, NodeId
+
+log = logging.getLogger("warren.raft")
+
+OFFER_AGAIN_MS = 1_000
+"""A transfer that was not answered for that long is offered again."""
+
+
+class Transfers:
+    """Every snapshot that this node sends or receives.
+
+    A group that sends one lets go of nothing meanwhile. Receiving: live entries go to the log as
+    they come; when everything is here they are synced, then the snapshot is written, then log,
+    machine and core begin anew after it. A crash in between leaves the old state, or the new one.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        own: NodeId,
+        send: Callable[[AnyRaftMessage], None],
+        touch: Callable[[Group], None],
+        restored: Callable[[Group], None],
+    ) -> None:
+        """send: with this turn's messages; touch: take the group's outbox; restored: tell who
+        watches the group that its state is another one."""
+        self._store = store
+        self._own = own
+        self._send = send
+        self._touch = touch
+        self._restored = restored
+        self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, Outgoing]] = {}
+        self._incoming: dict[GroupId, Incoming] = {}
+        self._installing: set[GroupId] = set()
+
+    def sending(self, group: GroupId) -> bool:
+        """A snapshot of that group is on its way to somebody."""
+        return any(key[0] == group for key in self._outgoing)
+
+    def drop(self, group: GroupId) -> None:
+        """The group is deleted here."""
+        self._incoming.pop(group, None)
+        for key in [key for key in self._outgoing if key[0] == group]:
+            del self._outgoing[key]
+
+    # ------------------------------------------------------------ sending
+
+    def begin(self, group: Group, to: NodeId, now_ms: int) -> None:
+        """That member needs a snapshot; nothing when one is on its way."""
+        if (group.id, to) in self._outgoing:
+            return
+        snapshot = self._store.read_snapshot(group.store)
+        out = Outgoing(
+            group.id, self._own, to, snapshot.index, snapshot.term, snapshot.live_indexes(),
+            msgspec.msgpack.encode(snapshot), group.store.read, now_ms,
+        )  # fmt: skip
+        log.info("group %s: %s is sent a snapshot up to %s", group.id, to, snapshot.index)
+        self._outgoing[group.id, to] = group, out
+        self._send(out.offer(group.node.term))
+
+    def beat(self, now_ms: int) -> None:
+        """Some time has passed: forget what is over, offer again what was not answered."""
+        for key, (group, out) in list(self._outgoing.items()):
+            if group.deleted or not group.node.wants_snapshot(out.to):
+                del self._outgoing[key]
+                group.sending = self.sending(group.id)
+            elif now_ms - out.heard_ms >= OFFER_AGAIN_MS:
+                out.heard_ms = now_ms
+                self._send(out.offer(group.node.term))
+
+    def _heard(self, group: Group, wanted: SnapshotWanted, now_ms: int) -> None:
+        found = self._outgoing.get((group.id, wanted.sender))
+        if found is None:
+            return
+        out = found[1]
+        out.heard(wanted, now_ms)
+        while (chunk := out.next(group.node.term)) is not None:
+            self._send(chunk)
+
+    # ------------------------------------------------------------ receiving
+
+    def take(self, group: Group, part: SnapshotChunk | SnapshotWanted, now_ms: int) -> bool:
+        """What `Ready.chunks` brought; returns whether something was added to the log's write."""
+        if isinstance(part, SnapshotWanted):
+            self._heard(group, part, now_ms)
+            return False
+        if group.id in self._installing:
+            return False
+        incoming = self._incoming.get(group.id)
+        if incoming is None or not incoming.is_of(part):
+            incoming = self._incoming[group.id] = Incoming(part, group.applied)
+            group.store.begin_incoming()
+        entries, repeat = incoming.take(part)
+        for entry in entries:
+            group.store.receive(entry)
+        self._send(
+            SnapshotWanted(
+                group.id, self._own, part.sender, group.node.term, incoming.index, incoming.term,
+                incoming.live_after, len(incoming.payload), repeat,
+            )
+        )  # fmt: skip
+        if incoming.complete:
+            self._finish(group, incoming)
+        return bool(entries)
+
+    def _finish(self, group: Group, incoming: Incoming) -> None:
+        try:
+            theirs = msgspec.msgpack.decode(bytes(incoming.payload), type=Snapshot)
+        except msgspec.MsgspecError as error:
+            del self._incoming[group.id]
+            raise BadFrame(f"a snapshot of group {group.id} that is none ({error})") from None
+        own = msgspec.structs.replace(theirs, group=group.id, born=group.store.born)
+        known_members(own, group.machine.version)
+        self._installing.add(group.id)
+        store = self._store
+        # 1. The snapshot is written.  2. A crash, before the live entries are.  3. It refers to
+        # what is nowhere.  So first what was received is synced, then the snapshot is written.
+        store.wal.submit(
+            lambda: store.janitor.run(
+                lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, [own]),
+                lambda _: self._written(group, incoming, own),
+                lambda error: self._full(group, error),
+            )
+        )
+
+    def _full(self, group: Group, error: OSError) -> None:
+        log.warning("group %s: no space for its snapshot (%s): tried again later", group.id, error)
+        self._end(group)
+
+    def _end(self, group: Group) -> None:
+        self._installing.discard(group.id)
+        self._incoming.pop(group.id, None)
+        group.store.end_incoming()
+
+    def _written(self, group: Group, incoming: Incoming, snapshot: Snapshot) -> None:
+        if group.deleted:
+            self._end(group)
+            return
+        store, node = group.store, group.node
+        path = self._store.snapshot_file(group.id, snapshot.index)
+        places = store.incoming_places(snapshot, incoming.base)
+        if not node.may_install(snapshot.index) or places is None:
+            if places is None:
+                log.error("group %s: a snapshot refers to entries that did not come", group.id)
+            self._end(group)
+            if store.snapshot_index != snapshot.index:
+                self._store.remove_later([path])
+            return
+        old = [self._store.snapshot_path(store)] if store.snapshot_index else []
+        store.install(snapshot, places)
+        group.restore(snapshot)
+        installed = node.installed(snapshot.index, snapshot.term, snapshot.time_ms)
+        assert installed, (group.id, snapshot.index)
+        self._end(group)
+        self._store.remove_later(old)
+        log.info("group %s: begins anew after snapshot %s", group.id, snapshot.index)
+        self._restored(group)
+        self._touch(group)
+
