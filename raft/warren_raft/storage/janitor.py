@@ -6,6 +6,7 @@ import errno
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from warren_raft.storage.errors import WriteFailed
 FULL = (errno.ENOSPC, errno.EDQUOT)
 Job = Callable[[], Any]
 Post = Callable[[Callable[[], None]], None]
+Work = tuple[Job, Callable[[Any], None], Callable[[OSError], None]]
 
 
 class Janitor:
@@ -27,8 +29,8 @@ class Janitor:
     def __init__(self, post: Post, path: Path) -> None:
         self._post = post
         self._path = path
-        self._jobs: queue.SimpleQueue[tuple[Job, Callable[[Any], None], Callable[[OSError], None]] | None]
-        self._jobs = queue.SimpleQueue()
+        self._closed = False
+        self._jobs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="janitor", daemon=True)
         self._thread.start()
 
@@ -40,8 +42,13 @@ class Janitor:
 
     def close(self) -> None:
         """Finish what was asked for; nobody is told any more."""
+        self._closed = True
         self._jobs.put(None)
         self._thread.join()
+
+    def _tell(self, done: Callable[[Any], None], result: Any) -> None:
+        if not self._closed:
+            done(result)
 
     def _fail(self, error: OSError) -> None:
         raise WriteFailed(Path(error.filename or self._path), error) from error
@@ -61,7 +68,7 @@ class Janitor:
                     result = job()
                 except OSError as error:
                     if error.errno in FULL:
-                        self._post(lambda full=full, error=error: full(error))  # type: ignore[misc]
+                        self._post(partial(self._tell, full, error))
                         continue
                     failure = error
                     ended = True
@@ -72,7 +79,7 @@ class Janitor:
                     ended = True
                     self._post(lambda: self._raise(damage))
                     return
-                self._post(lambda done=done, result=result: done(result))  # type: ignore[misc]
+                self._post(partial(self._tell, done, result))
             ended = True
         finally:
             if not ended:
