@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from sim.plants import Replacement
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.queue import machine
-from warren_broker.queue.commands import Resume
+from warren_broker.queue.commands import OpenClaim, Resume, Stage
 from warren_raft.storage.wal import Wal
 from warren_raft.types import HardState
 
@@ -98,6 +100,31 @@ def state_depends_on_the_member() -> list[Replacement]:
     return [(machine.QueueMachine, "apply", counting)]
 
 
+def staged_again_counts_again() -> list[Replacement]:
+    """A stage does not look at the numbers of its blocks."""
+
+    def again(turn: Any, command: Stage) -> Any:
+        return stage(turn, msgspec.structs.replace(command, seq=0))
+
+    stage = machine.HANDLERS[Stage]
+    return [(machine, "HANDLERS", {**machine.HANDLERS, Stage: again})]
+
+
+def a_claim_asked_for_again_is_another() -> list[Replacement]:
+    """The number of a claim that is open opens the next messages."""
+
+    def again(turn: Any, command: OpenClaim) -> Any:
+        reader = turn.state.readers.get(command.reader)
+        if reader is not None and command.number in reader.claims:
+            forgotten = reader.claims.pop(command.number)
+            reader.opened = command.number - 1
+            turn.state.claimed -= forgotten.messages
+        return open_claim(turn, command)
+
+    open_claim = machine.HANDLERS[OpenClaim]
+    return [(machine, "HANDLERS", {**machine.HANDLERS, OpenClaim: again})]
+
+
 PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -108,5 +135,7 @@ PLANTS = {
         resume_skips_one,
         the_dead_keep_their_messages,
         state_depends_on_the_member,
+        staged_again_counts_again,
+        a_claim_asked_for_again_is_another,
     )
 }

@@ -16,7 +16,7 @@ from sim.checkers import Violation
 from sim.whole.checkers import Checkers
 from sim.whole.ledger import Ledger
 from sim.whole.misfortunes import Misfortunes
-from sim.whole.people import QUEUE, VHOST, Consumer, Publisher, Reader
+from sim.whole.people import QUEUE, VHOST, Consumer, Person, Publisher, Reader, Sink
 from sim.whole.process import Machine, Process
 from sim.whole.sync import NoThreading, SimulatedWal
 from sim.whole.wire import SimulatedTransport, Wire
@@ -28,6 +28,8 @@ from warren_raft.runtime import host as host_module
 from warren_raft.storage import log_store as log_store_module
 from warren_raft.storage import wal as wal_module
 
+BATCHES = 3
+"""Of each sink."""
 BEGINNING_MS = 1_700_000_000_000
 CALM_MS = 90_000
 IDLE_MS = 3_000
@@ -46,6 +48,8 @@ class Profile:
     publishers: int
     consumers: int
     readers: int
+    sinks: int
+    single_active: bool
     window: int
     pace_ms: int
     work_ms: int
@@ -69,6 +73,8 @@ def draw(rng: Random) -> Profile:
         publishers=rng.choice((1, 2)),
         consumers=consumers,
         readers=readers,
+        sinks=rng.choice((0, 0, 1, 2)),
+        single_active=rng.random() < 0.2,
         window=rng.choice((1, 4, 16)),
         pace_ms=rng.choice((20, 80)),
         work_ms=rng.choice((5, 60, 400)),
@@ -101,8 +107,11 @@ class World:
         self.wire = Wire(self)
         self.processes = {name: Machine(self, name) for name in self.names}
         share = self.profile.messages // self.profile.publishers
-        self.publishers = [Publisher(self, at, share) for at in range(self.profile.publishers)]
-        self.people = [
+        self.publishers: list[Publisher | Sink] = [
+            *(Publisher(self, at, share) for at in range(self.profile.publishers)),
+            *(Sink(self, at, BATCHES) for at in range(self.profile.sinks)),
+        ]
+        self.people: list[Person] = [
             *self.publishers,
             *(Consumer(self, at) for at in range(self.profile.consumers)),
             *(Reader(self, at) for at in range(self.profile.readers)),
@@ -182,7 +191,11 @@ class World:
 
         process.broker.declare_queue(
             VHOST, QUEUE, durable=True, exclusive=False, auto_delete=False,
-            arguments={"x-queue-type": "quorum", "x-delivery-limit": -1},
+            arguments={
+                "x-queue-type": "quorum",
+                "x-delivery-limit": -1,
+                "x-single-active-consumer": self.profile.single_active,
+            },
             connection=0, server_named=False, done=answered,
         )  # fmt: skip
 
@@ -253,7 +266,7 @@ class World:
                     f"sent {uplink.sent_seq}, next {uplink.next_seq}, seeking {client.seeking}"
                 )
         for number, publisher in enumerate(self.publishers):
-            lines.append(f"publisher {number}: left {publisher.left} under {publisher.under_way}")
+            lines.append(f"publisher {number}: left {publisher.left}")
         return "; ".join(lines)
 
     # ------------------------------------------------------------------ the outside
