@@ -276,20 +276,21 @@ class Cluster:
         if self.host.is_leader(group):
             self.host.send(node, messages.encode(messages.LeaderIs(group, self.host.term(group))))
 
-    def reply_to(self, group: int, index: int, reply: SubmissionReply) -> None:
-        """A leader's answer to whoever submitted, on this node or another."""
+    def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
+        """A leader's answer to whoever submitted, on this node or another; False: to nobody."""
         if reply.uplink == self.host.boot_id:
             client = self.clients.get(group)
             if client is not None:
                 client.replied(reply.seq, reply.replies, index, reply.expected_seq)
-            return
+            return True
         node = self._nodes.get(reply.uplink)
         if node is None:
-            return  # that life has ended; nobody waits
+            return False  # that life has ended; nobody waits
         for answer in reply.replies:
             if isinstance(answer, GetReply) and answer.delivery is not None:
                 self._send_got(node, group, answer.delivery)
         self.host.send(node, messages.encode(messages.Replied(group, index, reply)))
+        return True
 
     def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
         data = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
