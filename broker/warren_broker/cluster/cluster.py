@@ -313,6 +313,12 @@ class Cluster:
         reply = message.reply
         if client is not None and reply.uplink == self.host.boot_id:
             client.replied(reply.seq, reply.replies, message.index, reply.expected_seq)
+        # Whoever asked has its message by now. What nobody took (an answer that came twice, or
+        # after the client had been told that the queue is out of reach) would stay for good.
+        for answer in reply.replies if self._got else ():
+            if isinstance(answer, GetReply) and answer.delivery is not None:
+                delivery = answer.delivery
+                self._got.pop((message.group, delivery.index, delivery.first), None)
 
     def _on_delivered(self, node: str, message: messages.Delivered, rest: memoryview) -> None:
         client = self.clients.get(message.group)
