@@ -77,6 +77,13 @@ def sim(options: argparse.Namespace) -> int:
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
+def nemesis(options: argparse.Namespace) -> int:
+    """Real nodes under faults, judged by their history: --minutes N --seed S."""
+    prepare()
+    command = [str(python()), "-m", "nemesis.run", *options.rest]
+    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measure against RabbitMQ and an in-memory Spark source; see bench/README.md."""
     prepare()
@@ -120,9 +127,9 @@ def clean(options: argparse.Namespace) -> int:
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo, "test": test, "bench": bench, "sim": sim, "lint": lint, "wheel": wheel,
-    "cluster": cluster, "demo-repeat": demo_repeat, "clean": clean,
+    "cluster": cluster, "demo-repeat": demo_repeat, "clean": clean, "nemesis": nemesis,
 }
-PASSES_ON = ("demo", "bench", "sim", "cluster", "demo-repeat")
+PASSES_ON = ("demo", "bench", "sim", "nemesis", "cluster", "demo-repeat")
 """Verbs that hand arguments they do not know to the program they start."""
 
 

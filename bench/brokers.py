@@ -42,6 +42,8 @@ def throughput(plan: Plan) -> list[dict[str, Any]]:
                     print(f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
                           f"{report['consumed_per_s']:>10,.0f} msg/s  "
                           f"p99 {report['confirm_ms']['p99']:.1f} ms  "
+                          f"cores {report['cpu']['watched_cores']:.2f}, "
+                          f"others {report['cpu']['other_cores']:.2f}  "
                           f"{generator.faults(report)}", flush=True)
                     results.append({"peer": peer.name, "round": turn, **report})
     show("Throughput: 1 publisher, 1 consumer, 3 nodes, fsync on", _rows(results), why)
@@ -51,29 +53,45 @@ def throughput(plan: Plan) -> list[dict[str, Any]]:
 def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
     rows = []
     for size in SIZES:
-        ours = _mean(results, "Warren", size, "consumed_per_s")
         for name in dict.fromkeys(one["peer"] for one in results):
             of_peer = [one for one in results if (one["peer"], one["size"]) == (name, size)]
-            mean = _mean(results, name, size, "consumed_per_s")
+            per_message = [one["cpu"]["watched_cores"] / one["consumed_per_s"] * 1e6
+                           for one in of_peer if one["consumed_per_s"]]
+            faster, p99 = _ratios(results, name, size)
             rows.append({
-                "bytes": str(size), "cluster": name, "msg/s": f"{mean:,.0f}",
+                "bytes": str(size), "cluster": name,
+                "msg/s": _span([one["consumed_per_s"] for one in of_peer], ",.0f"),
                 "confirm p50 ms": _span([one["confirm_ms"]["p50"] for one in of_peer]),
                 "confirm p99 ms": _span([one["confirm_ms"]["p99"] for one in of_peer]),
-                "cores": _span([one["cpu"]["watched_cores"] for one in of_peer]),
-                "Warren is": f"{ours / mean:.1f} x" if ours and mean and name != "Warren" else "",
+                "CPU µs/msg": _span(per_message),
+                "MB of 3 nodes": _span([_megabytes(one) for one in of_peer], ",.0f"),
+                "Warren is faster": faster, "its p99": p99,
                 "found wrong": "; ".join(filter(None, map(generator.faults, of_peer))) or "nothing",
             })
     return rows
 
 
-def _mean(results: list[dict[str, Any]], name: str, size: int, key: str) -> float:
-    values = [one[key] for one in results if one["peer"] == name and one["size"] == size]
-    return sum(values) / len(values) if values else 0.0
+def _ratios(results: list[dict[str, Any]], name: str, size: int) -> tuple[str, str]:
+    """Warren's throughput and p99 over those of a peer in the same round; empty for itself."""
+    ours = {one["round"]: one for one in results if (one["peer"], one["size"]) == ("Warren", size)}
+    pairs = [(ours[one["round"]], one) for one in results
+             if (one["peer"], one["size"]) == (name, size) and one["round"] in ours]
+    if name == "Warren" or not pairs:
+        return "", ""
+    faster = [warren["consumed_per_s"] / peer["consumed_per_s"] for warren, peer in pairs]
+    p99 = [warren["confirm_ms"]["p99"] / peer["confirm_ms"]["p99"] for warren, peer in pairs]
+    return _span(faster) + " x", _span(p99, ".2f") + " x"
 
 
-def _span(values: list[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f}-{high:.1f}"
+def _megabytes(report: dict[str, Any]) -> float:
+    return float(sum(node["rss_mb"] for node in report["cpu"]["watched"]))
+
+
+def _span(values: list[float], form: str = ".1f") -> str:
+    if not values:
+        return "-"
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low}-{high}"
 
 
 def failover(plan: Plan) -> list[dict[str, Any]]:

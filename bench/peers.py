@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import socket
 import subprocess
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol
 
@@ -80,7 +83,11 @@ class RabbitMQ:
         self.script = SHARED / "rabbitmq_cluster.sh"
         if not self.script.is_file():
             raise Missing(f"RabbitMQ is started by {self.script}, which is not there")
-        self.environment = {"RMQ_DATA": "/var/tmp/warren-bench-rmq", **os.environ}
+        amqp, distribution = free_ports(NODES), free_ports(NODES)
+        self.environment = {
+            "RMQ_DATA": "/var/tmp/warren-bench-rmq", "RMQ_PORT0": str(amqp),
+            "RMQ_DIST0": str(distribution), "RMQ_EPMD": str(free_ports(1)), **os.environ,
+        }
         self.name = f"RabbitMQ {self._call('version')}"
 
     def _call(self, *arguments: str) -> str:
@@ -115,6 +122,19 @@ class RabbitMQ:
             if name == queue:
                 return int(node.split("@")[0].removeprefix("r")) - 1
         raise RuntimeError(f"rabbitmqctl shows no queue {queue!r}")
+
+
+def free_ports(count: int) -> int:
+    """The first of that many free ports in a row, on loopback, below those given to clients."""
+    for first in random.sample(range(12_000, 30_000, 16), 500):
+        try:
+            with ExitStack() as held:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        return first
+    raise Missing(f"{count} free ports in a row between 12000 and 30000 on loopback")
 
 
 def peers(only: str | None) -> tuple[list[Peer], list[str]]:

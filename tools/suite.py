@@ -12,6 +12,7 @@ from tools import console, debian
 from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
 
 SIM_SEEDS = 300
+SIM_WHOLE_SEEDS = 60
 DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/wire"]
 """Run a second time with the kernel interpreted."""
@@ -99,6 +100,9 @@ class Suite:
         if self.only is None and not self.fast:
             self.check(f"simulation, {SIM_SEEDS} seeds", lambda: console.loud(
                 [str(python()), "-m", "sim.run", "--seeds", str(SIM_SEEDS)],
+                env=with_tests(environment()), cwd=ROOT) == 0)
+            self.check(f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds", lambda: console.loud(
+                [str(python()), "-m", "sim.run", "--whole", "--seeds", str(SIM_WHOLE_SEEDS)],
                 env=with_tests(environment()), cwd=ROOT) == 0)
             self.check("demo, a tenth of the input", lambda: console.loud(
                 demo_command(["--fraction", DEMO_FRACTION]), env=java, cwd=ROOT) == 0)

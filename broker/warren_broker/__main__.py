@@ -59,7 +59,12 @@ def run(node: Node) -> int:
         f"peers={node.peer_address}",
         flush=True,
     )
-    node.loop.run()
+    try:
+        node.loop.run()
+    except StorageError as error:
+        # What was vouched for is on disk; whatever else a stop would do may need the disk again.
+        logging.getLogger("warren_broker").critical("%s", error)
+        return EXIT_FAILED
     node.stopped()
     return 0
 

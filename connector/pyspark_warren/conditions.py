@@ -24,6 +24,10 @@ def named_conditions(doing: str) -> Iterator[None]:
     except client_errors.Unroutable as wrong:
         raise errors.NotRoutable(
             f"{doing}: {wrong}; bind a queue, or leave such rows out") from wrong
+    except client_errors.AccessRefused as wrong:
+        raise errors.BrokerRefused(
+            f"{doing}: {wrong}; check user, password, vhost and the user's permissions there"
+        ) from wrong
     except client_errors.PeerError as wrong:
         raise errors.BrokerRefused(f"{doing}: {wrong}") from wrong
     except client_errors.Unavailable as wrong:

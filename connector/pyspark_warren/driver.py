@@ -18,6 +18,8 @@ log = logging.getLogger("pyspark_warren")
 CLAIM_MESSAGES_MAX = 2**31 - 1
 CLAIM_BYTES_MAX = 1 << 50
 BACKLOG_REFRESH_MS = 1000
+IDLE_POLL_MS_MAX = 1000
+"""An idle query asks less and less often, to this: each asking is an entry in the queue's log."""
 
 
 class ClaimDriver:
@@ -49,6 +51,7 @@ class ClaimDriver:
         self._reader_name = ""
         self._settled = 0
         self._poll_at_ms = 0
+        self._idle_polls = 0
         self._budget: int | None = None
         self._open_at_start: dict[str, int] = {}
         self._backlog: dict[str, Any] | None = None
@@ -113,9 +116,14 @@ class ClaimDriver:
                                if reader.open_claims}
 
     def backlog(self) -> dict[str, Any]:
-        """The queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress."""
+        """The queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
+
+        An idle query is not told anew: there was nothing to open, so nothing is ready.
+        """
         now = self._clock_ms()
-        if self._backlog is None or now - self._backlog_at_ms >= BACKLOG_REFRESH_MS:
+        if self._backlog is not None and self._idle_polls:
+            self._backlog.update(messages_ready=0, bytes_ready=0)
+        elif self._backlog is None or now - self._backlog_at_ms >= BACKLOG_REFRESH_MS:
             found = self._broker.queue(self._options.queue)
             self._backlog_at_ms = now
             self._backlog = {
@@ -171,17 +179,21 @@ class ClaimDriver:
             claim = self._reader.open(number, max_messages=most, max_bytes=most_bytes,
                                       ttl_ms=self._options.claim_ttl_ms)
         if not claim.messages:
-            self._poll_at_ms = self._clock_ms() + self._options.poll_interval_ms
+            pause_ms = self._options.poll_interval_ms << min(self._idle_polls, 16)
+            longest_ms = max(self._options.poll_interval_ms, IDLE_POLL_MS_MAX)
+            self._poll_at_ms = self._clock_ms() + min(pause_ms, longest_ms)
+            self._idle_polls += 1
             if self._budget is not None:
                 self._budget = 0  # others took what was there: done
             return start
         assert claim.number == number, (claim, number)
+        self._idle_polls = 0
         if self._budget is not None and not was_open:
             self._budget -= claim.messages
         return start.after(ClaimInfo(number, claim.messages, claim.size_bytes))
 
     def _wait_for_poll(self) -> None:
-        """Spark asks 95 times a second when idle; the queue is asked every pollInterval."""
+        """Spark asks 95 times a second when idle; the queue is asked after pollInterval or more."""
         wait_ms = self._poll_at_ms - self._clock_ms()
         if wait_ms > 0:
             self._sleep_s(wait_ms / 1000)

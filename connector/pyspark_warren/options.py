@@ -133,7 +133,8 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec("readerId", "reader_id", str, "",
          "a fixed reader name instead of one minted into the checkpoint", "read"),
     Spec("pollInterval", "poll_interval_ms", parse_duration_ms, 100,
-         "how often an idle query asks the queue", "read", 10, 60_000),
+         "how soon an idle query asks again; then less and less often, up to each second",
+         "read", 10, 60_000),
     Spec("maxMessages", "browse_max", parse_count, 0,
          "spark.read: browse at most that many; 0: all that were ready", "read", 0, _COUNT_MAX),
     # -------- sink
@@ -190,8 +191,8 @@ class Options:
     batch_id: int | None = None
 
     def addresses(self) -> str:
-        """The hosts as text, for messages."""
-        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+        """Hosts and user as text, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {self.user}"
 
     def address(self) -> Address:
         """As the client wants it."""

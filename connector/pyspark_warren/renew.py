@@ -30,6 +30,15 @@ class Renewer:
         """No more renewals; returns at once."""
         self._stop.set()
 
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still renews."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             try:

@@ -151,6 +151,7 @@ class Demo:
         read = progress.add_task("read by Spark", total=self.total)
         alerts = progress.add_task("alerts", total=len(self.wanted_alerts))
         self.job.start()
+        self._wait_for_spark()
         self.publisher.start()
         last_change = (0, 0, 0, 0)
         changed_at = time.monotonic()
@@ -177,6 +178,16 @@ class Demo:
         for name in (QUEUE, ALERTS):
             admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
         self.publisher.address = self._address(self._other_than(self.cluster.leader_of(QUEUE)))
+
+    def _wait_for_spark(self) -> None:
+        """Until the job reads, so that kills meet both it and the publisher at work."""
+        deadline = time.monotonic() + STALL_S_MAX
+        while not Admin(self._connection).queue(QUEUE).readers:
+            self._check_health(time.monotonic())
+            if time.monotonic() > deadline:
+                raise SystemExit(f"Spark has not started to read within {STALL_S_MAX} s; its log: "
+                                 f"{self.job.log}")
+            time.sleep(SAMPLE_S)
         self.began = time.monotonic()
 
     def _finished(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from proof import Check
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 70, 40
+WIDTH, HEIGHT, LEFT, BOTTOM = 960, 340, 70, 60
 COLORS = {"published": "#2563eb", "read by Spark": "#059669", "alerts": "#d97706"}
 
 
@@ -38,12 +39,18 @@ def rates(samples: Sequence[tuple[float, int]], seconds: float = 1.0) -> list[tu
     return made
 
 
+def round_up(rate: float) -> float:
+    """The next of 1, 2, 4, 6, 8 times a power of ten: four even steps on the axis."""
+    power = 10 ** math.floor(math.log10(rate))
+    return next((step * power for step in (1, 2, 4, 6, 8) if step * power >= rate), 10.0 * power)
+
+
 def chart(story: Story) -> str:
     """Messages per second over time, with the marks, as SVG."""
     lines = {name: rates(samples) for name, samples in story.samples.items()}
     points = [point for line in lines.values() for point in line]
     last = max([t for t, _ in points] + [t for t, _ in story.marks] + [1.0])
-    top = max([rate for _, rate in points] + [1.0]) * 1.1
+    top = round_up(max([rate for _, rate in points] + [1.0]))
 
     def x(second: float) -> float:
         return LEFT + second / last * (WIDTH - LEFT - 10)
@@ -61,7 +68,7 @@ def chart(story: Story) -> str:
                      f"{rate:,.0f}</text>")
     for i in range(6):
         second = last * i / 5
-        parts.append(f'<text x="{x(second):.1f}" y="{HEIGHT - 15}" text-anchor="middle">'
+        parts.append(f'<text x="{x(second):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
                      f"{second:.0f} s</text>")
     for i, (second, text) in enumerate(story.marks):
         kind = "kill" if "kill" in text else "back"
@@ -74,9 +81,9 @@ def chart(story: Story) -> str:
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLORS[name]}" '
                      'stroke-width="2"/>')
     for i, (name, color) in enumerate(COLORS.items()):
-        at = LEFT + 10 + 150 * i
-        parts.append(f'<rect x="{at}" y="{HEIGHT - 10}" width="10" height="10" fill="{color}"/>'
-                     f'<text x="{at + 15}" y="{HEIGHT - 1}">{escape(name)} per second</text>')
+        at = LEFT + 190 * i
+        parts.append(f'<rect x="{at}" y="{HEIGHT - 20}" width="10" height="10" fill="{color}"/>'
+                     f'<text x="{at + 15}" y="{HEIGHT - 11}">{escape(name)} per second</text>')
     return "".join([*parts, "</svg>"])
 
 

@@ -138,14 +138,19 @@ def test_a_replaying_driver_fences_before_it_reads() -> None:
         old.latest(end, 10)
 
 
-def test_an_idle_query_asks_the_queue_every_poll_interval_only() -> None:
+def test_an_idle_query_asks_less_and_less_often() -> None:
     world = World(pollInterval="100ms")
     driver = world.driver()
     start = started(world, driver)
-    for _ in range(20):
+    for _ in range(7):
         assert driver.latest(start, 10) is start
-    assert len(world.broker.calls_of("open")) == 20
-    assert sum(world.slept) == pytest.approx(1.9)
+    assert len(world.broker.calls_of("open")) == 7
+    assert world.slept == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    world.publish(1)
+    end = driver.latest(start, 10)
+    assert driver.latest(end, 10) is end
+    assert driver.latest(end, 10) is end
+    assert world.slept[-1] == pytest.approx(0.1)
 
 
 def test_available_now_reads_what_was_there_and_no_more() -> None:
@@ -270,3 +275,15 @@ def test_the_backlog_is_answered_from_memory() -> None:
     assert driver.backlog()["messages_ready"] == 3
     world.now_ms += 1000
     assert driver.backlog()["messages_ready"] == 6
+
+
+def test_the_backlog_of_an_idle_query_is_not_asked_for() -> None:
+    world = World()
+    world.publish(3)
+    driver = world.driver()
+    driver.backlog()
+    end = driver.latest(started(world, driver), 10)
+    assert driver.latest(end, 10) is end
+    world.broker.queues.clear()  # asking would fail
+    world.now_ms += 5000
+    assert driver.backlog()["messages_ready"] == 0

@@ -10,7 +10,8 @@ from nemesis.history import Event
 
 EXAMPLES = 5
 AFTER_FAULT_S = 10.0
-"""A gap without a confirm counts to a fault that ended this long before, at most."""
+"""A fault explains a redelivery up to this long after its end."""
+GAP_S_MIN = 0.05
 
 MUST_BE_NONE = (
     "lost", "unexpected", "duplicated", "needless", "reordered", "claim changed",
@@ -57,6 +58,16 @@ class _Message:
     why_again: bool = False
 
 
+@dataclass(slots=True)
+class _Fault:
+    """nodes: those whose own clients it cuts off, too."""
+
+    kind: str
+    began: float
+    ended: float | None = None
+    nodes: list[int] = field(default_factory=list)
+
+
 _Id = tuple[str, int]
 
 
@@ -74,7 +85,10 @@ class Checker:
         self._confirms: dict[str, list[float]] = {}
         self._last: dict[tuple[str, str, int], int] = {}
         self._gone: dict[str, float] = {}
-        self._faults: list[list[object]] = []
+        self._faults: list[_Fault] = []
+        self._node_of: dict[str, int] = {}
+        self._unanswered: dict[str, float] = {}
+        self._at_most_once: set[str] = set()
         self._claims: dict[tuple[str, str, int], list[_Id]] = {}
         self._claim_of: dict[_Id, tuple[str, str, int]] = {}
         self._batches: dict[tuple[str, str, int], list[_Id]] = {}
@@ -108,8 +122,16 @@ class Checker:
             for n in range(first, last + 1):
                 message = self._messages[event["s"], n]
                 message.confirmed = True
-                moments = self._confirms.setdefault(message.queue, [])
-            moments.append(event["t"])
+        self._confirms.setdefault(event["s"], []).append(event["t"])
+
+    def _on_stream(self, event: Event) -> None:
+        self._node_of[event["s"]] = event["node"]
+
+    def _on_unknown(self, event: Event) -> None:
+        self._unanswered[event["s"]] = event["t"]
+
+    def _on_no_ack(self, event: Event) -> None:
+        self._at_most_once.add(event["q"])
 
     # ------------------------------------------------------------ consuming
 
@@ -160,8 +182,8 @@ class Checker:
     def _needless(self, message: _Message, event: Event, text: str) -> None:
         begin, end = message.acked_at, event["t"]
         for fault in self._faults:
-            ended = fault[3] if fault[3] is not None else end
-            if fault[2] <= end and begin <= ended + AFTER_FAULT_S:  # type: ignore[operator]
+            ended = end if fault.ended is None else fault.ended
+            if fault.began <= end and begin <= ended + AFTER_FAULT_S:
                 return
         self._wrong("needless", f"{text}: {message.acked_by} acknowledged it at {begin}, "
                     "its channel is open, and no fault explains it")
@@ -225,12 +247,11 @@ class Checker:
 
     def _on_fault(self, event: Event) -> None:
         if event["phase"] == "begin":
-            self._faults.append([event["kind"], event["node"], event["t"], None])
-            return
-        for fault in reversed(self._faults):
-            if fault[:2] == [event["kind"], event["node"]] and fault[3] is None:
-                fault[3] = event["t"]
-                return
+            self._faults.append(_Fault(event["kind"], event["t"]))
+        elif event["phase"] == "hit":
+            self._faults[-1].nodes.extend(event["nodes"])
+        else:
+            self._faults[-1].ended = event["t"]
 
     def _on_problem(self, event: Event) -> None:
         self._wrong("problem", event["what"])
@@ -238,6 +259,10 @@ class Checker:
     def _close(self) -> None:
         for key, message in self._messages.items():
             if message.confirmed and not message.deliveries:
+                if message.queue in self._at_most_once:
+                    self._verdict.counts["lost where acks are off"] = (
+                        self._verdict.counts.get("lost where acks are off", 0) + 1)
+                    continue
                 self._wrong("lost", f"{key} of {message.queue}: confirmed, never delivered")
         for batch, ids in self._batches.items():
             there = [self._messages[key].deliveries > 0 for key in ids]
@@ -251,18 +276,24 @@ class Checker:
         self._measure_gaps()
 
     def _measure_gaps(self) -> None:
-        """Of each queue, the longest time between two confirms that a fault can explain."""
-        for moments in self._confirms.values():
-            for before, after in itertools.pairwise(sorted(moments)):
-                if after - before < 0.05:
+        """Of each stream, the longest time between two confirms, or to its unanswered end.
+
+        A stream whose own node was hit says only how long that node was away: it does not count.
+        """
+        for stream, moments in self._confirms.items():
+            if stream in self._unanswered:
+                moments.append(self._unanswered[stream])
+            for before, after in itertools.pairwise(moments):
+                if after - before < GAP_S_MIN:
                     continue
-                for kind in self._kinds_between(before, after):
+                for kind in self._kinds_between(before, after, self._node_of.get(stream)):
                     self._verdict.gaps[kind] = max(
                         self._verdict.gaps.get(kind, 0.0), after - before)
 
-    def _kinds_between(self, before: float, after: float) -> set[str]:
-        """The fault that was on when the gap began, or the last before it ended."""
-        on = [fault for fault in self._faults if fault[2] <= after  # type: ignore[operator]
-              and before <= (fault[3] if fault[3] is not None else after)  # type: ignore[operator]
-              ]
-        return {str(fault[0]) for fault in on} or {"none"}
+    def _kinds_between(self, before: float, after: float, node: int | None) -> set[str]:
+        """The faults that were on meanwhile; none when one of them hit the stream's own node."""
+        on = [fault for fault in self._faults
+              if fault.began <= after and (fault.ended is None or before <= fault.ended)]
+        if any(node in fault.nodes for fault in on):
+            return set()
+        return {fault.kind for fault in on} or {"none"}

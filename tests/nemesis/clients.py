@@ -72,9 +72,9 @@ class Client:
             except (AMQPError, OSError, TimeoutError, ConnectionLost):
                 pass
             finally:
+                self.left()
                 if connection is not None and connection.is_open:
                     connection.close()
-                self.left()
             self.node += 1
             await asyncio.sleep(self.chance.uniform(0.05, 0.3))
 
@@ -156,6 +156,7 @@ class Publisher(Client):
         self.restless = restless
         self._open_numbers: dict[int, None] = {}
         self._heard = 0.0
+        self._serving = False
 
     @property
     def _stream(self) -> str:
@@ -167,8 +168,11 @@ class Publisher(Client):
         selected = asyncio.get_running_loop().create_future()
         channel.confirm_delivery(self._on_confirm, lambda frame: _set(selected, True))
         await self.answer(selected)
+        self.world.record(
+            "stream", s=self._stream, node=self.node % len(self.world.nodes))
         clock = asyncio.get_running_loop().time
         self._heard = clock()
+        self._serving = True
         number = 0
         blocked: list[bool] = []
         connection.add_on_connection_blocked_callback(lambda *_: blocked.append(True))
@@ -204,6 +208,8 @@ class Publisher(Client):
         )
 
     def _on_confirm(self, frame: Any) -> None:
+        if not self._serving:
+            return  # on a connection that is being left: all that was open is recorded as unknown
         method = frame.method
         first = tag = method.delivery_tag
         if method.multiple:
@@ -224,6 +230,7 @@ class Publisher(Client):
 
     def left(self) -> None:
         """See `Client`."""
+        self._serving = False
         if self._open_numbers:
             self.world.record("unknown", s=self._stream, n=runs(sorted(self._open_numbers)))
             self.world.unconfirmed -= len(self._open_numbers)
@@ -238,7 +245,7 @@ class Consumer(Client):
 
     def __init__(
         self, world: World, name: str, node: int, queue: str, *, prefetch: int = 200,
-        priority: int = 0, channels: int = 1, lasts_s: float = 0.0,
+        priority: int = 0, channels: int = 1, lasts_s: float = 0.0, no_ack: bool = False,
     ) -> None:
         super().__init__(world, name, node)
         self.queue = queue
@@ -246,6 +253,7 @@ class Consumer(Client):
         self.priority = priority
         self.channels = channels
         self.lasts_s = lasts_s
+        self.no_ack = no_ack
         self._tags: list[str] = []
 
     async def work(self, connection: AsyncioConnection) -> None:
@@ -284,7 +292,7 @@ class _Taking:
         self.scheduled = False
         channel.add_on_cancel_callback(self._cancelled)
         channel.basic_consume(
-            consumer.queue, self._on_message, consumer_tag=tag,
+            consumer.queue, self._on_message, consumer_tag=tag, auto_ack=consumer.no_ack,
             arguments={"x-priority": consumer.priority},
         )
 
@@ -296,10 +304,13 @@ class _Taking:
         found = body.parse(data)
         if found is None:
             world.record("stray", q=queue, what=repr(data[:80]))
-            channel.basic_ack(method.delivery_tag)
+            if not self.consumer.no_ack:
+                channel.basic_ack(method.delivery_tag)
             return
         world.delivered += 1
         world.record("deliver", c=self.tag, q=queue, s=found[0], n=found[1], r=method.redelivered)
+        if self.consumer.no_ack:
+            return
         self.held[method.delivery_tag] = found
         if not self.scheduled:
             self.scheduled = True

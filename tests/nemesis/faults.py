@@ -64,6 +64,10 @@ class Scene:
         """Any node but that."""
         return (than + self.chance.randrange(1, len(self.nodes))) % len(self.nodes)
 
+    def hit(self, *nodes: int) -> None:
+        """From now on their own clients are cut off, too."""
+        self.record("fault", kind="", phase="hit", nodes=nodes)
+
     def isolate(self, node: int) -> None:
         """No peer hears it, it hears none."""
         for peer in range(len(self.nodes)):
@@ -86,6 +90,7 @@ class Scene:
 
 def _kill(scene: Scene, node: int) -> None:
     scene.say(f"kill -9 node-{node}")
+    scene.hit(node)
     scene.nodes.kill(node)
     scene.wait(DOWN_S)
     scene.nodes.start(node)
@@ -105,6 +110,7 @@ def kill_restart(scene: Scene) -> None:
     """A node dies and is back before it could be suspected: a new life, an old one's traffic."""
     node = scene.any()
     scene.say(f"kill -9 node-{node}, started at once")
+    scene.hit(node)
     scene.nodes.kill(node)
     scene.nodes.start(node)
     scene.wait(1.0)
@@ -115,6 +121,7 @@ def kill_two(scene: Scene) -> None:
     first = scene.leader()
     second = scene.other(first)
     scene.say(f"kill -9 node-{first} and node-{second}")
+    scene.hit(first, second)
     for node in (first, second):
         scene.nodes.kill(node)
     scene.wait(DOWN_S)
@@ -126,6 +133,7 @@ def kill_two(scene: Scene) -> None:
 def kill_all(scene: Scene) -> None:
     """Every node dies at once; they come back one by one."""
     scene.say("kill -9 all nodes")
+    scene.hit(*range(len(scene.nodes)))
     for node in range(len(scene.nodes)):
         scene.nodes.kill(node)
     for node in range(len(scene.nodes)):
@@ -137,6 +145,7 @@ def rolling_restart(scene: Scene) -> None:
     """Each node is stopped in good order and started again, one after the other."""
     for node in range(len(scene.nodes)):
         scene.say(f"SIGTERM node-{node}")
+        scene.hit(node)
         scene.nodes.stop(node)
         scene.wait((0.0, 0.5))
         scene.nodes.start(node)
@@ -145,6 +154,7 @@ def rolling_restart(scene: Scene) -> None:
 
 def _pause(scene: Scene, node: int, seconds: tuple[float, float]) -> None:
     scene.say(f"SIGSTOP node-{node}")
+    scene.hit(node)
     scene.nodes.pause(node)
     scene.wait(seconds)
     scene.nodes.resume(node)
@@ -169,6 +179,7 @@ def cut_leader(scene: Scene) -> None:
     """A leader and its clients on one side, the majority on the other."""
     node = scene.leader()
     scene.say(f"node-{node} is cut off")
+    scene.hit(node)
     scene.isolate(node)
     scene.wait(CUT_S)
     scene.heal()
@@ -178,6 +189,7 @@ def cut_follower(scene: Scene) -> None:
     """Another node is cut off."""
     node = scene.other(scene.leader())
     scene.say(f"node-{node} is cut off")
+    scene.hit(node)
     scene.isolate(node)
     scene.wait(CUT_S)
     scene.heal()
@@ -209,6 +221,7 @@ def half_isolate(scene: Scene) -> None:
     """A leader hears everybody, and nobody hears it; or the other way round."""
     node, deaf = scene.leader(), scene.chance.random() < 0.5
     scene.say(f"node-{node} hears nobody" if deaf else f"nobody hears node-{node}")
+    scene.hit(node)
     for peer in range(len(scene.nodes)):
         if peer != node:
             scene.network.cut(*((peer, node) if deaf else (node, peer)))
@@ -220,6 +233,7 @@ def slow_link(scene: Scene) -> None:
     """What a node sends, to peers and clients, waits and is dropped."""
     node = scene.any()
     scene.say(f"node-{node} sends slowly")
+    scene.hit(node)
     scene.network.slow(node)
     scene.wait(SLOW_S)
     scene.heal()
@@ -243,6 +257,7 @@ def full_disk(scene: Scene) -> None:
     if scene.nodes.disk is None:
         return
     scene.say("node-0's disk is full")
+    scene.hit(0)
     scene.nodes.fill()
     scene.wait(DISK_S)
     if 0 in scene.nodes.died():
@@ -283,6 +298,6 @@ def inflict(scene: Scene, planned: Planned) -> None:
     if scene.stop.is_set():
         return
     scene.chance = random.Random(planned.seed)
-    scene.record("fault", kind=planned.kind, node=-1, phase="begin")
+    scene.record("fault", kind=planned.kind, phase="begin")
     FAULTS[planned.kind](scene)
-    scene.record("fault", kind=planned.kind, node=-1, phase="end")
+    scene.record("fault", kind=planned.kind, phase="end")

@@ -4,6 +4,8 @@ Every event has `t` (seconds of this machine's monotonic clock) and `e`, its kin
 
 | kind | fields | meaning |
 | --- | --- | --- |
+| stream | s, node | a publisher has a connection to a node |
+| no_ack | q | messages of this queue are gone when they have been sent |
 | publish | s, n, q, y | message n of stream s goes to queue q with priority y; about to be sent |
 | confirm, nack, unknown | s, n | [[first, last] …]: confirmed; refused; the connection was lost |
 | deliver | c, q, s, n, r | consumer c got it; r: redelivered |
@@ -14,7 +16,7 @@ Every event has `t` (seconds of this machine's monotonic clock) and `e`, its kin
 | staged | q, sink, batch, ids | every block of a winning attempt was accepted |
 | batch | q, sink, batch | the broker says that the batch is published |
 | stray | q, what | a message that no client of the run can have published |
-| fault | kind, node, phase | begin or end |
+| fault | kind, phase, nodes | begin; hit (these nodes' own clients are cut off, too); end |
 | problem | what | the run itself saw something that must not be |
 
 A **stream** is one connection of one publisher: order is promised within it, not beyond.

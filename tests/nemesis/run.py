@@ -23,18 +23,20 @@ from nemesis.nodes import Nodes
 from nemesis.readers import Claimer, Stager, Working
 from warren.admin import Admin, Queue
 from warren.connection import Connection
-from warren.errors import WarrenError
+from warren.errors import Unavailable, WarrenError
 
-ORDERS, PLAIN, CLAIMED, STAGED = "nemesis.orders", "nemesis.plain", "nemesis.claimed", \
-    "nemesis.staged"
-QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED)
+ORDERS, PLAIN, NO_ACK = "nemesis.orders", "nemesis.plain", "nemesis.no_ack"
+CLAIMED, STAGED = "nemesis.claimed", "nemesis.staged"
+QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK)
 SETTINGS = {
     "queues": {"consumer_disconnected_timeout_ms": 4000},
     "raft": {"suspect_after_ms": int(faults.SUSPECT_AFTER_S * 1000)},
 }
 SETTLE_S = 60.0
 DRAIN_S = 90.0
+ADMIN_S = 10.0
 POLL_S = 0.25
+TRACE_CHARS = 3000
 SAY_EVERY_S = 15.0
 
 
@@ -71,6 +73,7 @@ class Run:
             self.nodes.start(i)
         self.nodes.wait_serving()
         self._declare()
+        self.record("no_ack", q=NO_ACK)
         self._clients.start()
         self.threads = [Claimer(self.world, "claimer", CLAIMED),
                         Stager(self.world, "stager", STAGED)]
@@ -112,6 +115,9 @@ class Run:
             Consumer(world, "eats-plain-0", 0, PLAIN, prefetch=0),
             Consumer(world, "eats-plain-1", 1, PLAIN, channels=2, lasts_s=25),
             Consumer(world, "eats-staged-0", 1, STAGED, prefetch=50),
+            Publisher(world, "no-ack-0", 2, NO_ACK, 0, restless=True),
+            Consumer(world, "eats-no-ack-0", 1, NO_ACK, no_ack=True),
+            Consumer(world, "eats-no-ack-1", 0, NO_ACK, no_ack=True, lasts_s=30),
             Getter(world, "gets-plain", 2, PLAIN),
             Ephemeral(world, "ephemeral-0", 0),
             Ephemeral(world, "ephemeral-1", 1),
@@ -158,34 +164,44 @@ class Run:
 
     def _leave(self) -> None:
         """Clients go; what was theirs alone goes with them."""
-        self.world.closing = True
-        for thread in (self._clients, *self.threads):
-            thread.join(SETTLE_S)
-            if thread.is_alive():
-                self.problem(f"{thread.name} does not end")
+        self.dismiss()
         self._until(SETTLE_S, "exclusive queues left", lambda: [
             queue.name for queue in self._queues() if queue.exclusive])
         for i in range(len(self.nodes)):
             text = self.nodes.nodes[i].log_file.read_text(encoding="utf-8", errors="replace")
             if "Traceback" in text:
-                where = text[text.index("Traceback"):][:3000]
+                where = text[text.index("Traceback"):][:TRACE_CHARS]
                 self.problem(f"node-{i} has written a traceback:\n{where}")
+
+    def dismiss(self) -> None:
+        """Every client ends; they write no history from then on."""
+        self.world.closing = True
+        for thread in (self._clients, *self.threads):
+            if thread.ident is not None:
+                thread.join(SETTLE_S)
+                if thread.is_alive():
+                    self.problem(f"{thread.name} does not end")
 
     def _until(self, patience_s: float, what: str, left: object) -> None:
         """Wait until nothing is left; else it is a problem."""
         assert callable(left)
         ends = time.monotonic() + patience_s
-        rest = left()
-        while rest:
+        while True:
+            try:
+                rest = left()
+            except Unavailable as error:
+                rest = f"no answer: {error}"
+                self.say(rest)
+            if not rest:
+                return
             if time.monotonic() > ends:
                 self.problem(f"{what} after {patience_s:g} s: {rest}")
                 return
             time.sleep(POLL_S)
             self._look_for_dead()
-            rest = left()
 
     def _queues(self) -> list[Queue]:
-        with Connection(self.nodes.address(timeout_s=SETTLE_S)) as connection:
+        with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
             return Admin(connection).queues()
 
 
@@ -231,6 +247,7 @@ def _judge(options: argparse.Namespace, directory: Path) -> int:
     except WarrenError as error:
         run.problem(f"the cluster does not serve: {error}")
     finally:
+        run.dismiss()
         run.nodes.close()
         run.record.close()
     verdict = Checker().check(history.read(run.record.path))

@@ -9,12 +9,50 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from sim.plants import PLANTS, planted
+from sim import plants
 from sim.world import World
 
 BATCH = 25
 TRACE_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is simulated: the core by itself, or whole nodes; with which bug in it, if any."""
+
+    whole: bool = False
+    plant: str | None = None
+
+    def plants(self) -> dict[str, Any]:
+        """Those that can be planted in it."""
+        if self.whole:
+            from sim import plants_whole
+
+            return plants_whole.PLANTS
+        return plants.PLANTS
+
+    def world(self, seed: int) -> Any:
+        """A world."""
+        if self.whole:
+            from sim.whole.world import World as WholeWorld
+
+            return WholeWorld(seed)
+        return World(seed)
+
+    def planted(self) -> Any:
+        """A context with the bug in the code."""
+        return plants.planted(None if self.plant is None else self.plants()[self.plant])
+
+    def again(self, seed: int) -> str:
+        """The command that runs that world again."""
+        words = ["python3 build.py sim", "--whole" if self.whole else "", f"--seed {seed}",
+                 f"--plant {self.plant}" if self.plant else ""]  # fmt: skip
+        return " ".join(word for word in words if word)
+
+
+CORE = Kind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,37 +67,34 @@ class Outcome:
     confirmed: int
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int, kind: Kind = CORE) -> Outcome:
     """One world."""
-    world = World(seed)
+    world = kind.world(seed)
     failure, digest = None, ""
     try:
         digest = world.run()
     except Exception as error:  # whatever it is, it ends this world and is reported
         place = traceback.extract_tb(error.__traceback__)[-1]
         failure = f"{type(error).__name__} in {place.name}: {error}"
-    return Outcome(
-        seed, digest, failure, world.agenda.run_count, world.faults.count,
-        len(world.checkers.told),
-    )
+    return Outcome(seed, digest, failure, *world.books())
 
 
-def run_batch(work: tuple[int, int, str | None]) -> list[Outcome]:
+def run_batch(work: tuple[int, int, Kind]) -> list[Outcome]:
     """Seeds first … last - 1, up to the first failure; in a process of the pool."""
-    first, last, plant = work
+    first, last, kind = work
     outcomes = []
-    with planted(plant):
+    with kind.planted():
         for seed in range(first, last):
-            outcomes.append(run_seed(seed))
+            outcomes.append(run_seed(seed, kind))
             if outcomes[-1].failure is not None:
                 break
     return outcomes
 
 
-def run_many(start: int, seeds: int, plant: str | None, jobs: int) -> Iterator[Outcome]:
+def run_many(start: int, seeds: int, kind: Kind, jobs: int) -> Iterator[Outcome]:
     """Outcomes in the order of the seeds."""
     work = [
-        (first, min(first + BATCH, start + seeds), plant)
+        (first, min(first + BATCH, start + seeds), kind)
         for first in range(start, start + seeds, BATCH)
     ]
     if jobs == 1:
@@ -71,12 +106,12 @@ def run_many(start: int, seeds: int, plant: str | None, jobs: int) -> Iterator[O
             yield from outcomes
 
 
-def replay(seed: int, plant: str | None, full: bool) -> int:
+def replay(seed: int, kind: Kind, full: bool) -> int:
     """One world, told in full."""
-    world = World(seed)
+    world = kind.world(seed)
     world.log = []
     failure = None
-    with planted(plant):
+    with kind.planted():
         try:
             digest = world.run()
         except Exception:  # as above
@@ -85,46 +120,44 @@ def replay(seed: int, plant: str | None, full: bool) -> int:
         print(line)
     print(world.profile)
     if failure is not None:
-        print(f"{failure}\nseed {seed} fails; the whole story: {again(seed, plant)} --trace")
+        print(f"{failure}\nseed {seed} fails; the whole story: {kind.again(seed)} --trace")
         return 1
-    print(f"seed {seed}: clean, digest {digest}, {len(world.checkers.told)} confirmed")
+    print(f"seed {seed}: clean, digest {digest}, {world.books()[2]} confirmed")
     return 0
 
 
-def again(seed: int, plant: str | None) -> str:
-    """The command that runs that world again."""
-    return f"python3 build.py sim --seed {seed}" + (f" --plant {plant}" if plant else "")
-
-
-def many(options: argparse.Namespace) -> int:
+def many(kind: Kind, options: argparse.Namespace) -> int:
     """A range of seeds, up to the first failure."""
     began = time.monotonic()
     seeds = events = faults = confirmed = 0
-    for outcome in run_many(options.start, options.seeds, options.plant, options.jobs):
+    for outcome in run_many(options.start, options.seeds, kind, options.jobs):
         seeds += 1
         events += outcome.events
         faults += outcome.faults
         confirmed += outcome.confirmed
         if outcome.failure is not None:
             print(f"seed {outcome.seed}: {outcome.failure}")
-            print(f"{seeds} seeds until then; again: {again(outcome.seed, options.plant)}")
+            print(f"{seeds} seeds until then; again: {kind.again(outcome.seed)}")
             return 1
         if seeds % 500 == 0:
             print(f"{seeds} seeds clean, {time.monotonic() - began:.0f} s", flush=True)
     took = time.monotonic() - began
+    what = "messages" if kind.whole else "commands"
     print(
         f"{seeds} seeds clean in {took:.1f} s: {events:,} events, {faults:,} faults, "
-        f"{confirmed:,} commands confirmed, none lost, none done twice"
+        f"{confirmed:,} {what} confirmed, none lost, none done twice"
     )
     return 0
 
 
-def every_plant(options: argparse.Namespace) -> int:
+def every_plant(kind: Kind, options: argparse.Namespace) -> int:
     """Look for every planted bug; the table of how many seeds each took."""
     missed = 0
-    for name in PLANTS:
+    for name in kind.plants():
         count, found = 0, None
-        for outcome in run_many(options.start, options.seeds, name, options.jobs):
+        for outcome in run_many(
+            options.start, options.seeds, Kind(kind.whole, name), options.jobs
+        ):
             count += 1
             if outcome.failure is not None:
                 found = outcome.failure
@@ -141,14 +174,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many (300)")
     parser.add_argument("--start", type=int, default=0, help="the first (0)")
     parser.add_argument("--seed", type=int, help="this one only, told in detail")
+    parser.add_argument("--whole", action="store_true", help="whole nodes instead of the core")
     parser.add_argument("--trace", action="store_true", help="with --seed: all of its story")
-    parser.add_argument("--plant", choices=sorted(PLANTS), help="with this bug in the code")
+    parser.add_argument("--plant", help="with this bug in the code")
     parser.add_argument("--plants", action="store_true", help="look for every planted bug")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     options = parser.parse_args(arguments)
+    kind = Kind(options.whole, options.plant)
+    if options.plant is not None and options.plant not in kind.plants():
+        parser.error(f"no bug {options.plant!r}; choose one of {', '.join(kind.plants())}")
     if options.seed is not None:
-        return replay(options.seed, options.plant, options.trace)
-    return every_plant(options) if options.plants else many(options)
+        return replay(options.seed, kind, options.trace)
+    return every_plant(kind, options) if options.plants else many(kind, options)
 
 
 if __name__ == "__main__":

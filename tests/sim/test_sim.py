@@ -10,11 +10,17 @@ from pathlib import Path
 import pytest
 
 from sim.plants import PLANTS
-from sim.run import main, run_batch, run_seed
+from sim.plants_whole import PLANTS as PLANTS_WHOLE
+from sim.run import Kind, main, run_batch, run_seed
 
 TESTS = Path(__file__).parents[1]
 SEEDS_PER_PLANT = 400
-SCRIPT = "from sim.run import run_seed\nfor seed in range(20, 26): print(run_seed(seed).digest)"
+SCRIPT = """
+from sim.run import Kind, run_seed
+for kind in (Kind(), Kind(whole=True)):
+    for seed in range(20, 26):
+        print(run_seed(seed, kind).digest)
+"""
 
 
 def test_some_seeds_are_clean() -> None:
@@ -23,10 +29,23 @@ def test_some_seeds_are_clean() -> None:
         assert outcome.failure is None, f"python3 build.py sim --seed {seed}: {outcome.failure}"
 
 
+def test_some_whole_worlds_are_clean() -> None:
+    for seed in range(15):
+        outcome = run_seed(seed, Kind(whole=True))
+        assert outcome.failure is None, (
+            f"python3 build.py sim --whole --seed {seed}: {outcome.failure}"
+        )
+
+
+@pytest.mark.parametrize("plant", sorted(PLANTS_WHOLE))
+def test_a_bug_planted_in_whole_nodes_is_found(plant: str) -> None:
+    assert run_batch((0, 30, Kind(whole=True, plant=plant)))[-1].failure is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", sorted(PLANTS))
 def test_a_planted_bug_is_found(plant: str) -> None:
-    outcomes = run_batch((0, SEEDS_PER_PLANT, plant))
+    outcomes = run_batch((0, SEEDS_PER_PLANT, Kind(plant=plant)))
     assert outcomes[-1].failure is not None, f"{plant}: not found in {SEEDS_PER_PLANT} seeds"
 
 
@@ -34,11 +53,11 @@ def test_a_planted_bug_is_found(plant: str) -> None:
     "plant", ["acknowledge-before-sync", "vote-not-persisted", "leader-counts-itself-unsynced"]
 )
 def test_a_planted_bug_is_found_soon(plant: str) -> None:
-    assert run_batch((0, 20, plant))[-1].failure is not None
+    assert run_batch((0, 20, Kind(plant=plant)))[-1].failure is not None
 
 
 def test_a_plant_is_pulled_out_again() -> None:
-    run_batch((0, 2, "acknowledge-before-sync"))
+    run_batch((0, 2, Kind(plant="acknowledge-before-sync")))
     assert run_seed(0).failure is None
 
 
@@ -54,8 +73,8 @@ def test_two_interpreters_with_two_hash_seeds_see_the_same_worlds() -> None:
             check=True, timeout=120,
         )  # fmt: skip
         seen.append(done.stdout.split())
-    assert len(seen[0]) == 6
-    assert len(set(seen[0])) == 6, "worlds differ from seed to seed"
+    assert len(seen[0]) == 12
+    assert len(set(seen[0])) == 12, "worlds differ from seed to seed"
     assert seen[0] == seen[1]
 
 

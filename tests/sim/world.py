@@ -76,6 +76,10 @@ class World:
         self.idle()
         return self.trace.hexdigest()
 
+    def books(self) -> tuple[int, int, int]:
+        """Events run, faults, commands confirmed."""
+        return self.agenda.run_count, self.faults.count, len(self.checkers.told)
+
     def settled(self) -> bool:
         """Every client has its answers, every member has applied everything."""
         if not all(client.finished for client in self.clients):

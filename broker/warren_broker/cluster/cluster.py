@@ -282,20 +282,21 @@ class Cluster:
         if self.host.is_leader(group):
             self.host.send(node, messages.encode(messages.LeaderIs(group, self.host.term(group))))
 
-    def reply_to(self, group: int, index: int, reply: SubmissionReply) -> None:
-        """A leader's answer to whoever submitted, on this node or another."""
+    def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
+        """A leader's answer to whoever submitted, on this node or another; False: to nobody."""
         if reply.uplink == self.host.boot_id:
             client = self.clients.get(group)
             if client is not None:
                 client.replied(reply.seq, reply.replies, index, reply.expected_seq)
-            return
+            return True
         node = self._nodes.get(reply.uplink)
         if node is None:
-            return  # that life has ended; nobody waits
+            return False  # that life has ended; nobody waits
         for answer in reply.replies:
             if isinstance(answer, GetReply) and answer.delivery is not None:
                 self._send_got(node, group, answer.delivery)
         self.host.send(node, messages.encode(messages.Replied(group, index, reply)))
+        return True
 
     def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
         data = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
@@ -318,6 +319,12 @@ class Cluster:
         reply = message.reply
         if client is not None and reply.uplink == self.host.boot_id:
             client.replied(reply.seq, reply.replies, message.index, reply.expected_seq)
+        # Whoever asked has its message by now. What nobody took (an answer that came twice, or
+        # after the client had been told that the queue is out of reach) would stay for good.
+        for answer in reply.replies if self._got else ():
+            if isinstance(answer, GetReply) and answer.delivery is not None:
+                delivery = answer.delivery
+                self._got.pop((message.group, delivery.index, delivery.first), None)
 
     def _on_delivered(self, node: str, message: messages.Delivered, rest: memoryview) -> None:
         client = self.clients.get(message.group)

@@ -62,7 +62,7 @@ class Leading:
         self.led.add(group)
         self._carry_out(group, effects)
         host = self._cluster.host
-        for uplink, node in self._uplinks(group):
+        for uplink, node, suspected in self._uplinks(group):
             # Only the definitions know which life is the older one. 1. A node restarts and submits
             # here. 2. The leader dies; this member takes over, still connected to the old life.
             # 3. "Not the life I know" would end the new one: its consumers, its numbers.
@@ -70,6 +70,11 @@ class Leading:
                 self.command(group, NodeDown(uplink))
             elif host.suspected(node):
                 self.command(group, NodeSuspected(node))
+            elif suspected:
+                # 1. The leader suspects a node, and says so in the log.  2. The node is back, or
+                # only that leader could not hear it, or it is this one.  3. The leader dies.
+                # Nothing changes any more, so nobody else would ever serve its consumers again.
+                self.command(group, NodeBack(node))
 
     def stop(self, group: int) -> None:
         """This node leads no longer."""
@@ -78,9 +83,13 @@ class Leading:
         if timer is not None:
             timer[1].cancel()
 
-    def _uplinks(self, group: int) -> list[tuple[int, str]]:
-        state = self._cluster.host.state(group)
-        return [(uplink, entry.node) for uplink, entry in sorted(state.uplinks.items())]
+    def _uplinks(self, group: int) -> list[tuple[int, str, bool]]:
+        """(life, its node, whether the queue holds it for suspected), as applied."""
+        uplinks = self._cluster.host.state(group).uplinks
+        return [
+            (uplink, entry.node, bool(entry.suspected_ms))
+            for uplink, entry in sorted(uplinks.items())
+        ]
 
     def command(self, group: int, command: AnyCommand) -> None:
         """Propose something of the node's own; lost when the leadership is, and then found anew."""
@@ -94,8 +103,19 @@ class Leading:
     def node_down(self, uplink: int) -> None:
         """That life of a node has ended."""
         for group in sorted(self.led):
-            if any(known == uplink for known, _ in self._uplinks(group)):
+            if any(known == uplink for known, _, _ in self._uplinks(group)):
                 self.command(group, NodeDown(uplink))
+
+    def _end_if_retired(self, group: int, uplink: int) -> None:
+        """A life that nobody answers to has submitted something.
+
+        1. A node's first submission to this queue is on its way.  2. The node restarts; the queue
+        knows nothing of its old life, so nothing is ended.  3. The submission is applied.
+        Its consumers would hold messages for nobody until the leader changes.
+        """
+        entry = self._cluster.host.state(group).uplinks.get(uplink)
+        if entry is not None and self.is_retired(entry.node, uplink):
+            self.command(group, NodeDown(uplink))
 
     def node_suspected(self, node: str) -> None:
         """Its consumers get nothing more for now."""
@@ -107,7 +127,7 @@ class Leading:
 
     def _tell(self, node: str, command: AnyCommand) -> None:
         for group in sorted(self.led):
-            if any(known == node for _, known in self._uplinks(group)):
+            if any(known == node for _, known, _ in self._uplinks(group)):
                 self.command(group, command)
 
     # ------------------------------------------------------------ effects
@@ -116,7 +136,8 @@ class Leading:
         """Answer, then carry out; a consumer hears that it is one before its first message."""
         reply = applied.reply
         if reply is not None and reply.uplink:
-            self._cluster.reply_to(group, meta.index, reply)
+            if not self._cluster.reply_to(group, meta.index, reply):
+                self._end_if_retired(group, reply.uplink)
         if applied.effects:
             self._carry_out(group, applied.effects)
 

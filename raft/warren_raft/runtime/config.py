@@ -48,7 +48,7 @@ class HostConfig:
     reconnect_ms_max: int = 2000
     handshake_ms_max: int = 2000
     wal_file_bytes: int = 64 << 20
-    memtable_bytes: int = 256 << 20
+    memtable_bytes: int = 64 << 20
     peer_backlog_bytes: int = 256 << 20
     frame_bytes_max: int = 256 << 20
     connection_buffer_bytes: int = 4 << 20

@@ -1,0 +1,100 @@
+"""What a new leader tells its queue about the nodes that its consumers are on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from warren_broker.cluster.leading import Leading
+from warren_broker.queue.codec import decode_submission
+from warren_broker.queue.commands import (
+    NodeBack,
+    NodeDown,
+    NodeSuspected,
+    SubmissionReply,
+)
+from warren_raft.machine import Applied, Meta
+
+GROUP = 7
+
+
+@dataclass
+class Entry:
+    node: str
+    suspected_ms: int = 0
+
+
+@dataclass
+class State:
+    uplinks: dict[int, Entry]
+
+
+@dataclass
+class Host:
+    """A host of one group; keeps what is proposed."""
+
+    held: State
+    silent: set[str] = field(default_factory=set)
+    node_id: str = "a"
+    proposed: list[object] = field(default_factory=list)
+
+    def suspected(self, node):
+        return node in self.silent
+
+    def state(self, group):
+        return self.held
+
+    def propose(self, group, data):
+        self.proposed += decode_submission(data)[0].commands
+
+
+class Cluster:
+    """What `Leading` asks of its cluster; `alive` are the lives that are connected."""
+
+    def __init__(self, uplinks, silent=(), alive=()):
+        self.host = Host(State(uplinks), set(silent))
+        self.alive = set(alive)
+
+    def reply_to(self, group, index, reply):
+        return reply.uplink in self.alive
+
+
+def started(cluster):
+    leading = Leading(cluster)
+    leading.is_retired = lambda node, uplink: uplink >= 100
+    leading.start(GROUP, ())
+    return cluster.host.proposed
+
+
+def test_a_suspicion_of_the_leader_before_ends_when_this_one_hears_the_node():
+    assert started(Cluster({1: Entry("b", suspected_ms=5)})) == [NodeBack("b")]
+
+
+def test_a_new_leader_that_was_suspected_itself_serves_its_own_consumers():
+    assert started(Cluster({1: Entry("a", suspected_ms=5)})) == [NodeBack("a")]
+
+
+def test_a_node_that_is_silent_here_too_stays_suspected():
+    assert started(Cluster({1: Entry("b", suspected_ms=5)}, silent="b")) == [NodeSuspected("b")]
+
+
+def test_nothing_is_said_of_a_node_that_is_well():
+    assert started(Cluster({1: Entry("b")})) == []
+
+
+def test_a_life_that_has_ended_goes_whatever_else_is_known():
+    assert started(Cluster({100: Entry("b", suspected_ms=5)}, silent="b")) == [NodeDown(100)]
+
+
+@pytest.mark.parametrize("uplink, expected", [(100, [NodeDown(100)]), (1, [])])
+def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink, expected):
+    """It was under way while the node restarted: the queue knew of no life that could be ended."""
+    cluster = Cluster({})
+    leading = Leading(cluster)
+    leading.is_retired = lambda node, life: life >= 100
+    leading.start(GROUP, ())
+    cluster.host.held.uplinks[uplink] = Entry("b")
+    reply = SubmissionReply(uplink, 1, ())
+    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(reply, ()))
+    assert cluster.host.proposed == expected

@@ -1,0 +1,213 @@
+"""The connector on a real cluster: what pika published, and what goes wrong."""
+
+from __future__ import annotations
+
+import datetime
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pyarrow as pa
+import pytest
+
+from pyspark_warren import errors
+from pyspark_warren.client import connect
+from pyspark_warren.conditions import named_conditions
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.options import Options, parse_options
+from pyspark_warren.reader import read_browsed, read_slice
+from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.writer import Attempt, write_direct, write_staged
+from warren.admin import Admin
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
+WHEN = datetime.datetime(2024, 2, 29, 12, 0, tzinfo=datetime.UTC)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes."""
+    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(cluster: LocalCluster) -> str:
+    """A new queue's name."""
+    name = f"q-{uuid.uuid4().hex[:8]}"
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+    return name
+
+
+def options(cluster: LocalCluster, where: str = "read", **more: str) -> Options:
+    return parse_options({"hosts": cluster.hosts, **more}, where)
+
+
+def driver_of(given: Options) -> ClaimDriver:
+    return ClaimDriver(connect(given), given, lambda: time.monotonic_ns() // 1_000_000, time.sleep,
+                       lambda: f"reader-{uuid.uuid4().hex}")
+
+
+def read_all(given: Options) -> list[dict[str, Any]]:
+    """One batch of everything, settled."""
+    driver = driver_of(given)
+    start = driver.latest(driver.initial(), 1)
+    end = driver.latest(start, None)
+    rows = [row for part in driver.plan(start, end)
+            for batch in read_slice(connect, given, part, SCHEMA) for row in batch.to_pylist()]
+    driver.settle(end)
+    return rows
+
+
+def channel_of(cluster: LocalCluster) -> Any:
+    parameters = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
+    channel = pika.BlockingConnection(parameters).channel()
+    channel.confirm_delivery()
+    return channel
+
+
+def test_what_pika_published(cluster: LocalCluster, queue: str) -> None:
+    channel = channel_of(cluster)
+    channel.exchange_declare("connector-topic", "topic")
+    channel.queue_bind(queue, "connector-topic", "a.*")
+    channel.basic_publish("connector-topic", "a.b", "käse".encode(), pika.BasicProperties(
+        content_type="text/plain", content_encoding="utf-8", delivery_mode=2, priority=7,
+        correlation_id="c", reply_to="r", expiration="600000", message_id="m",
+        timestamp=int(WHEN.timestamp()), type="t", user_id="guest", app_id="app",
+        headers={"n": 5, "s": "text", "b": True, "when": WHEN, "list": [1, "x"], "none": None}))
+    channel.basic_publish("", queue, b"")
+    channel.connection.close()
+    first, second = read_all(options(cluster, queue=queue))
+    headers = {name: {k: v for k, v in value.items() if v is not None}
+               for name, value in first.pop("headers")}
+    position = first.pop("position")
+    assert first == {
+        "body": "käse".encode(), "exchange": "connector-topic", "routing_key": "a.b", "priority": 7,
+        "content_type": "text/plain", "content_encoding": "utf-8", "delivery_mode": 2,
+        "correlation_id": "c", "reply_to": "r", "expiration": "600000", "message_id": "m",
+        "timestamp": WHEN, "type": "t", "user_id": "guest", "app_id": "app", "delivery_count": 0,
+        "acquired_count": 0, "redelivered": False, "queue": queue}
+    assert headers == {
+        "n": {"type": "long", "long": 5}, "s": {"type": "string", "string": "text"},
+        "b": {"type": "boolean", "boolean": True},
+        "when": {"type": "timestamp", "timestamp": WHEN}, "none": {"type": "void"},
+        "list": {"type": "array", "json": '[1, "x"]'}}
+    assert position["index"] > 0 and position != second["position"]
+    assert (second["body"], second["priority"], second["routing_key"]) == (b"", 4, queue)
+    assert second["message_id"] is None and second["headers"] is None
+
+
+def test_counts_of_messages_that_came_back(cluster: LocalCluster, queue: str) -> None:
+    channel = channel_of(cluster)
+    for body in (b"rejected", b"nacked", b"untouched"):
+        channel.basic_publish("", queue, body)
+    for refuse in (channel.basic_reject, channel.basic_nack):
+        method, _, _ = channel.basic_get(queue)
+        while method.redelivered:
+            method, _, _ = channel.basic_get(queue)
+        refuse(method.delivery_tag, requeue=True)
+    channel.connection.close()
+    rows = {row["body"]: row for row in read_all(options(cluster, queue=queue))}
+    assert {body: (row["redelivered"], row["acquired_count"] > 0) for body, row in rows.items()} == {
+        b"rejected": (True, True), b"nacked": (True, True), b"untouched": (False, False)}
+    assert rows[b"rejected"]["delivery_count"] >= 1 and rows[b"untouched"]["delivery_count"] == 0
+
+
+def test_what_the_sink_published_pika_reads(cluster: LocalCluster, queue: str) -> None:
+    given = options(cluster, "write", routingKey=queue)
+    rows = pa.record_batch({
+        "body": pa.array([b"low", b"high"]), "priority": pa.array([1, 9]),
+        "message_id": pa.array(["m1", None]), "expiration": pa.array([None, 60000]),
+        "headers": pa.array([[("h", "v")], None], pa.map_(pa.string(), pa.string()))})
+    part = write_staged(connect(given), given, Attempt.drawn(queue, 0, 0), iter([rows]))
+    channel = channel_of(cluster)
+    assert channel.basic_get(queue) == (None, None, None)
+    assert connect(given).publish_batch(queue, 0, part.stages, 30) == 2
+    got = [channel.basic_get(queue, auto_ack=True) for _ in range(2)]
+    channel.connection.close()
+    assert [(body, props.priority, props.message_id, props.expiration, props.headers,
+             props.delivery_mode) for _, props, body in got] == [
+        (b"high", 9, None, "60000", None, 2), (b"low", 1, "m1", None, {"h": "v"}, 2)]
+
+
+def test_an_exchange_to_two_queues_is_published_in_both(cluster: LocalCluster, queue: str) -> None:
+    channel = channel_of(cluster)
+    channel.exchange_declare(f"x-{queue}", "fanout")
+    for name in (f"{queue}-1", f"{queue}-2"):
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+        channel.queue_bind(name, f"x-{queue}")
+    channel.connection.close()
+    given = options(cluster, "write", exchange=f"x-{queue}", routingKey="")
+    rows = pa.record_batch({"body": pa.array([b"%d" % i for i in range(100)])})
+    broker = connect(given)
+    part = write_staged(broker, given, Attempt.drawn(queue, 0, 0), iter([rows]))
+    for _ in range(2):
+        broker.publish_batch(queue, 0, part.stages, 30)
+    assert [broker.queue(f"{queue}-{n}").messages_ready for n in (1, 2)] == [100, 100]
+
+
+def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
+    given = options(cluster, "write", routingKey=queue)
+    write_direct(connect(given), given, Attempt.drawn(queue, 0, 0), iter(
+        [pa.record_batch({"body": pa.array([b"%d" % i for i in range(500)])})]))
+    browsing = options(cluster, queue=queue)
+    for most in (7, 500):
+        seen = sum(batch.num_rows for batch in read_browsed(connect, browsing, most, SCHEMA))
+        assert seen == most
+    assert connect(browsing).queue(queue).messages_ready == 500
+
+
+# ------------------------------------------------------------------ what goes wrong
+
+
+@pytest.mark.parametrize(("more", "condition", "says"), [
+    ({"queue": "no-such-queue"}, errors.BrokerRefused, "no-such-queue"),
+    ({"queue": "q", "password": "geheim"}, errors.BrokerRefused, "as guest: "),
+    ({"queue": "q", "vhost": "nowhere"}, errors.BrokerRefused, "nowhere"),
+])
+def test_refusals_name_what_and_not_the_password(
+    cluster: LocalCluster, more: dict[str, str], condition: type[Exception], says: str
+) -> None:
+    given = options(cluster, **more)
+    doing = f"reading queue {given.queue!r} at {given.addresses()}"
+    with pytest.raises(condition) as told, named_conditions(doing):
+        driver = driver_of(given)
+        driver.latest(driver.initial(), 10)
+    assert says in str(told.value) and "geheim" not in str(told.value)
+
+
+def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) -> None:
+    given = options(cluster, "write")
+    rows = pa.record_batch({"body": pa.array([b"a", b"b"]),
+                            "routing_key": pa.array([queue, "no-such-queue"])})
+    with pytest.raises(errors.NotRoutable), named_conditions("publishing"):
+        write_staged(connect(given), given, Attempt.drawn(queue, 0, 0), iter([rows]))
+    found = connect(given).queue(queue)
+    assert (found.messages_ready, found.messages_staged) == (0, 0)
+
+
+def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str) -> None:
+    given = options(cluster, queue=queue, requestTimeout="3s")
+    driver = driver_of(given)
+    start = driver.latest(driver.initial(), 10)
+    for node in (0, 1):
+        cluster.kill(node)
+    try:
+        began = time.monotonic()
+        with pytest.raises(errors.BrokerUnavailable, match="majority"), named_conditions("reading"):
+            driver.latest(start, 10)
+        assert time.monotonic() - began < 20
+    finally:
+        for node in (0, 1):
+            cluster.start(node)
+    write = options(cluster, "write", routingKey=queue)
+    write_direct(connect(write), write, Attempt.drawn(queue, 0, 0), iter(
+        [pa.record_batch({"body": pa.array([b"back"])})]))
+    patient = driver_of(options(cluster, queue=queue))
+    assert patient.latest(start, 10).claims[0].messages == 1

@@ -1,0 +1,141 @@
+"""Bugs to plant in whole nodes; see `plants`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sim.plants import Replacement
+from sim.whole.sync import SimulatedWal
+from warren_broker.cluster.group_client import GroupClient
+from warren_broker.cluster.leading import Leading
+from warren_broker.cluster.uplink import Uplink
+from warren_broker.queue import machine
+from warren_broker.queue.commands import OpenClaim, Resume, Stage
+from warren_raft.storage.wal import Wal
+from warren_raft.types import HardState
+
+
+def wal_answers_before_the_sync() -> list[Replacement]:
+    """What is written, and not synced, is vouched for."""
+
+    put = SimulatedWal.put
+
+    def put_hastily(self: SimulatedWal, batch: Any) -> None:
+        after, self.after = self.after, lambda act: None
+        put(self, batch)
+        self.after = after
+        self._post(lambda: self._finished(batch))
+        if batch is not None:
+            after(lambda: self._files.sync_data(self._fd) if batch.buffers else None)
+
+    return [(SimulatedWal, "put", put_hastily)]
+
+
+def wal_forgets_the_vote() -> list[Replacement]:
+    """The record of a hard state holds the term only."""
+    write = Wal.hard_state
+
+    def forgetful(self: Wal, group: int, state: HardState) -> None:
+        write(self, group, HardState(state.term, None))
+
+    return [(Wal, "hard_state", forgetful)]
+
+
+def repeats_are_applied() -> list[Replacement]:
+    """The machine does not look at the sequence numbers of submissions."""
+    submit = machine._submit
+
+    def again(turn: Any, submission: Any) -> Any:
+        uplink = turn.state.uplinks.get(submission.uplink)
+        if uplink is not None and submission.seq <= uplink.last_seq:
+            uplink.last_seq = submission.seq - 1
+        return submit(turn, submission)
+
+    return [(machine, "_submit", again)]
+
+
+def nothing_is_told_again() -> list[Replacement]:
+    """The uplink does not resend to a new leader."""
+    return [(Uplink, "rewind", lambda self, seq=0: None)]
+
+
+def resume_skips_one() -> list[Replacement]:
+    """A consumer asks its new leader to go on one message too late."""
+    found = GroupClient.leader_found
+
+    def hasty(self: GroupClient, leader: str, term: int, reconnected: bool = False) -> None:
+        command = self.uplink.command
+        for local in self.consumers.values():
+            command(Resume(local.consumer, local.next_msg_id + 1))
+            local.next_msg_id += 1
+        found(self, leader, term, reconnected)
+
+    return [(GroupClient, "leader_found", hasty)]
+
+
+def the_dead_keep_their_messages() -> list[Replacement]:
+    """Nobody tells the queues that a life of a node has ended."""
+    return [
+        (Leading, "node_down", lambda self, uplink: None),
+        (Leading, "start", lambda self, group, effects: (
+            self.led.add(group), self._carry_out(group, effects),
+        )),
+    ]  # fmt: skip
+
+
+def state_depends_on_the_member() -> list[Replacement]:
+    """Something outside the log gets into the state."""
+    apply = machine.QueueMachine.apply
+    calls = {"made": 0}
+
+    def counting(self: Any, meta: Any, command: Any, state: Any) -> Any:
+        calls["made"] += 1
+        applied = apply(self, meta, command, state)
+        if calls["made"] % 50 == 0:
+            state.unused_ms += 1
+        return applied
+
+    return [(machine.QueueMachine, "apply", counting)]
+
+
+def staged_again_counts_again() -> list[Replacement]:
+    """A stage does not look at the numbers of its blocks."""
+
+    def again(turn: Any, command: Stage) -> Any:
+        return stage(turn, msgspec.structs.replace(command, seq=0))
+
+    stage = machine.HANDLERS[Stage]
+    return [(machine, "HANDLERS", {**machine.HANDLERS, Stage: again})]
+
+
+def a_claim_asked_for_again_is_another() -> list[Replacement]:
+    """The number of a claim that is open opens the next messages."""
+
+    def again(turn: Any, command: OpenClaim) -> Any:
+        reader = turn.state.readers.get(command.reader)
+        if reader is not None and command.number in reader.claims:
+            forgotten = reader.claims.pop(command.number)
+            reader.opened = command.number - 1
+            turn.state.claimed -= forgotten.messages
+        return open_claim(turn, command)
+
+    open_claim = machine.HANDLERS[OpenClaim]
+    return [(machine, "HANDLERS", {**machine.HANDLERS, OpenClaim: again})]
+
+
+PLANTS = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        wal_answers_before_the_sync,
+        wal_forgets_the_vote,
+        repeats_are_applied,
+        nothing_is_told_again,
+        resume_skips_one,
+        the_dead_keep_their_messages,
+        state_depends_on_the_member,
+        staged_again_counts_again,
+        a_claim_asked_for_again_is_another,
+    )
+}

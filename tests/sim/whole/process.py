@@ -1,0 +1,197 @@
+"""One simulated node: its machine, and the process that runs on it for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from sim.whole.checkers import DATA_DIR
+from sim.whole.files import MemoryFiles
+from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.config import NodeConfig
+from warren_raft.machine import Applied, Meta
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.host import Host
+from warren_raft.runtime.loop import Loop
+
+if TYPE_CHECKING:
+    from sim.whole.world import World
+
+TURNS_AT_ONCE_MAX = 100
+HEARTBEAT_MS = 100
+SUSPECT_MS = 500
+
+
+class SimulatedClock:
+    """A node's clock against the world's."""
+
+    def __init__(self, world: World, skew_ms: int) -> None:
+        self.agenda = world.agenda
+        self.skew_ms = skew_ms
+
+    def monotonic_ms(self) -> int:
+        """See Clock."""
+        return self.agenda.now_ms
+
+    def epoch_ms(self) -> int:
+        """See Clock."""
+        return self.agenda.now_ms + self.skew_ms
+
+
+class Ear:
+    """The host's observer: the checkers hear first, then the cluster."""
+
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self.process = process
+        self.cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    def applied(
+        self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool
+    ) -> None:
+        """See Observer."""
+        self.process.world.checkers.applied(self.process, group, meta, data)
+        self.cluster.applied(group, meta, data, applied, leading)
+
+    def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
+        """See Observer."""
+        self.process.world.checkers.leader(self.process, group, term, leading)
+        self.cluster.leader_changed(group, leader, term, leading)
+
+
+class Machine:
+    """A computer with a disk; `running` is the process on it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.rng = Random(world.rng.randrange(1 << 48))
+        self.files = MemoryFiles(self.rng)
+        self.clock = SimulatedClock(world, self.rng.choice((0, self.rng.randrange(-800, 800))))
+        self.running: Process | None = None
+        self.lives = 0
+        self.slow_until = 0
+
+    def sync_ms(self) -> int:
+        """How long the next sync takes."""
+        took = self.rng.randrange(*self.world.profile.sync_ms)
+        return took * 10 if self.world.agenda.now_ms < self.slow_until else took
+
+    def start(self) -> None:
+        """Start a process, if there is none."""
+        if self.running is None:
+            self.lives += 1
+            self.running = Process(self)
+            self.running.start()
+
+    def crash(self, silent: bool) -> None:
+        """The power goes, for this machine."""
+        process, self.running = self.running, None
+        if process is not None:
+            self.world.note("crash", self.name, silent)
+            process.dead = True
+            process.loop.close()
+            self.files.crash()
+            self.world.wire.died(self.name, silent)
+
+
+class Process:
+    """One life of a node: the parts as `warren_broker.node` puts them together."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.world = world = machine.world
+        self.name = machine.name
+        self.clock = machine.clock
+        self.dead = False
+        self.paused_until = 0
+        self.wake_at: int | None = None
+        self.boot_id = (machine.lives << 32) + 1 + machine.world.names.index(self.name)
+        self.loop = Loop(self.clock)
+        self.cluster = Cluster(self.loop, 1 << 20, 8 << 20)
+        self.host = Host(
+            HostConfig(
+                node=self.name,
+                cluster="sim",
+                secret=b"simulated",
+                listen=("127.0.0.1", 1),
+                peers={name: ("127.0.0.1", 1) for name in world.names if name != self.name},
+                data_dir=DATA_DIR,
+                raft=world.profile.config,
+                heartbeat_ms=HEARTBEAT_MS,
+                suspect_after_ms=SUSPECT_MS,
+                wal_file_bytes=world.profile.wal_file_bytes,
+                memtable_bytes=world.profile.memtable_bytes,
+            ),
+            self.loop,
+            Ear(self, self.cluster),
+            self.cluster.on_message,
+            machine.files,
+            machine.rng,
+        )
+        self.host.boot_id = self.boot_id
+        self.cluster.attach(self.host)
+        self.broker = Broker(
+            self.cluster,
+            NodeConfig(
+                node=self.name,
+                cluster="sim",
+                peers=dict.fromkeys(world.names, "127.0.0.1:1"),
+            ),
+        )
+
+    def start(self) -> None:
+        """Recover and join."""
+        self.host.start()
+        self.broker.definitions.start(self.broker.members)
+        self.world.wire.began(self.name)
+        self.wake(self.world.agenda.now_ms)
+
+    # ------------------------------------------------------------------ turns
+
+    def after_sync(self, act: Callable[[], None]) -> None:
+        """`act` when the next sync is done, if this process lives to see it."""
+        self.world.agenda.after(self.machine.sync_ms(), self.synced, act)
+
+    def synced(self, act: Callable[[], None]) -> None:
+        """The disk has answered; a paused process hears of it later."""
+        if not self.dead:
+            act()
+            self.wake(self.world.agenda.now_ms)
+
+    def inject(self, call: Callable[[], None]) -> None:
+        """Something arrives: call it in the next turn."""
+        if not self.dead:
+            self.loop.call_soon(call)
+            self.wake(self.world.agenda.now_ms)
+
+    def wake(self, at_ms: int) -> None:
+        """There is a turn at that time."""
+        at_ms = max(at_ms, self.paused_until)
+        if self.wake_at is None or at_ms < self.wake_at:
+            self.wake_at = at_ms
+            self.world.agenda.at(at_ms, self.turn, at_ms)
+
+    def turn(self, planned_ms: int) -> None:
+        """Turns until there is nothing more to do now; then a turn at the next timer."""
+        if self.dead or self.wake_at != planned_ms:
+            return
+        self.wake_at = None
+        if self.world.agenda.now_ms < self.paused_until:
+            self.wake(self.paused_until)
+            return
+        for _ in range(TURNS_AT_ONCE_MAX):
+            self.loop.run_turn(0)
+            if self.dead:
+                return
+            wait_ms = self.loop._wait_ms(None)
+            if wait_ms != 0 and not self.loop._posted:
+                break
+        else:
+            raise AssertionError(f"{self.name} turns without end")
+        if wait_ms is not None:
+            self.wake(self.world.agenda.now_ms + wait_ms)

@@ -1,0 +1,251 @@
+"""The connections between simulated nodes: in order, at most once, broken and made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from warren_raft import messages as raft_messages
+from warren_raft.runtime.config import Address, HostConfig
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+
+class Link:
+    """One pair of nodes.
+
+    live     bytes travel; epoch counts the connections, what belongs to an older one is lost
+    believes which of the two still takes it for established
+    stalled  while it is cut: what was sent, in order
+    """
+
+    def __init__(self, one: str, other: str) -> None:
+        self.ends = (one, other)
+        self.live = False
+        self.epoch = 0
+        self.believes = {one: False, other: False}
+        self.cut = False
+        self.stalled: list[tuple[str, Callable[[Process], None]]] = []
+        self.free_at = {one: 0, other: 0}
+        self.read_ms = {one: 0, other: 0}
+
+    def peer(self, name: str) -> str:
+        """The other end."""
+        return self.ends[0] if self.ends[1] == name else self.ends[1]
+
+
+class Wire:
+    """All links of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng
+        names = world.names
+        self.links = {
+            frozenset((a, b)): Link(a, b) for at, a in enumerate(names) for b in names[at + 1 :]
+        }
+        self.carried = 0
+
+    def of(self, one: str, other: str) -> Link:
+        """The link of two nodes."""
+        return self.links[frozenset((one, other))]
+
+    def links_of(self, name: str) -> list[Link]:
+        """Every link of a node, in a fixed order."""
+        return [link for link in self.links.values() if name in link.ends]
+
+    # ------------------------------------------------------------------ carrying
+
+    def send(self, sender: str, link: Link, act: Callable[[Process], None]) -> None:
+        """`act` on the other end, later; lost when the connection is."""
+        if not link.live:
+            return
+        if link.cut:
+            link.stalled.append((sender, act))
+            return
+        agenda = self.world.agenda
+        low, high = self.world.profile.latency_ms
+        arrives = agenda.now_ms + self.rng.randrange(low, high + 1)
+        link.free_at[sender] = arrives = max(arrives, link.free_at[sender])
+        agenda.at(arrives, self.arrive, link, link.epoch, link.peer(sender), act)
+
+    def arrive(
+        self, link: Link, epoch: int, to: str, act: Callable[[Process], None]
+    ) -> None:
+        """At the other end."""
+        process = self.world.processes[to].running
+        if epoch == link.epoch and process is not None:
+            self.carried += 1
+            process.inject(lambda: self.read(link, epoch, process, act))
+
+    def read(
+        self, link: Link, epoch: int, process: Process, act: Callable[[Process], None]
+    ) -> None:
+        """The process takes it off the socket; a reset since has dropped it."""
+        if epoch == link.epoch:
+            link.read_ms[process.name] = process.clock.monotonic_ms()
+            act(process)
+
+    # ------------------------------------------------------------------ connecting
+
+    def connect_later(self, link: Link, delay_ms: int | None = None) -> None:
+        """Try to connect."""
+        if delay_ms is None:
+            delay_ms = self.rng.randrange(5, 80)
+        self.world.agenda.after(delay_ms, self.connect, link)
+
+    def connect(self, link: Link) -> None:
+        """Both ends are there, and nothing is in the way: a new connection."""
+        ends = [self.world.processes[name].running for name in link.ends]
+        if link.live or None in ends:
+            return
+        if link.cut:
+            self.connect_later(link, 200)
+            return
+        link.live = True
+        link.epoch += 1
+        link.stalled.clear()
+        epoch = link.epoch
+        for process, other in zip(ends, reversed(ends), strict=True):
+            process.inject(
+                lambda process=process, other=other: self.up(link, epoch, process, other)
+            )
+
+    def up(self, link: Link, epoch: int, process: Process, other: Process) -> None:
+        """One end hears that the connection stands."""
+        if epoch != link.epoch:
+            return
+        if link.believes[process.name]:
+            process.host.on_down(other.name)
+        link.believes[process.name] = True
+        link.read_ms[process.name] = process.clock.monotonic_ms()
+        process.host.on_up(other.name, other.boot_id)
+
+    def broken(self, link: Link, silent: bool = False) -> None:
+        """The connection ends; `silent`: nobody is told, only heartbeats can show it."""
+        link.live = False
+        link.epoch += 1
+        link.stalled.clear()
+        for name in link.ends:
+            process = self.world.processes[name].running
+            if process is not None and not silent:
+                delay = self.rng.randrange(30)
+                self.world.agenda.after(delay, self.tell_down, link, link.epoch, process)
+        if not silent:
+            self.connect_later(link)
+
+    def tell_down(self, link: Link, epoch: int, process: Process) -> None:
+        """One end is told that it ended."""
+        if epoch == link.epoch:
+            process.inject(lambda: self.down(link, epoch, process))
+
+    def down(self, link: Link, epoch: int, process: Process) -> None:
+        """One end hears that it ended, and, calling again, whether anybody listens there."""
+        if epoch != link.epoch or not link.believes[process.name]:
+            return
+        link.believes[process.name] = False
+        other = link.peer(process.name)
+        process.host.on_down(other)
+        if process.name < other and self.world.processes[other].running is None:
+            process.host.on_refused(other)
+
+    def died(self, name: str, silent: bool) -> None:
+        """A node's process is gone."""
+        for link in self.links_of(name):
+            link.believes[name] = False
+            self.broken(link, silent)
+
+    def began(self, name: str) -> None:
+        """A node's process is there."""
+        for link in self.links_of(name):
+            link.live = False
+            link.believes[name] = False
+            self.connect_later(link)
+
+    # ------------------------------------------------------------------ cutting
+
+    def cut(self, link: Link, for_ms: int) -> None:
+        """Nothing gets through for a while; then it does, late, or the connection is gone."""
+        link.cut = True
+        self.world.agenda.after(for_ms, self.heal, link)
+
+    def heal(self, link: Link) -> None:
+        """The way is free again."""
+        if not link.cut:
+            return
+        link.cut = False
+        stalled, link.stalled = link.stalled, []
+        if not link.live:
+            self.connect_later(link)
+        elif self.rng.random() < 0.5:
+            self.broken(link)
+        else:
+            for sender, act in stalled:
+                self.send(sender, link, act)
+
+
+class SimulatedTransport:
+    """What a host takes for its transport."""
+
+    def __init__(self, world: World, config: HostConfig) -> None:
+        self.world = world
+        self.name = config.node
+        self.peers: list[str] = []
+        self.wire = world.wire
+
+    def start(self) -> None:
+        """The world connects."""
+
+    def close(self) -> None:
+        """The world knows."""
+
+    def add_peer(self, node: str, address: Address) -> None:
+        """Known anyway."""
+        self.peers.append(node)
+
+    def up(self, node: str) -> bool:
+        """This end takes the connection for established; there is none to oneself."""
+        return node != self.name and self.wire.of(self.name, node).believes[self.name]
+
+    def send_raft(self, node: str, batch: Sequence[raft_messages.AnyRaftMessage]) -> None:
+        """As bytes when the world says so."""
+        if not self.up(node):
+            return
+        sender, given = self.name, list(batch)
+        process = self.world.processes[sender].running
+        assert process is not None
+        for message in given:
+            self.world.checkers.sent(process, message)
+        if self.world.profile.codec:
+            given = [raft_messages.decode(raft_messages.encode(message)) for message in given]
+        self.wire.send(
+            sender, self.wire.of(sender, node),
+            lambda process: process.host.on_raft(sender, given),
+        )  # fmt: skip
+
+    def send_message(self, node: str, buffers: Sequence[Any]) -> bool:
+        """An application message."""
+        if not self.up(node):
+            return False
+        sender, body = self.name, b"".join(buffers)
+        self.wire.send(
+            sender, self.wire.of(sender, node),
+            lambda process: process.host.on_message(sender, memoryview(body)),
+        )  # fmt: skip
+        return True
+
+    def backlog_bytes(self, node: str) -> int:
+        """The kernel takes everything."""
+        return 0
+
+    def heartbeat(self) -> list[tuple[str, int]]:
+        """A sign of life on every connection; when each peer was last heard."""
+        heard = []
+        for node in self.peers:
+            link = self.wire.of(self.name, node)
+            if link.believes[self.name]:
+                self.wire.send(self.name, link, lambda process: None)
+                heard.append((node, link.read_ms[self.name]))
+        return heard
