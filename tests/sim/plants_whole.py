@@ -13,6 +13,10 @@ from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.queue import machine
 from warren_broker.queue.commands import OpenClaim, Resume, Stage
+from warren_raft.runtime.snapshots import Transfers
+from warren_raft.storage import rewrite
+from warren_raft.storage.compaction import Compactor
+from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Wal
 from warren_raft.types import HardState
 
@@ -125,6 +129,84 @@ def a_claim_asked_for_again_is_another() -> list[Replacement]:
     return [(machine, "HANDLERS", {**machine.HANDLERS, OpenClaim: again})]
 
 
+def snapshot_before_its_entries_are_durable() -> list[Replacement]:
+    """A snapshot is written at once, however far the log has come to the disk."""
+
+    def hasty(self: Compactor, snapshots: Any, done: Any = lambda: None) -> None:
+        self.busy = True
+        self._when_done = done
+        kept, store = list(snapshots), self._store
+        store.janitor.run(
+            lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, kept),
+            lambda _: self._snapshots_written(kept),
+            self._full,
+        )
+
+    return [(Compactor, "run", hasty)]
+
+
+def compaction_drops_a_live_entry() -> list[Replacement]:
+    """The oldest entry that is referred to is taken for dead, once there are three."""
+    drop_to = GroupLog.drop_to
+
+    def careless(self: GroupLog, index: int, live: Any, time_ms: int) -> None:
+        drop_to(self, index, live[1:] if len(live) > 2 else live, time_ms)
+
+    return [(GroupLog, "drop_to", careless)]
+
+
+def snapshot_forgets_who_submitted() -> list[Replacement]:
+    """De-duplication is not in the snapshot: a submission that comes again is applied again."""
+    restore = machine.QueueMachine.restore
+
+    def forgetful(self: Any, data: bytes) -> Any:
+        state = restore(self, data)
+        for uplink in state.uplinks.values():
+            uplink.last_seq = max(0, uplink.last_seq - 1)
+        return state
+
+    return [(machine.QueueMachine, "restore", forgetful)]
+
+
+def segment_before_its_entries_are_final() -> list[Replacement]:
+    """A WAL file is retired although what it holds may still be replaced."""
+    return [(Compactor, "_is_final", lambda self, file: True)]
+
+
+def files_removed_before_the_manifest() -> list[Replacement]:
+    """The log's files go, and nothing tells what they said of groups, terms, votes."""
+    return [(rewrite, "write_manifest", lambda files, path, manifest: None)]
+
+
+def received_entries_not_synced() -> list[Replacement]:
+    """A received snapshot is written before the entries that it refers to are on disk."""
+
+    def hasty(self: Transfers, group: Any, incoming: Any) -> None:
+        class Eager:
+            """Says that everything is on disk."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store, name)
+
+            @property
+            def wal(self) -> Any:
+                """Itself."""
+                return self
+
+            def submit(self, done: Any) -> None:
+                """At once."""
+                done()
+
+        store, self._store = self._store, Eager()  # type: ignore[assignment]
+        try:
+            finish(self, group, incoming)
+        finally:
+            self._store = store
+
+    finish = Transfers._finish
+    return [(Transfers, "_finish", hasty)]
+
+
 PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -137,5 +219,11 @@ PLANTS = {
         state_depends_on_the_member,
         staged_again_counts_again,
         a_claim_asked_for_again_is_another,
+        snapshot_before_its_entries_are_durable,
+        compaction_drops_a_live_entry,
+        snapshot_forgets_who_submitted,
+        segment_before_its_entries_are_final,
+        files_removed_before_the_manifest,
+        received_entries_not_synced,
     )
 }

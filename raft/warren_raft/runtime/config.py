@@ -29,6 +29,10 @@ class HostConfig:
     handshake_ms_max          a connection that has not proved itself by then is closed
     wal_file_bytes            a WAL file is closed once it is that long
     memtable_bytes            recent entries kept in memory, over all groups
+    snapshot_entries_min      a group that applied fewer since its snapshot gets no new one
+    snapshot_bytes_min        the same for the bytes of its entries on disk
+    retained_bytes_max        kept below the snapshot for a member that is behind; one that is
+                              further behind, or not heard of, is sent the snapshot
     peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
     frame_bytes_max           largest frame taken from a peer
     connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection
@@ -49,6 +53,9 @@ class HostConfig:
     handshake_ms_max: int = 2000
     wal_file_bytes: int = 64 << 20
     memtable_bytes: int = 64 << 20
+    snapshot_entries_min: int = 64
+    snapshot_bytes_min: int = 64 << 10
+    retained_bytes_max: int = 256 << 20
     peer_backlog_bytes: int = 256 << 20
     frame_bytes_max: int = 256 << 20
     connection_buffer_bytes: int = 4 << 20

@@ -22,10 +22,6 @@ TRIM_BYTES_MIN = 4 << 20
 """A volatile log that has grown by less is not looked through for entries to let go."""
 
 
-RETAINED_BYTES_MAX = 256 << 20
-"""So much is kept for a member that is behind; one that is further behind gets a snapshot."""
-
-
 class Group:
     """What the host keeps per group.
 
@@ -39,6 +35,7 @@ class Group:
     """
 
     __slots__ = (
+        "_retained_bytes_max",
         "_trim_bytes",
         "_trim_entries",
         "after_sync",
@@ -60,9 +57,16 @@ class Group:
     )  # fmt: skip
 
     def __init__(
-        self, group: GroupId, node: Node, store: GroupStore, machine: Machine[Any], volatile: bool
+        self,
+        group: GroupId,
+        node: Node,
+        store: GroupStore,
+        machine: Machine[Any],
+        volatile: bool,
+        retained_bytes_max: int = 0,
     ) -> None:
         self.id = group
+        self._retained_bytes_max = retained_bytes_max
         self.node = node
         self.store = store
         self.machine = machine
@@ -101,7 +105,7 @@ class Group:
             for progress in lead.progress.values():
                 match = progress.match
                 if not progress.paused and match < lowest:
-                    if self.store.log.bytes_after(match) <= RETAINED_BYTES_MAX:
+                    if self.store.log.bytes_after(match) <= self._retained_bytes_max:
                         lowest = match
         return lowest + 1
 

@@ -125,7 +125,7 @@ class Host:
         self._transfers = Transfers(
             store, config.node, self._post_message, self._touch, self._group_restored
         )
-        self._upkeep = NodeUpkeep(store, self._groups, self._loop, config.wal_file_bytes)
+        self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
         self._store = store
         for node, address in sorted(config.peers.items()):
             self.add_peer(node, address)
@@ -194,7 +194,9 @@ class Host:
             spec.group, self.node_id, members, store.hard_state, store,
             self.config.raft, self._rng, now, spec.preferred, store.snapshot_index,
         )  # fmt: skip
-        group = Group(spec.group, node, store, machine, spec.volatile)
+        group = Group(
+            spec.group, node, store, machine, spec.volatile, self.config.retained_bytes_max
+        )
         self._groups[spec.group] = group
         for peer in voters:
             if peer != self.node_id and self._detector.suspected(peer):

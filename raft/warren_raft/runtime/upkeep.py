@@ -6,6 +6,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from warren_raft.errors import StorageError
+from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.snapshot import Snapshot
@@ -15,12 +16,8 @@ from warren_raft.types import GroupId, Index, Membership
 if TYPE_CHECKING:
     from warren_raft.runtime.group import Group
 
-ENTRIES_MIN = 64
-"""A group that has applied fewer entries since its snapshot is left alone: replaying them is quick."""
 ENTRIES_MANY = 4_096
 """One that has applied more gets a snapshot at a WAL file's end however small they are."""
-BYTES_MIN = 64 << 10
-"""The same for the bytes that its entries have; and the least that is worth letting go of."""
 LIVE_SHARE = 8
 """Making a snapshot costs as much as there are live entries: so many times fewer must be new."""
 LOOK_EVERY_BEATS = 20
@@ -56,13 +53,13 @@ class Upkeep:
         self.looked_at = applied
         self.live = 0
 
-    def snapshot(self, group: Group, closed: bool, file_bytes: int) -> Snapshot | None:
+    def snapshot(self, group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
         """A snapshot of the group as it stands, when that is worth its cost.
 
         closed  a WAL file is complete: what it has of the group is to be made final
         """
         new = group.applied - self.looked_at
-        if group.volatile or group.sending or new < max(ENTRIES_MIN, self.live // LIVE_SHARE):
+        if group.volatile or group.sending or new < max(config.snapshot_entries_min, self.live // LIVE_SHARE):
             return None
         log = group.store.log
         self.looked_at = group.applied
@@ -73,9 +70,9 @@ class Upkeep:
         needed = sum(map(log.size, live)) + RECORD_HEADER_BYTES * len(live)
         dead = held - needed
         if closed:
-            worth = held > BYTES_MIN or since > ENTRIES_MANY
+            worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
         else:
-            worth = dead > max(held // 2, file_bytes // 4)
+            worth = dead > max(held // 2, config.wal_file_bytes // 4)
         return take(group, live) if worth else None
 
 
@@ -104,12 +101,12 @@ class NodeUpkeep:
     """
 
     def __init__(
-        self, store: LogStore, groups: dict[GroupId, Group], loop: Loop, file_bytes: int
+        self, store: LogStore, groups: dict[GroupId, Group], loop: Loop, config: HostConfig
     ) -> None:
         self._store = store
         self._groups = groups
         self._loop = loop
-        self._file_bytes = file_bytes
+        self._config = config
         self._closed = True  # files of the life before are complete
         self._asked = False
         self._beats = 0
@@ -141,7 +138,7 @@ class NodeUpkeep:
         closed, self._closed = self._closed, False
         taken = []
         for group in self._groups.values():
-            snapshot = group.upkeep.snapshot(group, closed, self._file_bytes)
+            snapshot = group.upkeep.snapshot(group, closed, self._config)
             if snapshot is not None:
                 taken.append(snapshot)
         if taken or closed:

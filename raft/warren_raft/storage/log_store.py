@@ -397,7 +397,7 @@ class LogStore:
         """
         if self.compactor.busy:
             return
-        for file in self.use.unneeded(self.wal.current_file, self.listed):
+        for file in self.use.unneeded(self.wal.closed_below, self.listed):
             self.forget_file(file)
             self.files.remove(self.wal_path(file))
             self.use.remove(file)

@@ -225,7 +225,7 @@ class Wal:
         self._in_flight = None
         self.batches += 1
         self.bytes_written += batch.size
-        if self.on_batch is not None:
+        if batch.records and self.on_batch is not None:
             self.on_batch(batch.file, batch.groups, batch.deleted)
         for done in batch.done:
             done()

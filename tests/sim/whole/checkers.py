@@ -12,7 +12,7 @@ from warren_broker.queue.codec import decode_submission
 from warren_raft.machine import Meta
 from warren_raft.messages import AnyRaftMessage, AppendReply, VoteReply
 from warren_raft.storage.group_log import GroupLog
-from warren_raft.storage.identity import WAL
+from warren_raft.storage.identity import WAL, Directory
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovery import recover
 from warren_raft.types import METADATA_GROUP, HardState
@@ -74,9 +74,23 @@ class Checkers:
         found = process.host._groups[group]
         if group != METADATA_GROUP:
             found.state.check()
+        self.everything_lives(process, group)
         digest = blake2b(found.machine.snapshot(found.state), digest_size=8).digest()
         known = self.states.setdefault((group, index), digest)
         require(known == digest, "states differ", process.name, group, index)
+
+    def everything_lives(self, process: Process, group: int) -> None:
+        """Compaction loses nothing live: what the state refers to can be read, and is the same."""
+        found = process.host._groups[group]
+        found.store.log.check()
+        for index in found.machine.live_indexes(found.state):
+            try:
+                entry = process.host.read_entry(group, index)
+            except KeyError:
+                require(False, "a live entry is gone", process.name, group, index)
+            known = self.entries[group, index]
+            held = (entry.term, entry.time_ms, blake2b(entry.data, digest_size=8).digest())
+            require(held == known, "a live entry is another", process.name, group, index)
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
         """What leaves may vouch only for what recovery would find on the disk now.
@@ -105,7 +119,8 @@ class Checkers:
     def recovered(self, process: Process, group: int) -> tuple[HardState, GroupLog | None]:
         """A group as the process would find it if it were started anew."""
         files = process.machine.files.as_after_power_loss()
-        found = recover(files, DATA_DIR / WAL, Memtable(1 << 20)).groups.get(group)
+        directory = Directory(DATA_DIR, DATA_DIR / WAL, 0, files)
+        found = recover(files, directory, Memtable(1 << 20)).groups.get(group)
         return (HardState(), None) if found is None else (found.hard_state, found.log)
 
     def finished(self) -> None:

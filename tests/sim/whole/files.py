@@ -36,6 +36,14 @@ class MemoryFiles(Files):
         self.descriptors: dict[int, str] = {}
         self.locked: dict[str, int] = {}
         self.next_descriptor = 1_000
+        self.steps_left: int | None = None
+
+    def step(self) -> None:
+        """Something is about to be changed; raises OSError when the power is gone by then."""
+        if self.steps_left is not None:
+            if not self.steps_left:
+                raise OSError("the power is gone")
+            self.steps_left -= 1
 
     def crash(self) -> None:
         """The machine stops: of every write under way any part may be on the disk, or none."""
@@ -79,23 +87,38 @@ class MemoryFiles(Files):
         return bytes(self.files[str(path)].content)
 
     def create(self, path: Path, data: bytes) -> int:
+        self.step()
         self.files[str(path)] = _File(data)
         return self._open(path)
 
     def write_whole(self, path: Path, data: bytes) -> None:
         self.close(self.create(path, data))
 
+    def size(self, path: Path) -> int:
+        return len(self.files[str(path)].content)
+
+    def open_write(self, path: Path) -> int:
+        self.step()
+        self.files[str(path)] = _File(b"")
+        return self._open(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.step()
+        self.files[str(new)] = self.files.pop(str(old))
+
     def open_read(self, path: Path) -> int:
         assert str(path) in self.files, path
         return self._open(path)
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
+        self.step()
         file = self.files[self.descriptors[fd]]
         data = b"".join(buffers)
         _write(file.content, offset, data)
         file.pending.append((offset, data))
 
     def sync_data(self, fd: int) -> None:
+        self.step()
         file = self.files[self.descriptors[fd]]
         for offset, data in file.pending:
             _write(file.safe, offset, data)
@@ -111,6 +134,7 @@ class MemoryFiles(Files):
         del file.safe[length:]
 
     def remove(self, path: Path) -> None:
+        self.step()
         del self.files[str(path)]
 
     def close(self, fd: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.whole.checkers import DATA_DIR
 from sim.whole.files import MemoryFiles
+from sim.whole.sync import SimulatedJanitor
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import NodeConfig
@@ -95,6 +96,10 @@ class Machine:
             self.world.note("crash", self.name, silent)
             process.dead = True
             process.loop.close()
+            if process.janitor is not None and self.rng.random() < 0.5:
+                self.files.steps_left = self.rng.randrange(12)
+                process.janitor.cut_short()
+                self.files.steps_left = None
             self.files.crash()
             self.world.wire.died(self.name, silent)
 
@@ -108,6 +113,7 @@ class Process:
         self.name = machine.name
         self.clock = machine.clock
         self.dead = False
+        self.janitor: SimulatedJanitor | None = None
         self.paused_until = 0
         self.wake_at: int | None = None
         self.boot_id = (machine.lives << 32) + 1 + machine.world.names.index(self.name)
@@ -126,6 +132,9 @@ class Process:
                 suspect_after_ms=SUSPECT_MS,
                 wal_file_bytes=world.profile.wal_file_bytes,
                 memtable_bytes=world.profile.memtable_bytes,
+                snapshot_entries_min=world.profile.snapshot_entries_min,
+                snapshot_bytes_min=200,
+                retained_bytes_max=world.profile.retained_bytes_max,
             ),
             self.loop,
             Ear(self, self.cluster),

@@ -1,8 +1,10 @@
-"""The write-ahead log without its thread: a sync takes virtual time."""
+"""Log and janitor without their threads: a sync, and a rewriting, take virtual time."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from warren_raft.storage.format import encode_file_header
@@ -72,3 +74,38 @@ class SimulatedWal(Wal):
         if batch.buffers:
             self._files.sync_data(self._fd)
         self._post(lambda: self._finished(batch))
+
+
+class SimulatedJanitor:
+    """Does what `Janitor` does: one job after the other, each some time after it was asked for."""
+
+    def __init__(
+        self, after: Callable[[Callable[[], None]], None], post: Callable[[Any], None], path: Any
+    ) -> None:
+        self.after = after
+        self.post = post
+        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None], full: Any) -> None:
+        """See Janitor."""
+        self.jobs.append((job, done))
+        if len(self.jobs) == 1:
+            self.after(self.work)
+
+    def work(self) -> None:
+        """The oldest job."""
+        job, done = self.jobs[0]
+        result = job()
+        self.jobs.popleft()
+        self.post(lambda: done(result))
+        if self.jobs:
+            self.after(self.work)
+
+    def cut_short(self) -> None:
+        """The power goes while the oldest job is at it."""
+        if self.jobs:
+            with suppress(OSError):
+                self.jobs[0][0]()
+
+    def close(self) -> None:
+        """Nothing."""

@@ -18,7 +18,7 @@ from sim.whole.ledger import Ledger
 from sim.whole.misfortunes import Misfortunes
 from sim.whole.people import QUEUE, VHOST, Consumer, Person, Publisher, Reader, Sink
 from sim.whole.process import Machine, Process
-from sim.whole.sync import NoThreading, SimulatedWal
+from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
 from sim.whole.wire import SimulatedTransport, Wire
 from warren_broker.metadata import passwords
 from warren_broker.metadata.commands import QueueIs
@@ -54,6 +54,8 @@ class Profile:
     pace_ms: int
     work_ms: int
     wal_file_bytes: int
+    snapshot_entries_min: int
+    retained_bytes_max: int
     memtable_bytes: int
     codec: bool
     config: RaftConfig
@@ -78,7 +80,9 @@ def draw(rng: Random) -> Profile:
         window=rng.choice((1, 4, 16)),
         pace_ms=rng.choice((20, 80)),
         work_ms=rng.choice((5, 60, 400)),
-        wal_file_bytes=rng.choice((2_000, 1 << 20)),
+        wal_file_bytes=rng.choice((2_000, 2_000, 6_000, 1 << 20)),
+        snapshot_entries_min=rng.choice((1, 6, 64)),
+        retained_bytes_max=rng.choice((0, 1_000, 1 << 20)),
         memtable_bytes=rng.choice((500, 1 << 20)),
         codec=rng.random() < 0.3,
         config=RaftConfig(
@@ -285,11 +289,22 @@ class World:
                 process.after_sync, lambda: machine.rng.randrange(1 << 32), files, *args, **named
             )
 
+        def janitor(post: Any, path: Any) -> SimulatedJanitor:
+            machine = next(
+                m for m in self.processes.values()
+                if m.running is not None and m.running.loop.post == post
+            )
+            process = machine.running
+            assert process is not None
+            process.janitor = SimulatedJanitor(process.after_sync, post, path)
+            return process.janitor
+
         with ExitStack() as stack:
             logging.disable(logging.CRITICAL)
             stack.callback(logging.disable, logging.NOTSET)
             stack.enter_context(patch.object(host_module, "Transport", transport))
             stack.enter_context(patch.object(log_store_module, "Wal", wal))
+            stack.enter_context(patch.object(log_store_module, "Janitor", janitor))
             stack.enter_context(patch.object(wal_module, "threading", NoThreading))
             stack.enter_context(
                 patch.object(passwords, "hash_password", lambda password, salt: "hash")
