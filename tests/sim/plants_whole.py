@@ -136,11 +136,8 @@ def snapshot_before_its_entries_are_durable() -> list[Replacement]:
         self.busy = True
         self._when_done = done
         kept, store = list(snapshots), self._store
-        store.janitor.run(
-            lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, kept),
-            lambda _: self._snapshots_written(kept),
-            self._full,
-        )
+        rewrite.write_snapshots(store.files, store.directory.snapshots, kept)
+        store.janitor.run(lambda: None, lambda _: self._snapshots_written(kept), self._full)
 
     return [(Compactor, "run", hasty)]
 

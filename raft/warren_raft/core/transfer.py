@@ -85,7 +85,10 @@ class Outgoing:
             self.under_way = 0
 
     def next(self, leader_term: Term) -> SnapshotChunk | None:
-        """The next chunk; None: wait for an answer, or all was sent."""
+        """The next chunk; None: wait for an answer, or all was sent.
+
+        raises  what `read` raises for an entry that is not there any more
+        """
         if self._offered or self.under_way >= CHUNKS_UNDER_WAY_MAX:
             return None
         at = bisect_right(self._live, self.live_sent)

@@ -63,8 +63,11 @@ class Transfers:
     # ------------------------------------------------------------ sending
 
     def begin(self, group: Group, to: NodeId, now_ms: int) -> None:
-        """That member needs a snapshot; nothing when one is on its way."""
-        if (group.id, to) in self._outgoing:
+        """That member needs a snapshot; nothing when the newest is on its way."""
+        # 1. A cycle that was under way writes snapshot 64 while 53 is being sent.  2. The member
+        # has 53, and lacks 54, which is gone.  53 again would not help it.
+        known = self._outgoing.get((group.id, to))
+        if known is not None and known[1].index == group.store.snapshot_index:
             return
         snapshot = self._store.read_snapshot(group.store)
         out = Outgoing(
@@ -91,8 +94,15 @@ class Transfers:
             return
         out = found[1]
         out.heard(wanted, now_ms)
-        while (chunk := out.next(group.node.term)) is not None:
-            self._send(chunk)
+        try:
+            while (chunk := out.next(group.node.term)) is not None:
+                self._send(chunk)
+        except KeyError:
+            # A cycle that was under way when this began has let go of a live entry: there is a
+            # newer snapshot, which does not refer to it.
+            del self._outgoing[group.id, out.to]
+            if group.node.wants_snapshot(out.to):
+                self.begin(group, out.to, now_ms)
 
     # ------------------------------------------------------------ receiving
 

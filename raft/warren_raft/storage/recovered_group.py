@@ -30,7 +30,7 @@ class RecoveredGroup:
                 crashes before anything was written after that: 10 must not come back behind it
     """
 
-    __slots__ = ("_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state", "log", "snapshot",
+    __slots__ = ("_hole", "_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state", "log", "snapshot",
                  "taken_over")  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class RecoveredGroup:
         self.taken_over: dict[Index, Place] = {}
         self.diverged = False
         self.damage: LogDamaged | None = None
+        self._hole = False
         self._logged: list[tuple[Index, Place]] = []
         self._wanted = snapshot.live_indexes() if snapshot is not None else array("Q")
         if snapshot is not None:
@@ -69,6 +70,7 @@ class RecoveredGroup:
         for at in range(split, len(rows)):
             index = indexes[at]
             if index != log.last + 1:
+                self._hole = True
                 self.damage = LogDamaged(
                     segment.index, 0,
                     f"group {log.group} has entry {index} after {log.last}: entries between them "
@@ -96,14 +98,13 @@ class RecoveredGroup:
         log, index, snapshot = self.log, entry.index, self.snapshot
         if index < log.first and snapshot is not None:
             self.diverged = index == snapshot.index and entry.term != snapshot.term
-            if log.last >= log.first:
-                log.truncate(log.first)
+            self._void_tail()
             while self._logged and self._logged[-1][0] >= index:
                 self._logged.pop()
             if self._wants(index):
                 self._logged.append((index, place))
             return
-        if self.diverged or self.damage is not None:
+        if self.diverged or self._hole:
             return
         if not 0 < index <= log.last + 1:
             self.damage = LogDamaged(
@@ -112,11 +113,21 @@ class RecoveredGroup:
                 "them are missing",
             )  # fmt: skip
             return
+        # 1. Entries 65, 66 are in file 6, 67 is in file 7.  2. A new leader replaces all three, in
+        # file 8.  3. Nothing of file 6 is kept, it is retired.  4. A start finds 67 after 64: it
+        # waits for what replaced it.
+        self.damage = None
         log.append(entry, place)
 
     def begin_anew(self) -> None:
         """The log had another member's snapshot put in its place: what stood there is void."""
         self.diverged = False
+        self._void_tail()
+
+    def _void_tail(self) -> None:
+        """Everything that was fed of the log above the snapshot was replaced."""
+        if not self._hole:
+            self.damage = None
         if self.log.last >= self.log.first:
             self.log.truncate(self.log.first)
 

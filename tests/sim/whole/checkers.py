@@ -116,6 +116,19 @@ class Checkers:
                         "acknowledged before it is on disk", process.name, message,
                     )
 
+    def rewritten(self, process: Process) -> None:
+        """After files were rewritten: were the power to go now, the node could start.
+
+        Recovery itself refuses when something is missing that a snapshot refers to.
+        """
+        for group, found in sorted(process.host._groups.items()):
+            _, log = self.recovered(process, group)
+            durable = found.node.log.durable
+            require(
+                log is not None and log.last >= durable,
+                "rewriting lost entries", process.name, group, durable, log and log.last,
+            )
+
     def recovered(self, process: Process, group: int) -> tuple[HardState, GroupLog | None]:
         """A group as the process would find it if it were started anew."""
         files = process.machine.files.as_after_power_loss()

@@ -80,8 +80,14 @@ class SimulatedJanitor:
     """Does what `Janitor` does: one job after the other, each some time after it was asked for."""
 
     def __init__(
-        self, after: Callable[[Callable[[], None]], None], post: Callable[[Any], None], path: Any
+        self,
+        after: Callable[[Callable[[], None]], None],
+        worked: Callable[[], None],
+        post: Callable[[Any], None],
+        path: Any,
     ) -> None:
+        """worked: called after each job."""
+        self.worked = worked
         self.after = after
         self.post = post
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
@@ -96,6 +102,7 @@ class SimulatedJanitor:
         """The oldest job."""
         job, done = self.jobs[0]
         result = job()
+        self.worked()
         self.jobs.popleft()
         self.post(lambda: done(result))
         if self.jobs:

@@ -296,7 +296,9 @@ class World:
             )
             process = machine.running
             assert process is not None
-            process.janitor = SimulatedJanitor(process.after_sync, post, path)
+            process.janitor = SimulatedJanitor(
+                process.after_sync, lambda: self.checkers.rewritten(process), post, path
+            )
             return process.janitor
 
         with ExitStack() as stack:
