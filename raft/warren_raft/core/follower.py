@@ -79,13 +79,17 @@ def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
 def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
     """InstallSnapshot of this term (Raft paper, figure 13): the host collects it.
 
-    One that holds no more than what is committed here is not needed: saying so ends it.
+    One that holds no more than what is committed here is not needed: saying so ends it. Nor is one
+    whose last entry is in this log: 1. A leader commits 60 with this member's acknowledgement.
+    2. The next leader knows nothing of it, and sends a snapshot up to 53.  3. If 54 … 60 went with
+    it, this member could help to elect somebody who lacks 60.
     """
     node.follow(message.sender)
     log = node.log
-    if message.index > log.committed:
+    if node.may_install(message.index, message.last_term):
         node.chunks.append(message)
         return
+    log.commit_to(max(log.committed, message.index))
     node.after_sync.append(
         AppendReply(
             node.group, node.id, message.sender, node.term, True, log.committed, log.committed

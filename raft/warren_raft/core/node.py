@@ -320,20 +320,17 @@ class Node:
         """Everything up to `index` is applied."""
         self.log.on_applied(index)
 
-    def installed(self, index: Index, term: Term, time_ms: int) -> bool:
-        """A snapshot that `Ready.chunks` brought is durable, and in the log's store.
+    def installed(self, index: Index, term: Term, time_ms: int) -> None:
+        """A snapshot that `Ready.chunks` brought is durable, and takes the place of the store's log.
 
-        returns  False: what is committed here has reached it meanwhile; nothing is changed, and
-                 the store and the machine must not be either. Ask first: `may_install`
+        Ask `may_install` first; the store is changed right after this.
         """
-        if not self.may_install(index):
-            return False
+        assert self.may_install(index, term), (index, term, self.log.committed)
         self.log.reset_to(index, term, time_ms)
         if self.leader is not None:
             self.after_sync.append(
                 AppendReply(self.group, self.id, self.leader, self.term, True, index, index)
             )
-        return True
 
     def wants_snapshot(self, member: NodeId) -> bool:
         """This member leads, and that one can be helped by a snapshot only."""
@@ -341,9 +338,10 @@ class Node:
         progress = None if lead is None else lead.progress.get(member)
         return progress is not None and progress.snapshotting
 
-    def may_install(self, index: Index) -> bool:
-        """A snapshot up to there still says more than what is committed here."""
-        return self.leadership is None and index > self.log.committed
+    def may_install(self, index: Index, term: Term) -> bool:
+        """A snapshot that ends so says more than this log does, see follower.on_snapshot_chunk."""
+        log = self.log
+        return self.leadership is None and index > log.committed and not log.has(index, term)
 
     # ------------------------------------------------------------- how it stands
 

@@ -166,7 +166,7 @@ class Transfers:
         store, node = group.store, group.node
         path = self._store.snapshot_file(group.id, snapshot.index)
         places = store.incoming_places(snapshot, incoming.base)
-        if not node.may_install(snapshot.index) or places is None:
+        if places is None or not node.may_install(snapshot.index, snapshot.term):
             if places is None:
                 log.error("group %s: a snapshot refers to entries that did not come", group.id)
             self._end(group)
@@ -174,10 +174,9 @@ class Transfers:
                 self._store.remove_later([path])
             return
         old = [self._store.snapshot_path(store)] if store.snapshot_index else []
+        node.installed(snapshot.index, snapshot.term, snapshot.time_ms)
         store.install(snapshot, places)
         group.restore(snapshot)
-        installed = node.installed(snapshot.index, snapshot.term, snapshot.time_ms)
-        assert installed, (group.id, snapshot.index)
         self._end(group)
         self._store.remove_later(old)
         log.info("group %s: begins anew after snapshot %s", group.id, snapshot.index)
