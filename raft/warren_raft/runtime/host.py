@@ -426,9 +426,16 @@ class Host:
                     group.node.peer_connected(node, now)
                 self._touch(group)
             if suspected:
+                patience_ms = self.config.suspect_after_ms
+                self._loop.call_later(patience_ms, lambda node=node: self._renew(node))
                 self._observer.peer_suspected(node)
             else:
+                self._transport.heard_again(node)
                 self._observer.peer_back(node)
+
+    def _renew(self, node: NodeId) -> None:
+        if not self._stopped and self._detector.suspected(node):
+            self._transport.renew(node)
 
     # ------------------------------------------------------------ what the transport says
 
