@@ -166,7 +166,9 @@ class Publisher(Client):
         """See `Client`."""
         channel = await self.channel(connection)
         selected = asyncio.get_running_loop().create_future()
-        channel.confirm_delivery(self._on_confirm, lambda frame: _set(selected, True))
+        epoch = self.epoch
+        channel.confirm_delivery(
+            lambda frame: self._on_confirm(epoch, frame), lambda frame: _set(selected, True))
         await self.answer(selected)
         self.world.record(
             "stream", s=self._stream, node=self.node % len(self.world.nodes))
@@ -207,9 +209,9 @@ class Publisher(Client):
             pika.BasicProperties(delivery_mode=2, priority=priority),
         )
 
-    def _on_confirm(self, frame: Any) -> None:
-        if not self._serving:
-            return  # on a connection that is being left: all that was open is recorded as unknown
+    def _on_confirm(self, epoch: int, frame: Any) -> None:
+        if not self._serving or epoch != self.epoch:
+            return  # of a connection that was left: all that was open is recorded as unknown
         method = frame.method
         first = tag = method.delivery_tag
         if method.multiple:
