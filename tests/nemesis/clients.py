@@ -145,12 +145,15 @@ class Publisher(Client):
     """Publishes with confirms; every message has an identity of its own and is sent once.
 
     restless  leaves a node that confirms nothing for PATIENCE_S
+    share     of the world's rate
     """
 
     def __init__(
-        self, world: World, name: str, node: int, queue: str, priorities: int, restless: bool
+        self, world: World, name: str, node: int, queue: str, priorities: int, restless: bool,
+        share: float = 1.0,
     ) -> None:
         super().__init__(world, name, node)
+        self.rate = world.rate * share
         self.queue = queue
         self.priorities = priorities
         self.restless = restless
@@ -194,7 +197,7 @@ class Publisher(Client):
         room = WINDOW - len(self._open_numbers)
         if self.chance.randrange(BURST_ONE_IN) == 0:
             return min(room, BURST)
-        return min(room, int(self.world.rate * TICK_S * self.chance.uniform(0, 2) + 0.5))
+        return min(room, int(self.rate * TICK_S * self.chance.uniform(0, 2) + 0.5))
 
     def _publish(self, channel: Any, number: int) -> None:
         priority = self.chance.choice((0, 1, 4, 5, 9)) if self.priorities else None
@@ -243,11 +246,13 @@ class Consumer(Client):
     """Consumes with acks on `channels` channels of one connection.
 
     lasts_s  it reconnects after about that long; 0: it stays
+    late     it begins when the publishers have ended: until then the queue grows
     """
 
     def __init__(
         self, world: World, name: str, node: int, queue: str, *, prefetch: int = 200,
         priority: int = 0, channels: int = 1, lasts_s: float = 0.0, no_ack: bool = False,
+        late: bool = False,
     ) -> None:
         super().__init__(world, name, node)
         self.queue = queue
@@ -256,10 +261,13 @@ class Consumer(Client):
         self.channels = channels
         self.lasts_s = lasts_s
         self.no_ack = no_ack
+        self.late = late
         self._tags: list[str] = []
 
     async def work(self, connection: AsyncioConnection) -> None:
         """See `Client`."""
+        while self.late and not self.world.stopping and not self.world.closing:
+            await self.pause(0.2)
         for i in range(self.channels):
             channel = await self.channel(connection)
             tag = f"{self.name}.{self.epoch}.{i}"

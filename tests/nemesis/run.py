@@ -26,8 +26,8 @@ from warren.connection import Connection
 from warren.errors import Unavailable, WarrenError
 
 ORDERS, PLAIN, NO_ACK = "nemesis.orders", "nemesis.plain", "nemesis.no_ack"
-CLAIMED, STAGED = "nemesis.claimed", "nemesis.staged"
-QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK)
+CLAIMED, STAGED, HOARD = "nemesis.claimed", "nemesis.staged", "nemesis.hoard"
+QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK, HOARD)
 SETTINGS = {
     "queues": {"consumer_disconnected_timeout_ms": 4000},
     "raft": {"suspect_after_ms": int(faults.SUSPECT_AFTER_S * 1000)},
@@ -118,6 +118,9 @@ class Run:
             Publisher(world, "no-ack-0", 2, NO_ACK, 0, restless=True),
             Consumer(world, "eats-no-ack-0", 1, NO_ACK, no_ack=True),
             Consumer(world, "eats-no-ack-1", 0, NO_ACK, no_ack=True, lasts_s=30),
+            Publisher(world, "hoard-0", 1, HOARD, 5, restless=True, share=0.3),
+            Consumer(world, "eats-hoard-0", 0, HOARD, prefetch=1000, late=True),
+            Consumer(world, "eats-hoard-1", 2, HOARD, prefetch=100, late=True),
             Getter(world, "gets-plain", 2, PLAIN),
             Ephemeral(world, "ephemeral-0", 0),
             Ephemeral(world, "ephemeral-1", 1),
