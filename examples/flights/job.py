@@ -3,8 +3,8 @@
     FLIGHTS_URI=amqp://user:password@host:port/%2F python job.py DIRECTORY
 
 (The address may also be the first argument; but arguments are for everybody on a machine to see.)
-It runs until DIRECTORY/stop exists. It may be killed at any moment and started again: it goes on from
-its checkpoint, and nothing is lost or done twice.
+It runs until DIRECTORY/stop exists. It may be killed at any moment and started again: it goes on
+from its checkpoint, and nothing is lost or done twice.
 """
 
 from __future__ import annotations
