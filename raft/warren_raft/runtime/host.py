@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -55,7 +56,7 @@ class Host:
     The order of a turn, on which safety rests:
     1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
     2. messages that need no disk leave: a leader's appends travel while it writes itself
-    3. the batch is submitted; the loop goes on
+    3. the batch is submitted; the loop goes on (a small one is written at the turn's end: `Wal`)
     4. committed entries are applied
     5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
     A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
@@ -117,7 +118,11 @@ class Host:
         except BaseException:
             store.directory.close()
             raise
-        store.start(self._loop.post, config.wal_file_bytes)
+        store.start(
+            self._loop.post,
+            config.wal_file_bytes,
+            functools.partial(self._loop.at_turn_end, Stage.SYNC),
+        )
         self._store = store
         for node, address in sorted(config.peers.items()):
             self.add_peer(node, address)

@@ -123,8 +123,13 @@ class LogStore:
         self._open_files: OrderedDict[int, int] = OrderedDict()
         self.wal: Wal
 
-    def start(self, post: Callable[[Callable[[], None]], None], file_bytes: int) -> None:
-        """Begin to write, into a new file; post: see Wal."""
+    def start(
+        self,
+        post: Callable[[Callable[[], None]], None],
+        file_bytes: int,
+        at_turn_end: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Begin to write, into a new file; post, at_turn_end: see Wal."""
         self.wal = Wal(
             self._files,
             self.directory.wal,
@@ -133,6 +138,7 @@ class LogStore:
             next_batch=self._recovered.next_batch,
             file_bytes=file_bytes,
             salts=self._salts,
+            at_turn_end=at_turn_end,
         )
         self.wal.on_batch = self._batch_written
 
