@@ -163,7 +163,7 @@ class Run:
     def _drain(self) -> None:
         """Everything is delivered and settled."""
         self._until(DRAIN_S, "messages left in queues", lambda: [
-            text for queue in self._queues() if (text := _left_in(queue))])
+            text for name in QUEUES if (text := _left_in(self._queue(name)))])
 
     def _leave(self) -> None:
         """Clients go; what was theirs alone goes with them."""
@@ -202,6 +202,10 @@ class Run:
                 return
             time.sleep(POLL_S)
             self._look_for_dead()
+
+    def _queue(self, name: str) -> Queue:
+        with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
+            return Admin(connection).queue(name)
 
     def _queues(self) -> list[Queue]:
         with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
