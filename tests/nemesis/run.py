@@ -91,7 +91,7 @@ class Run:
         for i, queue in enumerate(QUEUES):
             host, port = self.nodes.endpoint(i % len(self.nodes))
             arguments = {"x-queue-type": "quorum",
-                         "x-quorum-initial-group-size": len(self.nodes)}
+                         "x-quorum-initial-group-size": len(self.nodes) if i % 2 else 3}
             with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
                 connection.channel().queue_declare(queue, durable=True, arguments=arguments)
 
