@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -431,8 +432,7 @@ class Host:
                     group.node.peer_connected(node, now)
                 self._touch(group)
             if suspected:
-                patience_ms = self.config.suspect_after_ms
-                self._loop.call_later(patience_ms, lambda node=node: self._renew(node))
+                self._loop.call_later(self.config.suspect_after_ms, partial(self._renew, node))
                 self._observer.peer_suspected(node)
             else:
                 self._transport.heard_again(node)
