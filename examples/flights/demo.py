@@ -72,9 +72,10 @@ class Job:
     """The Spark job as a process: started, killed, started again, stopped."""
 
     def __init__(self, uri: str, directory: Path, per_batch: int) -> None:
-        self._command = [sys.executable, str(HERE / "job.py"), uri, str(directory)]
+        self._command = [sys.executable, str(HERE / "job.py"), str(directory)]
         self._directory = directory
-        self._environment = {**os.environ, "FLIGHTS_PER_BATCH": str(per_batch)}
+        self._environment = {
+            **os.environ, "FLIGHTS_URI": uri, "FLIGHTS_PER_BATCH": str(per_batch)}
         self._process: subprocess.Popen[bytes] | None = None
         self.log = directory / "job.log"
 

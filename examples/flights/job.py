@@ -1,7 +1,8 @@
 """The Spark job: queue `flights` to Parquet, delayed flights to queue `alerts`.
 
-    python job.py URI DIRECTORY
+    FLIGHTS_URI=amqp://user:password@host:port/%2F python job.py DIRECTORY
 
+(The address may also be the first argument; but arguments are for everybody on a machine to see.)
 It runs until DIRECTORY/stop exists. It may be killed at any moment and started again: it goes on
 from its checkpoint, and nothing is lost or done twice.
 """
@@ -93,7 +94,7 @@ def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
 
 def main() -> int:
     """Run until told to stop, or until the query fails."""
-    uri, directory = sys.argv[1], Path(sys.argv[2])
+    uri, directory = os.environ.get("FLIGHTS_URI") or sys.argv[1], Path(sys.argv[-1])
     spark = session()
     jvm = spark.sparkContext._jvm
     assert jvm is not None

@@ -114,7 +114,8 @@ def test_counts_of_messages_that_came_back(cluster: LocalCluster, queue: str) ->
         refuse(method.delivery_tag, requeue=True)
     channel.connection.close()
     rows = {row["body"]: row for row in read_all(options(cluster, queue=queue))}
-    assert {body: (row["redelivered"], row["acquired_count"] > 0) for body, row in rows.items()} == {
+    assert {body: (row["redelivered"], row["acquired_count"] > 0)
+            for body, row in rows.items()} == {
         b"rejected": (True, True), b"nacked": (True, True), b"untouched": (False, False)}
     assert rows[b"rejected"]["delivery_count"] >= 1 and rows[b"untouched"]["delivery_count"] == 0
 

@@ -143,7 +143,7 @@ class RawClient:
         """The next frame of that kind, whatever comes before."""
         while True:
             got = self.next()
-            assert got is not None, f"hung up before {kind.__name__}"
+            assert got is not None, f"hung up before {kind}"
             if isinstance(got[1], kind):
                 return got[1]
 

@@ -206,7 +206,8 @@ def test_wrong_password(address: tuple[str, int]) -> None:
         assert client.next() is None  # who cannot read a close is only hung up on
 
 
-@pytest.mark.parametrize("response", ["", "guest", "\0\0\0\0", "\0guest\0guest\0more", "\xff\0\xfe"])
+@pytest.mark.parametrize("response", [
+    "", "guest", "\0\0\0\0", "\0guest\0guest\0more", "\xff\0\xfe"])
 def test_responses_that_are_none(address: tuple[str, int], response: str) -> None:
     with RawClient(address, "header") as client:
         client.send(method(spec.Connection.StartOk({}, "PLAIN", response, "en_US"), 0))
@@ -278,7 +279,7 @@ def test_what_cannot_be_read_ends_the_connection(address: tuple[str, int], what:
     with RawClient(address) as client:
         client.send(UNREADABLE[what] + method(spec.Channel.Flow(True)))
         closes = [got for got in client.everything() if isinstance(got, spec.Connection.Close)]
-        assert [close.reply_code for close in closes][0] in (501, 502, 503, 504, 505, 540), what
+        assert closes[0].reply_code in (501, 502, 503, 504, 505, 540), what
 
 
 def refused(client: RawClient, code: int, *words: str) -> None:

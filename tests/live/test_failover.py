@@ -11,7 +11,11 @@ import pytest
 from pika.exceptions import AMQPError
 
 from live.conftest import eventually
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.errors import Unavailable
 from warren.local import LocalCluster
+from warren.uri import Address
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 PUBLISHERS = 3
@@ -205,3 +209,34 @@ def test_everything_is_there_after_all_nodes_were_killed(cluster):
     for node in range(3):
         cluster.start(node)
     assert drain(cluster, queue, 2) == [b"%d" % i for i in range(100)]
+
+
+def test_the_list_of_queues_does_not_wait_for_a_node_that_is_gone(cluster):
+    """Its transient queues had no other member; a client that asks is not kept for 30 s."""
+    with connect(cluster, 0) as connection:
+        connection.channel().queue_declare("kept", durable=True)
+    on_it = connect(cluster, 1)
+    on_it.channel().queue_declare("gone.with.it", exclusive=True)
+    cluster.kill(1)
+    address = Address(hosts=cluster.node_address(2).hosts, request_timeout_s=25)
+    began = time.monotonic()
+    with Connection(address) as connection:
+        names = [queue.name for queue in Admin(connection).queues()]
+    assert names == ["gone.with.it", "kept"]
+    assert time.monotonic() - began < 10
+
+
+def test_a_request_that_takes_longer_than_the_clients_idle_timeout_is_answered(cluster):
+    """On a connection that has just been made, the first heartbeat must come in time, too."""
+    with connect(cluster, 0) as connection:
+        connection.channel().queue_declare(
+            "minority", durable=True, arguments={"x-queue-type": "quorum"}
+        )
+    cluster.kill(1)
+    cluster.kill(2)
+    address = Address(
+        hosts=cluster.node_address(0).hosts, request_timeout_s=8, heartbeat_s=2, connect_timeout_s=2
+    )
+    with Connection(address) as connection, pytest.raises(Unavailable) as raised:
+        Admin(connection).purge_queue("minority")
+    assert "idle" not in str(raised.value), raised.value

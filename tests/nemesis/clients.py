@@ -145,12 +145,15 @@ class Publisher(Client):
     """Publishes with confirms; every message has an identity of its own and is sent once.
 
     restless  leaves a node that confirms nothing for PATIENCE_S
+    share     of the world's rate
     """
 
     def __init__(
-        self, world: World, name: str, node: int, queue: str, priorities: int, restless: bool
+        self, world: World, name: str, node: int, queue: str, priorities: int, restless: bool,
+        share: float = 1.0,
     ) -> None:
         super().__init__(world, name, node)
+        self.rate = world.rate * share
         self.queue = queue
         self.priorities = priorities
         self.restless = restless
@@ -166,7 +169,9 @@ class Publisher(Client):
         """See `Client`."""
         channel = await self.channel(connection)
         selected = asyncio.get_running_loop().create_future()
-        channel.confirm_delivery(self._on_confirm, lambda frame: _set(selected, True))
+        epoch = self.epoch
+        channel.confirm_delivery(
+            lambda frame: self._on_confirm(epoch, frame), lambda frame: _set(selected, True))
         await self.answer(selected)
         self.world.record(
             "stream", s=self._stream, node=self.node % len(self.world.nodes))
@@ -192,7 +197,7 @@ class Publisher(Client):
         room = WINDOW - len(self._open_numbers)
         if self.chance.randrange(BURST_ONE_IN) == 0:
             return min(room, BURST)
-        return min(room, int(self.world.rate * TICK_S * self.chance.uniform(0, 2) + 0.5))
+        return min(room, int(self.rate * TICK_S * self.chance.uniform(0, 2) + 0.5))
 
     def _publish(self, channel: Any, number: int) -> None:
         priority = self.chance.choice((0, 1, 4, 5, 9)) if self.priorities else None
@@ -207,9 +212,9 @@ class Publisher(Client):
             pika.BasicProperties(delivery_mode=2, priority=priority),
         )
 
-    def _on_confirm(self, frame: Any) -> None:
-        if not self._serving:
-            return  # on a connection that is being left: all that was open is recorded as unknown
+    def _on_confirm(self, epoch: int, frame: Any) -> None:
+        if not self._serving or epoch != self.epoch:
+            return  # of a connection that was left: all that was open is recorded as unknown
         method = frame.method
         first = tag = method.delivery_tag
         if method.multiple:
@@ -241,11 +246,13 @@ class Consumer(Client):
     """Consumes with acks on `channels` channels of one connection.
 
     lasts_s  it reconnects after about that long; 0: it stays
+    late     it begins when the publishers have ended: until then the queue grows
     """
 
     def __init__(
         self, world: World, name: str, node: int, queue: str, *, prefetch: int = 200,
         priority: int = 0, channels: int = 1, lasts_s: float = 0.0, no_ack: bool = False,
+        late: bool = False,
     ) -> None:
         super().__init__(world, name, node)
         self.queue = queue
@@ -254,10 +261,13 @@ class Consumer(Client):
         self.channels = channels
         self.lasts_s = lasts_s
         self.no_ack = no_ack
+        self.late = late
         self._tags: list[str] = []
 
     async def work(self, connection: AsyncioConnection) -> None:
         """See `Client`."""
+        while self.late and not self.world.stopping and not self.world.closing:
+            await self.pause(0.2)
         for i in range(self.channels):
             channel = await self.channel(connection)
             tag = f"{self.name}.{self.epoch}.{i}"

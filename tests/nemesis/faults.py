@@ -175,6 +175,20 @@ def pause_follower(scene: Scene) -> None:
     _pause(scene, scene.other(scene.leader()), PAUSE_LONG_S)
 
 
+def pause_kill(scene: Scene) -> None:
+    """A leader suspects a node and dies as that wakes up: nobody else ever held it for silent."""
+    leader = scene.leader()
+    sleeper = scene.other(leader)
+    scene.say(f"SIGSTOP node-{sleeper}, kill -9 node-{leader} as it goes on")
+    scene.hit(leader, sleeper)
+    scene.nodes.pause(sleeper)
+    scene.wait(PAUSE_LONG_S)
+    scene.nodes.kill(leader)
+    scene.nodes.resume(sleeper)
+    scene.wait(DOWN_S)
+    scene.nodes.start(leader)
+
+
 def cut_leader(scene: Scene) -> None:
     """A leader and its clients on one side, the majority on the other."""
     node = scene.leader()
@@ -270,7 +284,7 @@ LOCAL: dict[str, Callable[[Scene], None]] = {
     "kill-leader": kill_leader, "kill-follower": kill_follower, "kill-restart": kill_restart,
     "kill-two": kill_two, "kill-all": kill_all, "rolling-restart": rolling_restart,
     "pause-short": pause_short, "pause-leader": pause_leader, "pause-follower": pause_follower,
-    "full-disk": full_disk,
+    "pause-kill": pause_kill, "full-disk": full_disk,
 }
 PARTITIONS: dict[str, Callable[[Scene], None]] = {
     "cut-leader": cut_leader, "cut-follower": cut_follower, "cut-pair": cut_pair,

@@ -26,8 +26,8 @@ from warren.connection import Connection
 from warren.errors import Unavailable, WarrenError
 
 ORDERS, PLAIN, NO_ACK = "nemesis.orders", "nemesis.plain", "nemesis.no_ack"
-CLAIMED, STAGED = "nemesis.claimed", "nemesis.staged"
-QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK)
+CLAIMED, STAGED, HOARD = "nemesis.claimed", "nemesis.staged", "nemesis.hoard"
+QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK, HOARD)
 SETTINGS = {
     "queues": {"consumer_disconnected_timeout_ms": 4000},
     "raft": {"suspect_after_ms": int(faults.SUSPECT_AFTER_S * 1000)},
@@ -91,7 +91,7 @@ class Run:
         for i, queue in enumerate(QUEUES):
             host, port = self.nodes.endpoint(i % len(self.nodes))
             arguments = {"x-queue-type": "quorum",
-                         "x-quorum-initial-group-size": len(self.nodes)}
+                         "x-quorum-initial-group-size": len(self.nodes) if i % 2 else 3}
             with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
                 connection.channel().queue_declare(queue, durable=True, arguments=arguments)
 
@@ -118,6 +118,9 @@ class Run:
             Publisher(world, "no-ack-0", 2, NO_ACK, 0, restless=True),
             Consumer(world, "eats-no-ack-0", 1, NO_ACK, no_ack=True),
             Consumer(world, "eats-no-ack-1", 0, NO_ACK, no_ack=True, lasts_s=30),
+            Publisher(world, "hoard-0", 1, HOARD, 5, restless=True, share=0.3),
+            Consumer(world, "eats-hoard-0", 0, HOARD, prefetch=1000, late=True),
+            Consumer(world, "eats-hoard-1", 2, HOARD, prefetch=100, late=True),
             Getter(world, "gets-plain", 2, PLAIN),
             Ephemeral(world, "ephemeral-0", 0),
             Ephemeral(world, "ephemeral-1", 1),
@@ -160,7 +163,7 @@ class Run:
     def _drain(self) -> None:
         """Everything is delivered and settled."""
         self._until(DRAIN_S, "messages left in queues", lambda: [
-            text for queue in self._queues() if (text := _left_in(queue))])
+            text for name in QUEUES if (text := _left_in(self._queue(name)))])
 
     def _leave(self) -> None:
         """Clients go; what was theirs alone goes with them."""
@@ -199,6 +202,10 @@ class Run:
                 return
             time.sleep(POLL_S)
             self._look_for_dead()
+
+    def _queue(self, name: str) -> Queue:
+        with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
+            return Admin(connection).queue(name)
 
     def _queues(self) -> list[Queue]:
         with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:

@@ -30,6 +30,7 @@ class Cluster:
     """Hears the host, carries the group clients, hands peer messages out.
 
     on_metadata  hears every command applied in the metadata group
+    on_leader    hear of a group that another node leads now than before, as far as is known here
     handlers     peer message type to its handler; parts that speak to their like on other nodes
                  (reads, replies) add theirs
     """
@@ -48,6 +49,7 @@ class Cluster:
         self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
         self.on_peer_down: list[Callable[[str], None]] = []
+        self.on_leader: list[Callable[[int], None]] = []
         self.handlers: dict[type, OnPeerMessage] = {
             messages.Submit: self._on_submit,
             messages.NotLeader: self._on_not_leader,
@@ -187,16 +189,18 @@ class Cluster:
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
         """See `Observer`."""
         if not leading:
+            if group in self.leading.led:
+                self._announce(messages.NotLeader(group, leader, term))
             self.leading.stop(group)
         client = self.clients.get(group)
-        if leader is not None and not leading and client is not None:
-            client.leader_found(leader, term)
+        if leader is not None and not leading:
+            if client is not None:
+                client.leader_found(leader, term)
+            self._tell_leader(group)
 
     def became_leader(self, group: int, effects: tuple[Any, ...]) -> None:
         """See `Observer`."""
-        announcement = messages.encode(messages.LeaderIs(group, self.host.term(group)))
-        for node in self._peers():
-            self.host.send(node, announcement)
+        self._announce(messages.LeaderIs(group, self.host.term(group)))
         if group != METADATA_GROUP:
             self.leading.start(group, effects)
         else:
@@ -204,6 +208,22 @@ class Cluster:
         client = self.clients.get(group)
         if client is not None:
             client.leader_found(self.host.node_id, self.host.term(group))
+        self._tell_leader(group)
+
+    def _announce(self, message: messages.LeaderIs | messages.NotLeader) -> None:
+        """To every node: one that is no member hears of leaders in no other way.
+
+        That this one leads no longer must be said unasked. 1. A client's only publish is proposed
+        here.  2. The others elect another leader, which that client's node cannot hear just now.
+        3. This one steps down: nobody would ever answer, and nothing else is sent.
+        """
+        data = messages.encode(message)
+        for node in self._peers():
+            self.host.send(node, data)
+
+    def _tell_leader(self, group: int) -> None:
+        for call in self.on_leader:
+            call(group)
 
     def _peers(self) -> list[str]:
         return sorted({node for node in self._nodes.values() if self.host.connected(node)})
@@ -212,14 +232,18 @@ class Cluster:
         """See `Observer`."""
         self._nodes[boot_id] = node
         for client in list(self.clients.values()):
-            if self.leader_of(client.group) == node:
-                client.leader_found(node, self.term_of(client.group), reconnected=True)
+            group = client.group
+            if self.leader_of(group) == node:
+                client.leader_found(node, self.term_of(group), reconnected=True)
+            elif node in client.members and client.busy and self.host.leader(group) is None:
+                # It may have become the leader, and said so, while it could not be heard.
+                self.host.send(node, messages.encode(messages.WhoLeads(group)))
 
     def peer_down(self, node: str) -> None:
         """See `Observer`."""
         for group in self.directory.forget_node(node):
             client = self.clients.get(group)
-            if client is not None and (client.consumers or client.uplink.unanswered):
+            if client is not None and client.busy:
                 self.seek(client)
         for call in self.on_peer_down:
             call(node)
@@ -267,15 +291,21 @@ class Cluster:
         if message.leader is not None and message.leader != node:
             self.directory.learn(group, message.leader, message.term)
         client = self.clients.get(group)
-        if client is not None:
-            client.uplink.rewind()
-            self.seek(client)
+        if client is None:
+            return
+        leader = self.leader_of(group)
+        if leader != node and not client.seeking and client.told == (leader, self.term_of(group)):
+            return  # no news: everything was told to the one that leads now
+        client.uplink.rewind()
+        self.seek(client)
 
     def _on_leader_is(self, node: str, message: messages.LeaderIs, rest: memoryview) -> None:
         news = self.directory.learn(message.group, node, message.term)
         client = self.clients.get(message.group)
         if client is not None and (news or client.seeking):
             client.leader_found(node, message.term)
+        if news:
+            self._tell_leader(message.group)
 
     def _on_who_leads(self, node: str, message: messages.WhoLeads, rest: memoryview) -> None:
         group = message.group

@@ -16,6 +16,7 @@ from warren_broker import errors
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
+from warren_broker.cluster.everywhere import Everywhere
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import NodeRenewed
@@ -56,6 +57,8 @@ class Definitions:
         self._last_group_seen = 0
         self._started: dict[int, Queue] = {}
         self._arrived: list[tuple[int, Done, Any]] = []
+        self._others: tuple[str, ...] = ()
+        self._everywhere = Everywhere(cluster, lambda: cluster.host.applied_index(METADATA_GROUP))
         self._asked = False
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
@@ -72,6 +75,7 @@ class Definitions:
         host = self._cluster.host
         host.start_group(GroupSpec(METADATA_GROUP, members), self._machine)
         node, boot_id = host.node_id, host.boot_id
+        self._others = tuple(member for member in members if member != node)
         uplink = Uplink(
             lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
             _no_blocks,
@@ -189,13 +193,23 @@ class Definitions:
         """Start and stop groups as the definitions say, then answer who waits for that."""
         self._asked = False
         self._reconcile()
+        self._everywhere.answer()
         applied_index = self._cluster.host.applied_index(METADATA_GROUP)
         arrived, self._arrived = self._arrived, []
-        for index, answer, result in arrived:
-            if index <= applied_index:
+        seen_here = [item for item in arrived if item[0] <= applied_index]
+        self._arrived += [item for item in arrived if item[0] > applied_index]
+        if not seen_here:
+            return
+
+        def tell() -> None:
+            for _, answer, result in seen_here:
                 answer(result)
-            else:
-                self._arrived.append((index, answer, result))
+
+        others = [node for node in self._others if self._cluster.host.connected(node)]
+        if others and self.ready:
+            self._everywhere.call_when_seen(others, max(item[0] for item in seen_here), tell)
+        else:
+            tell()
 
     def _reconcile(self) -> None:
         state = self.state

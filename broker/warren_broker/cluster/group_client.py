@@ -126,6 +126,11 @@ class GroupClient:
         self.uplink.with_block(command, block, on_reply)
         self._touch()
 
+    @property
+    def busy(self) -> bool:
+        """Something waits for the leader, or is to come from it."""
+        return bool(self.consumers or self.uplink.unanswered or self.uplink.waiting)
+
     def _touch(self) -> None:
         if not self.touched:
             self.touched = True

@@ -181,6 +181,19 @@ class ReplyFor(PeerMessage, frozen=True, array_like=True, tag="reply_for"):
     length: int
 
 
+class HaveYouSeen(PeerMessage, frozen=True, array_like=True, tag="have_you_seen"):
+    """Answer HasSeen when you have applied that index of the metadata group."""
+
+    request: int
+    index: int
+
+
+class HasSeen(PeerMessage, frozen=True, array_like=True, tag="has_seen"):
+    """The sender has applied it."""
+
+    request: int
+
+
 AnyPeerMessage: TypeAlias = (
     Submit
     | NotLeader
@@ -200,6 +213,8 @@ AnyPeerMessage: TypeAlias = (
     | QueueCounts
     | CountsAre
     | ReplyFor
+    | HaveYouSeen
+    | HasSeen
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -61,6 +61,7 @@ class Reading:
         self._pending: dict[int, _Pending] = {}
         self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
+        cluster.on_leader.append(self._new_leader)
         cluster.handlers.update(
             {
                 messages.ReadRuns: self._on_read_runs,
@@ -188,6 +189,12 @@ class Reading:
     def _peer_down(self, node: str) -> None:
         for request, pending in sorted(self._pending.items()):
             if pending.asked == node:
+                self._again(request, pending)
+
+    def _new_leader(self, group: int) -> None:
+        # The one that was asked may be paused or cut off: it would answer late, or never.
+        for request, pending in sorted(self._pending.items()):
+            if pending.group == group and pending.asked is not None:
                 self._again(request, pending)
 
     def _again(self, request: int, pending: _Pending) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 from typing import Final
 
 from warren_broker.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
@@ -24,11 +25,10 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
     decoded = Block.decode(block, verify=False)
     if not decoded.count:
         return Shape(0, (), 0, 0)
-    total, largest, ends = measure(
-        decoded.properties_offsets.cast("B"),
-        decoded.body_offsets.cast("B"),
-        config.max_length_bytes is not None,
-    )
+    exact = config.max_length_bytes is not None
+    # x-max-length-bytes speaks of bodies alone, as in RabbitMQ; elsewhere bytes bound memory.
+    heads = _no_bytes(decoded.count) if exact else decoded.properties_offsets.cast("B")
+    total, largest, ends = measure(heads, decoded.body_offsets.cast("B"), exact)
     ttl: int | array[int] | None = None
     if decoded.ttl_column is not None:
         column = array("I")
@@ -37,6 +37,12 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
         if column.count(column[0]) == len(column):
             ttl = None if column[0] == NO_TTL else column[0]
     return Shape(decoded.count, _lanes(decoded, config), total, largest, ends, ttl)
+
+
+@lru_cache(maxsize=64)
+def _no_bytes(count: int) -> memoryview:
+    """The offset column of `count` items without any bytes."""
+    return memoryview(bytes(4 * (count + 1)))
 
 
 def _lanes(block: Block, config: QueueConfig) -> tuple[tuple[int, int], ...]:

@@ -32,6 +32,7 @@ class Client091:
 
     Deliveries wait in `_held` while the socket does not take what was formatted: they are ranges of
     blocks, so that a slow consumer costs little.
+    _deleting  queue.delete that wait for their answer; what they take off is told afterwards
     Invariant: `_held` is empty or the stream is congested.
     """
 
@@ -45,6 +46,8 @@ class Client091:
         self._asked_flush = False
         self._gone = False
         self._ended = False
+        self._deleting = 0
+        self._cancelled_later: list[int] = []
         self._throttled = False
         self._short = False
         self._reply_names: dict[str, None] = {}
@@ -161,9 +164,8 @@ class Client091:
         Who deletes a queue that it consumes from hears delete-ok first, then of its consumers, as
         in RabbitMQ: clients that close the channel on basic.cancel would lose the answer.
         """
-        if reason == "deleted":
-            loop = self._broker.cluster.loop
-            loop.call_soon(lambda: self._tell_cancelled(consumer, reason, timeout_ms))
+        if reason == "deleted" and self._deleting:
+            self._cancelled_later.append(consumer)
         else:
             self._tell_cancelled(consumer, reason, timeout_ms)
 
@@ -286,14 +288,28 @@ class Client091:
         )
 
     def _delete_queue(self, request: requests.DeleteQueue) -> None:
-        self._broker.delete_queue(
-            self._vhost,
-            request.name,
-            request.if_unused,
-            request.if_empty,
-            self._number,
-            self._answer(request),
-        )
+        answer = self._answer(request)
+        self._deleting += 1
+
+        def done(result: Any) -> None:
+            self._deleting -= 1
+            answer(result)
+            if not self._deleting:
+                cancelled, self._cancelled_later = self._cancelled_later, []
+                for consumer in cancelled:
+                    self._tell_cancelled(consumer, "deleted", None)
+
+        try:
+            self._broker.delete_queue(
+                self._vhost,
+                request.name,
+                request.if_unused,
+                request.if_empty,
+                self._number,
+                guarded_call(self, done),
+            )
+        except errors.Refusal as refusal:
+            done(refusal)
 
     def _purge_queue(self, request: requests.PurgeQueue) -> None:
         self._broker.purge_queue(self._vhost, request.name, self._number, self._answer(request))

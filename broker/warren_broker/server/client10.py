@@ -19,6 +19,8 @@ from warren_raft.runtime.stream import Stream
 
 log = logging.getLogger(__name__)
 TICK_MS_MAX = 10_000
+HANDSHAKE_TICK_MS = 500
+"""While neither side's idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
 PRODUCT = "Warren"
 
 
@@ -77,7 +79,10 @@ class Client10:
         loop = self._broker.cluster.loop
         now_ms = loop.clock.monotonic_ms()
         next_ms = self._connection.tick(now_ms)
-        delay = TICK_MS_MAX if next_ms is None else min(max(next_ms - now_ms, 100), TICK_MS_MAX)
+        if next_ms is None:
+            delay = HANDSHAKE_TICK_MS
+        else:
+            delay = min(max(next_ms - now_ms, 100), TICK_MS_MAX)
         self._timer = loop.call_later(delay, self._tick)
         self._flush_later()
 

@@ -17,6 +17,7 @@ from warren_broker.session.management import Counted, Performed
 
 VERSION = "0.1.0"
 BATCH_QUEUES_MAX = 10_000
+LIST_PATIENCE_MS = 1_000
 
 
 def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> management.QueueInfo:
@@ -105,17 +106,30 @@ def _get_queue(asker: Asker, request: management.GetQueue, answer: Answer) -> No
 
 
 def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -> None:
+    """All of them; without counts those that nobody answers for within LIST_PATIENCE_MS."""
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
     found: dict[str, management.QueueInfo] = {}
-    if not queues:
-        answer(management.QueueList(()))
+    done: list[bool] = []
+
+    def finish() -> None:
+        if not done:
+            done.append(True)
+            patience.cancel()
+            answer(management.QueueList(tuple(
+                found.get(queue.name) or _info(asker, queue, None) for queue in queues
+            )))
 
     def counted(queue: Queue, stat: Any) -> None:
         known = stat if isinstance(stat, commands.StatReply) else None
         found[queue.name] = _info(asker, queue, known)
         if len(found) == len(queues):
-            answer(management.QueueList(tuple(found[name] for name in sorted(found))))
+            finish()
 
+    # 1. A node dies that alone had a queue.  2. Somebody lists the queues.  3. It would wait for
+    # that one's counts as long as for any answer, and give up, with the list in its hands.
+    patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
+    if not queues:
+        finish()
     for queue in queues:
         asker.broker.reading.counts(queue.group, partial(counted, queue))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -57,7 +59,7 @@ class Host:
     The order of a turn, on which safety rests:
     1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
     2. messages that need no disk leave: a leader's appends travel while it writes itself
-    3. the batch is submitted; the loop goes on
+    3. the batch is submitted; the loop goes on (a small one is written at the turn's end: `Wal`)
     4. committed entries are applied
     5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
     A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
@@ -121,7 +123,11 @@ class Host:
         except BaseException:
             store.directory.close()
             raise
-        store.start(self._loop.post, config.wal_file_bytes)
+        store.start(
+            self._loop.post,
+            config.wal_file_bytes,
+            functools.partial(self._loop.at_turn_end, Stage.SYNC),
+        )
         self._transfers = Transfers(
             store, config.node, self._post_message, self._touch, self._group_restored
         )
@@ -462,9 +468,15 @@ class Host:
                     group.node.peer_connected(node, now)
                 self._touch(group)
             if suspected:
+                self._loop.call_later(self.config.suspect_after_ms, partial(self._renew, node))
                 self._observer.peer_suspected(node)
             else:
+                self._transport.heard_again(node)
                 self._observer.peer_back(node)
+
+    def _renew(self, node: NodeId) -> None:
+        if not self._stopped and self._detector.suspected(node):
+            self._transport.renew(node)
 
     # ------------------------------------------------------------ what the transport says
 

@@ -30,6 +30,7 @@ class Stage(IntEnum):
     RAFT = 1  # the groups' outboxes go to the WAL and the peers; entries are applied
     DELIVER = 2  # what applying brought goes to the connections
     FLUSH = 3  # one write per connection
+    SYNC = 4  # what must be on disk, after all that may leave before it
 
 
 class Timer:

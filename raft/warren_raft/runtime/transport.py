@@ -50,7 +50,9 @@ class TransportOwner(Protocol):
 class _Peer:
     """What is known of one peer.
 
-    Invariant: at most one of connection, connector and retry is there on the calling side
+    renewing  a connection that stands is silent: another is called for
+    Invariant: at most one of connector, shaking and retry is there on the calling side, and none
+    beside a connection unless renewing
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class _Peer:
         "connector",
         "delay_ms",
         "node",
+        "renewing",
         "retry",
         "said",
         "shaking",
@@ -74,6 +77,7 @@ class _Peer:
         self.connector: Connector | None = None
         self.retry: Timer | None = None
         self.delay_ms = delay_ms
+        self.renewing = False
         self.said = ""
 
 
@@ -180,12 +184,44 @@ class Transport:
             heard.append((peer.node, connection.stream.last_read_ms))
         return heard
 
+    # ------------------------------------------------------------ silence
+
+    def renew(self, node: NodeId) -> None:
+        """Nothing was heard over this connection for long: look for another way to the peer.
+
+        After a cut that is over, the old connection may stay silent for as long again: TCP doubles
+        its pause with each attempt. Who calls does so beside it, for the peer may merely sleep;
+        who is called ends it, so that the other side, if it hears that, calls.
+        """
+        peer = self._peers[node]
+        if peer.connection is None or self._closed:
+            return
+        if not peer.calls:
+            peer.connection.stream.abort(TimeoutError("silent for too long"))
+        elif not peer.renewing:
+            peer.renewing = True
+            self._call(peer)
+
+    def heard_again(self, node: NodeId) -> None:
+        """The connection is not silent any more."""
+        peer = self._peers[node]
+        if not peer.renewing or peer.connection is None:
+            return
+        peer.renewing = False
+        if peer.connector is not None:
+            peer.connector.cancel()
+            peer.connector = None
+        if peer.retry is not None:
+            peer.retry.cancel()
+            peer.retry = None
+
     # ------------------------------------------------------------ calling
 
     def _call(self, peer: _Peer) -> None:
         peer.retry = None
-        if self._closed:
+        if self._closed or (peer.connection is not None and not peer.renewing):
             return
+        assert peer.connector is None and peer.shaking is None, peer.node
         peer.connector = Connector(
             self._loop,
             peer.address,
@@ -206,6 +242,10 @@ class Transport:
     def _call_later(self, peer: _Peer, at_most: bool = False) -> None:
         if self._closed or not peer.calls or peer.retry is not None:
             return
+        if peer.connector is not None or peer.shaking is not None:
+            return  # under way already, beside the connection that has just ended
+        if peer.connection is not None and not peer.renewing:
+            return  # the old one speaks again
         delay = self.config.reconnect_ms_max if at_most else peer.delay_ms
         peer.delay_ms = min(delay * 2, self.config.reconnect_ms_max)
         peer.retry = self._loop.call_later(delay, lambda: self._call(peer))
@@ -248,6 +288,7 @@ class Transport:
         if connection in self._strangers:
             self._strangers.remove(connection)
         peer.shaking = None
+        peer.renewing = False
         old, peer.connection = peer.connection, connection
         if old is not None:
             old.stream.abort()

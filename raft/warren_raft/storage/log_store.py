@@ -243,8 +243,13 @@ class LogStore:
         self.janitor: Janitor
         self.compactor: Compactor
 
-    def start(self, post: Callable[[Callable[[], None]], None], file_bytes: int) -> None:
-        """Begin to write, into a new file; post: see Wal."""
+    def start(
+        self,
+        post: Callable[[Callable[[], None]], None],
+        file_bytes: int,
+        at_turn_end: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Begin to write, into a new file; post, at_turn_end: see Wal."""
         self.wal = Wal(
             self.files,
             self.directory.wal,
@@ -253,6 +258,7 @@ class LogStore:
             next_batch=self._recovered.next_batch,
             file_bytes=file_bytes,
             salts=self.salts,
+            at_turn_end=at_turn_end,
         )
         self.wal.on_batch = self._batch_written
         self.janitor = Janitor(post, self.directory.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,11 @@ from warren_raft.storage.format import (
 )
 from warren_raft.types import Entry, GroupId, HardState, Index, Term
 
+HERE_BYTES_MAX = 16 << 10
+SYNC_MS_SHORT = 1
+SYNC_MS_LONG = 50
+SLOW_MAX = 16
+"""A batch up to that size is written without the thread while most syncs are short, none long."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
 
 
@@ -62,13 +68,58 @@ class _Batch:
     deleted: list[GroupId] = field(default_factory=list)
 
 
+class _Writer:
+    """The newest file, open; whoever has the batch in flight uses it: one at a time.
+
+    slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
+          after one that took longer than SYNC_MS_LONG
+    """
+
+    __slots__ = ("_directory", "_fd", "_file", "_files", "path", "slow")
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self._file, self._fd = -1, -1
+        self.path = directory
+        self.slow = 0
+
+    def write(self, batch: _Batch) -> None:
+        """Write and sync; raises OSError."""
+        if not batch.buffers:
+            return
+        files = self._files
+        if batch.file != self._file:
+            self.close()
+            self._file, self.path = batch.file, self._directory / file_name(batch.file)
+            head = encode_file_header(batch.file, batch.salt, batch.number)
+            self._fd = files.create(self.path, head)
+        files.write_at(self._fd, batch.offset, batch.buffers)
+        began = time.monotonic()
+        files.sync_data(self._fd)
+        took_ms = (time.monotonic() - began) * 1000
+        if took_ms <= SYNC_MS_SHORT:
+            self.slow = max(0, self.slow - 1)
+        else:
+            self.slow = SLOW_MAX if took_ms > SYNC_MS_LONG else min(SLOW_MAX, self.slow + 1)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._files.close(fd)
+
+
 class Wal:
     """Appends to the newest file; one batch is being written while the next one collects.
 
     A batch lies in one file. Files are numbered; a new one is begun at every start, and when the
     newest has reached `file_bytes`. The sync runs on a thread of its own, which touches nothing
-    of this object: jobs go in by a queue, completions come back by `post`.
-    Invariants: at most one batch is with the thread;  batch numbers rise by one
+    of this object but the writer: jobs go in by a queue, completions come back by `post`. A small
+    batch, on a disk that is quick, is written where it was submitted, at the turn's end: to wake
+    a thread and to be woken by it costs more than such a sync.
+    Invariants: at most one batch is being written, by the one or the other;  batch numbers rise by
+    one
     """
 
     def __init__(
@@ -81,10 +132,13 @@ class Wal:
         next_batch: int,
         file_bytes: int,
         salts: dict[int, int],
+        at_turn_end: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
-        salts  of the files there are; those of new ones are added
+        salts        of the files there are; those of new ones are added
+        at_turn_end  calls on the owner's thread when all that may leave before a sync has left;
+                     None: every batch goes to the thread
         """
         self._files = files
         self._directory = directory
@@ -96,6 +150,9 @@ class Wal:
         self._collecting = _Batch(
             next_batch, next_file, self._new_salt(next_file), FILE_HEADER_BYTES
         )
+        self._at_turn_end = at_turn_end
+        self._here: _Batch | None = None
+        self._writer = _Writer(files, directory)
         self._failed = False
         self.batches = 0
         self.bytes_written = 0
@@ -218,7 +275,22 @@ class Wal:
             self._new_salt(file)
         self._in_flight = batch
         self._collecting = _Batch(number, file, self.salts[file], end)
-        self._jobs.put(batch)
+        quick = batch.size <= HERE_BYTES_MAX and self._writer.slow < SLOW_MAX // 2
+        if quick and self._at_turn_end is not None:
+            self._here = batch
+            self._at_turn_end(self._write_here)
+        else:
+            self._jobs.put(batch)
+
+    def _write_here(self) -> None:
+        batch, self._here = self._here, None
+        if batch is None:
+            return  # `close` has given it to the thread
+        try:
+            self._writer.write(batch)
+        except OSError as error:
+            self._fail(self._writer.path, error)
+        self._finished(batch)
 
     def _finished(self, batch: _Batch) -> None:
         assert batch is self._in_flight, (batch.number, self._in_flight)
@@ -242,34 +314,27 @@ class Wal:
 
     def _work(self) -> None:
         """The thread: takes a batch, writes it, syncs it, says so; ends at the first failure."""
-        files = self._files
-        file, fd, ended = -1, -1, False
-        path = self._directory
+        ended = False
         try:
             while (batch := self._jobs.get()) is not None:
-                if batch.buffers and batch.file != file:
-                    if fd >= 0:
-                        files.close(fd)
-                        fd = -1
-                    file, path = batch.file, self._directory / file_name(batch.file)
-                    fd = files.create(path, encode_file_header(file, batch.salt, batch.number))
-                if batch.buffers:
-                    files.write_at(fd, batch.offset, batch.buffers)
-                    files.sync_data(fd)
+                self._writer.write(batch)
                 self._post(lambda batch=batch: self._finished(batch))  # type: ignore[misc]
             ended = True
         except OSError as error:
             ended, failure = True, error
-            self._post(lambda: self._fail(path, failure))
+            self._post(lambda: self._fail(self._writer.path, failure))
         finally:
             if not ended:  # an error of ours: without the thread nothing becomes durable any more
                 self._post(self._died)
-            if fd >= 0:
-                files.close(fd)
 
     def close(self) -> None:
         """Finish what was submitted, then end the thread; no completion is called any more."""
+        self._at_turn_end = None
+        if self._here is not None:
+            self._jobs.put(self._here)
+            self._here = None
         if not self._failed and self._in_flight is None and self._collecting.records:
             self._start()
         self._jobs.put(None)
         self._thread.join()
+        self._writer.close()

@@ -164,6 +164,22 @@ class Wire:
             link.believes[name] = False
             self.connect_later(link)
 
+    def renew(self, link: Link, epoch: int, process: Process) -> None:
+        """One end has heard nothing for long: the side that calls does so beside the old
+        connection, the other one ends it."""
+        if epoch != link.epoch or process.dead or not link.believes[process.name]:
+            return
+        if process.name > link.peer(process.name):
+            self.broken(link, silent=True)
+            broken = link.epoch
+            process.inject(lambda: self.down(link, broken, process))
+            self.connect_later(link)
+        elif link.cut:
+            self.world.agenda.after(200, self.renew, link, epoch, process)
+        else:
+            self.broken(link, silent=True)
+            self.connect_later(link)
+
     # ------------------------------------------------------------------ cutting
 
     def cut(self, link: Link, for_ms: int) -> None:
@@ -239,6 +255,16 @@ class SimulatedTransport:
     def backlog_bytes(self, node: str) -> int:
         """The kernel takes everything."""
         return 0
+
+    def renew(self, node: str) -> None:
+        """The connection has been silent for long."""
+        link = self.wire.of(self.name, node)
+        process = self.world.processes[self.name].running
+        assert process is not None
+        self.wire.renew(link, link.epoch, process)
+
+    def heard_again(self, node: str) -> None:
+        """What was begun beside the old connection replaces it: a reset is harmless."""
 
     def heartbeat(self) -> list[tuple[str, int]]:
         """A sign of life on every connection; when each peer was last heard."""

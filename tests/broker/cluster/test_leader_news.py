@@ -1,0 +1,127 @@
+"""How a node that is no member of a group hears who leads it, whatever gets lost on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren_broker.cluster import messages
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.reading import Reading
+from warren_broker.cluster.uplink import InFlight, Uplink
+from warren_raft.runtime.loop import Loop
+
+GROUP = 7
+
+
+class Host:
+    """A host that is no member of the group, unless `leads` says who leads it."""
+
+    node_id = "a"
+    boot_id = 1
+
+    def __init__(self):
+        self.up = {"b": 2, "c": 3}
+        self.leads = None
+        self.sent = []
+
+    def connected(self, node):
+        return node in self.up
+
+    def leader(self, group):
+        return self.leads
+
+    def term(self, group):
+        return 0
+
+    def is_leader(self, group):
+        return False
+
+    def send(self, node, buffers):
+        if node not in self.up:
+            return False
+        self.sent.append((node, messages.decode(b"".join(buffers))[0]))
+        return True
+
+    def kinds(self):
+        sent, self.sent = self.sent, []
+        return [(node, type(message)) for node, message in sent]
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster(Loop(), 1 << 20, 1 << 20)
+    made.attach(Host())
+    for node, boot_id in made.host.up.items():
+        made.peer_up(node, boot_id)
+    yield made
+    made.loop.close()
+
+
+def opened(cluster):
+    uplink = Uplink(lambda seq, commands, block, answered: b"%d" % seq, b"".join, None, InFlight())
+    return cluster.open_client(GROUP, ("b", "c"), uplink)
+
+
+def test_a_leader_that_steps_down_says_so_to_every_node(cluster):
+    cluster.leading.led.add(GROUP)
+    cluster.leader_changed(GROUP, None, 4, False)
+    assert cluster.host.kinds() == [("b", messages.NotLeader), ("c", messages.NotLeader)]
+    cluster.leader_changed(GROUP, "b", 5, False)
+    assert cluster.host.kinds() == []
+
+
+def test_who_waits_for_a_leader_asks_a_member_that_comes_back(cluster):
+    client = opened(cluster)
+    client.command("asked")
+    cluster.directory.learn(GROUP, "b", 3)
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("b", messages.Submit)]
+    cluster.peer_up("c", 3)  # it was elected while it could not be heard
+    assert cluster.host.kinds() == [("c", messages.WhoLeads)]
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("c", messages.Submit)]
+
+
+def test_nobody_asks_for_a_group_that_nothing_is_wanted_of(cluster):
+    opened(cluster)
+    cluster.peer_up("c", 3)
+    assert cluster.host.kinds() == []
+
+
+def test_an_old_leaders_farewell_does_not_send_everything_to_the_new_one_again(cluster):
+    client = opened(cluster)
+    client.command("asked")
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("c", messages.Submit)]
+    cluster._on_not_leader("b", messages.NotLeader(GROUP, None, 4), memoryview(b""))
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == []
+
+
+def test_the_current_leaders_farewell_starts_a_search(cluster):
+    client = opened(cluster)
+    client.command("asked")
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    cluster.loop.run_turn(0)
+    cluster.host.kinds()
+    cluster._on_not_leader("c", messages.NotLeader(GROUP, None, 5), memoryview(b""))
+    assert {kind for _, kind in cluster.host.kinds()} == {messages.WhoLeads}
+    cluster._on_leader_is("b", messages.LeaderIs(GROUP, 6), memoryview(b""))
+    cluster.loop.run_turn(0)
+    assert ("b", messages.Submit) in cluster.host.kinds()
+
+
+def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
+    reading = Reading(cluster, 30_000)
+    answers = []
+    cluster.directory.learn(GROUP, "b", 3)
+    reading.counts(GROUP, answers.append)
+    assert cluster.host.kinds() == [("b", messages.QueueCounts)]
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    for _ in range(100):
+        cluster.loop.run_turn(20)
+        if cluster.host.sent:
+            break
+    assert cluster.host.kinds() == [("c", messages.QueueCounts)]
