@@ -321,7 +321,7 @@ class Node:
         self.log.on_applied(index)
 
     def installed(self, index: Index, term: Term, time_ms: int) -> None:
-        """A snapshot that `Ready.chunks` brought is durable, and takes the place of the store's log.
+        """A snapshot that `Ready.chunks` brought is durable; it is the log's new beginning.
 
         Ask `may_install` first; the store is changed right after this.
         """

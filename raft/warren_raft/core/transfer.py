@@ -33,8 +33,8 @@ class Outgoing:
     """
 
     __slots__ = (
-        "_live", "_offered", "_turned_at", "group", "heard_ms", "index", "live_sent", "own", "payload",
-        "payload_sent", "read", "term", "to", "under_way",
+        "_live", "_offered", "_turned_at", "group", "heard_ms", "index", "live_sent", "own",
+        "payload", "payload_sent", "read", "term", "to", "under_way",
     )  # fmt: skip
 
     def __init__(

@@ -9,8 +9,8 @@ from warren_raft.errors import StorageError
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.format import RECORD_HEADER_BYTES
-from warren_raft.storage.snapshot import Snapshot
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Index, Membership
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class Upkeep:
         closed  a WAL file is complete: what it has of the group is to be made final
         """
         new = group.applied - self.looked_at
-        if group.volatile or group.sending or new < max(config.snapshot_entries_min, self.live // LIVE_SHARE):
+        few = max(config.snapshot_entries_min, self.live // LIVE_SHARE)
+        if group.volatile or group.sending or new < few:
             return None
         log = group.store.log
         self.looked_at = group.applied

@@ -140,7 +140,7 @@ def _read_segment(
         raise LogDamaged(path, 0, f"its data file {data} is missing")
     size = files.size(data)
     if size < index.data_bytes:
-        raise LogDamaged(data, size, f"it has {size} bytes, {path.name} tells of {index.data_bytes}")
+        raise LogDamaged(data, size, f"{path.name} tells of {index.data_bytes} bytes")
     groups = {group for group, _, _ in index.groups}
     catalog.segments.append(
         Segment(identity, name, index.in_place, data, path, index.salt, index.data_bytes, groups)

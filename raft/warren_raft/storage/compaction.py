@@ -1,4 +1,4 @@
-"""What is rewritten and removed when, so that the disk holds what lives.
+"""In which order files are rewritten or removed, so that the disk holds what lives.
 
 A cycle, each step begun when the one before is done:
 
@@ -26,7 +26,7 @@ from warren_raft.storage.segment import SegmentName
 from warren_raft.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from warren_raft.storage.log_store import GroupStore, LogStore
+    from warren_raft.storage.log_store import LogStore
 
 log = logging.getLogger("warren.raft")
 

@@ -32,8 +32,11 @@ those of a group that has none (its file was removed) must be followed by its GR
 | 3 GROUP_CREATED | yes | 0 | 0 | 0 | for the host (a membership) |
 | 4 GROUP_DELETED | yes | 0 | 0 | 0 | empty; earlier records of the group are void |
 | 5 BATCH_END | 0 | records in the batch | 0 | 0 | empty |
-| 6 LIVE | yes | of the entry | of the entry | its stamp | an entry that a snapshot refers to, taken over from another member; replaces nothing |
-| 7 BASE | yes | of another member's snapshot, which is on disk | its term | 0 | empty; the log begins anew after it |
+| 6 LIVE | yes | of the entry | of the entry | its stamp | its own; replaces nothing |
+| 7 BASE | yes | of a snapshot | of a snapshot | 0 | empty; the log begins anew after it |
+
+LIVE is an entry that another member's snapshot refers to, received with it; BASE says that the
+snapshot is on disk, with all of them.
 """
 
 from __future__ import annotations

@@ -70,14 +70,12 @@ class Janitor:
                     if error.errno in FULL:
                         self._post(partial(self._tell, full, error))
                         continue
-                    failure = error
                     ended = True
-                    self._post(lambda: self._fail(failure))
+                    self._post(partial(self._fail, error))
                     return
                 except StorageError as error:
-                    damage = error
                     ended = True
-                    self._post(lambda: self._raise(damage))
+                    self._post(partial(self._raise, error))
                     return
                 self._post(partial(self._tell, done, result))
             ended = True

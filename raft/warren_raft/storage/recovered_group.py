@@ -30,8 +30,10 @@ class RecoveredGroup:
                 crashes before anything was written after that: 10 must not come back behind it
     """
 
-    __slots__ = ("_hole", "_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state", "log", "snapshot",
-                 "taken_over")  # fmt: skip
+    __slots__ = (
+        "_hole", "_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state",
+        "log", "snapshot", "taken_over",
+    )  # fmt: skip
 
     def __init__(
         self, log: GroupLog, created: bytes, born: Position, snapshot: Snapshot | None

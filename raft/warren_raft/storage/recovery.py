@@ -1,4 +1,4 @@
-"""What a node's disk says after a crash: what is final first, then the log from its oldest file on."""
+"""What a node's disk says after a crash: the final part first, then the log as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of a file that is written once and read whole.
+"""The frame of a file that is only ever written, or read, whole.
 
 Little-endian:
 

@@ -24,7 +24,6 @@ A group:
 from __future__ import annotations
 
 import struct
-from array import array
 from dataclasses import dataclass
 
 from warren_raft.storage.format import Damaged, Data

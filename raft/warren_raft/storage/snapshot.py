@@ -1,7 +1,7 @@
 """A machine's state as a file, with what the log must know about it.
 
-`snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as `sealed` says with magic `WARRNSNP`
-and version 1; the payload is a MessagePack array:
+`snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as `sealed` says with magic
+`WARRNSNP` and version 1; the payload is a MessagePack array:
 
 | field | what |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""A member whose entries are gone gets a snapshot with what it refers to, and goes on from there."""
+"""A member whose entries are gone gets a snapshot with what it refers to, then goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopped at every file operation of a life with snapshots and compaction, nothing that lives is lost.
+"""Stopped at every file operation of a life with snapshots, nothing that lives is lost.
 
 A model plays a few queues: entries come, some are referred to, snapshots name those. The disk stops
 at its n-th operation, for every n, tearing what it was writing; then the directory is read again.
