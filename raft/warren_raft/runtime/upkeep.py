@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from warren_raft.errors import StorageError
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.loop import Loop
-from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Index, Membership
@@ -68,8 +67,7 @@ class Upkeep:
         self.live = len(live)
         since = group.applied - group.store.snapshot_index
         held = log.held_bytes(group.applied)
-        needed = sum(map(log.size, live)) + RECORD_HEADER_BYTES * len(live)
-        dead = held - needed
+        dead = held - log.needed_bytes(live)
         if closed:
             worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
         else:
@@ -142,6 +140,12 @@ class NodeUpkeep:
             snapshot = group.upkeep.snapshot(group, closed, self._config)
             if snapshot is not None:
                 taken.append(snapshot)
+        wal = self._store.wal
+        if taken and not closed and wal.newest_bytes > self._config.wal_file_bytes // 4:
+            # Most of what some group holds is dead, so most of the newest file may be: complete
+            # it, or it stays for as long as nothing is published.
+            wal.roll()
+            self._closed = True
         if taken or closed:
             self._store.compactor.run(taken, self._done)
 

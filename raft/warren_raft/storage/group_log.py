@@ -171,10 +171,9 @@ class GroupLog:
         self.live_places.extend(places)
 
     def _forget_but(self, kept: array[int], up_to: Index) -> None:
-        held = self.entries
-        for index in [i for i in held if i <= up_to]:
-            at = bisect_left(kept, index)
-            if at == len(kept) or kept[at] != index:
+        if self.entries:
+            keep = set(kept)
+            for index in [i for i in self.entries if i <= up_to and i not in keep]:
                 self.forget(index)
 
     def tally(self, into: dict[int, list[int]]) -> None:
@@ -187,6 +186,19 @@ class GroupLog:
         count = max(0, up_to + 1 - self.first)
         live, tail = self.live_places.lengths, self._places.lengths
         return sum(live) + sum(tail[:count]) + RECORD_HEADER_BYTES * (len(live) + count)
+
+    def needed_bytes(self, live: Sequence[Index]) -> int:
+        """What those entries (ascending) take on disk, about; below `first` in proportion."""
+        split = bisect_left(live, self.first)
+        lengths = self._places.lengths
+        wanted = live[split:]
+        if wanted and wanted[-1] - wanted[0] + 1 == len(wanted):
+            size = sum(lengths[wanted[0] - self.first : wanted[-1] + 1 - self.first])
+        else:
+            size = sum([lengths[index - self.first] for index in wanted])
+        if split:
+            size += sum(self.live_places.lengths) * split // len(self.live)
+        return size + RECORD_HEADER_BYTES * len(live)
 
     def bytes_after(self, index: Index) -> int:
         """The bytes of data of the entries after `index` that are here."""

@@ -249,6 +249,11 @@ class Wal:
             )  # fmt: skip
 
     @property
+    def newest_bytes(self) -> int:
+        """The length of the newest file, as far as its records are with the disk."""
+        return self._collecting.offset
+
+    @property
     def closed_below(self) -> int:
         """Files below this number are complete and on disk."""
         in_flight = self._in_flight
