@@ -71,6 +71,7 @@ class RawClient:
         frame_max: int = 131_072,
     ) -> None:
         self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.left = b""
         steps = (
             lambda: (self.send(PROTOCOL_HEADER), self.expect(spec.Connection.Start)),

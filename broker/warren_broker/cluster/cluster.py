@@ -241,10 +241,14 @@ class Cluster:
 
     def peer_down(self, node: str) -> None:
         """See `Observer`."""
-        for group in self.directory.forget_node(node):
-            client = self.clients.get(group)
-            if client is not None and client.busy:
-                self.seek(client)
+        self.directory.forget_node(node)
+        for client in list(self.clients.values()):
+            if client.told[0] == node:
+                # It may lead all the time, in the same term: what was under way is lost anyhow,
+                # so that hearing of it again is news.
+                client.told = ("", 0)
+                if client.busy:
+                    self.seek(client)
         for call in self.on_peer_down:
             call(node)
 

@@ -181,7 +181,7 @@ def resume(turn: Turn, command: Resume) -> AnyReply:
 
 
 def get(turn: Turn, command: Get) -> AnyReply:
-    """basic.get. Waiting consumers come first, as if it had come in an entry of its own."""
+    """basic.get. Waiting consumers and limits come first, as if it had come in its own entry."""
     state, uplink = turn.state, turn.uplink
     if uplink is None:
         return Refused("invalid", "a get belongs to an uplink: submit with one")
@@ -191,6 +191,8 @@ def get(turn: Turn, command: Get) -> AnyReply:
             f"queue {state.config.name!r} has a single active consumer: use basic.consume",
         )
     consumers.dispatch(turn)
+    limits.drop_head(turn)
+    limits.expire_heads(turn)
     state.unused_ms = turn.now
     getter = uplink.consumers.get(command.consumer)
     if getter is None:

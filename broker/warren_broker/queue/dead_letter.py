@@ -32,5 +32,8 @@ def give_back(turn: Turn, run: Run, failed: bool) -> None:
         bury(turn, "delivery_limit", run)
         return
     state = turn.state
-    state.order.give_back(run)
+    if turn.config.kind == "classic" and not turn.config.priority_max:
+        state.order.put_back(run)  # as RabbitMQ: what is nacked first does not come first
+    else:
+        state.order.give_back(run)
     state.ready_bytes += state.contents.size(index, first, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
@@ -17,7 +18,8 @@ class Order:
     """Ready messages as runs.
 
     lanes     one backlog per priority
-    returned  came back, in the order they came, ahead of all lanes and regardless of priority
+    returned  came back, in the order they came, ahead of all lanes and regardless of priority;
+              classic queues without priorities have them in the order they arrived at first
     counts    messages per lane
     count     messages in all, with the returned ones
 
@@ -54,6 +56,20 @@ class Order:
                 self.returned[-1] = (index, before[1], last, failed, acquired)
                 return
         self.returned.append(run)
+
+    def put_back(self, run: Run) -> None:
+        """A run returns to its place among the returned ones, by arrival.
+
+        Where there is one lane, whatever came back is older than what is in it: so this is the
+        place that the run had in the queue.
+        """
+        returned = self.returned
+        if not returned or returned[-1][:2] < run[:2]:
+            self.give_back(run)
+            return
+        self.returned_count += run[2] - run[1] + 1
+        self.count += run[2] - run[1] + 1
+        returned.insert(bisect_left(returned, run[:2]), run)
 
     def head(self) -> Run | None:
         """The run that leaves next."""

@@ -96,12 +96,19 @@ class VhostTopology:
         if exchange == "":
             return (routing_key,) if routing_key in self.definitions.queues else ()
         if self.needs_headers(exchange):
-            return self._search(exchange, routing_key, headers)
+            return self._search(exchange, (routing_key,), headers)
         cached = self.cache.get((exchange, routing_key))
         if cached is None:
-            cached = self._search(exchange, routing_key, None)
+            cached = self._search(exchange, (routing_key,), None)
             self._remember(exchange, routing_key, cached)
         return cached
+
+    def route_all(
+        self, exchange: str, routing_keys: Sequence[str], headers: Headers | None
+    ) -> tuple[str, ...]:
+        """The same for a message with several routing keys: each exchange on its way sees all."""
+        self._refresh()
+        return self._search(exchange, routing_keys, headers)
 
     def _remember(self, exchange: str, routing_key: str, queues: tuple[str, ...]) -> None:
         size = ENTRY_BYTES + len(exchange) + len(routing_key) + 8 * len(queues)
@@ -110,7 +117,9 @@ class VhostTopology:
         self.cache[(exchange, routing_key)] = queues
         self.cached_bytes += size
 
-    def _search(self, start: str, routing_key: str, headers: Headers | None) -> tuple[str, ...]:
+    def _search(
+        self, start: str, routing_keys: Sequence[str], headers: Headers | None
+    ) -> tuple[str, ...]:
         """Breadth first over exchanges, each visited once: cycles end there."""
         queues: dict[str, None] = {}
         visited = {start: None}
@@ -120,7 +129,9 @@ class VhostTopology:
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue  # an alternate exchange that is not there
-            found = self._match(exchange, routing_key, headers)
+            found: dict[Destination, None] = {}
+            for routing_key in routing_keys:
+                found.update(self._match(exchange, routing_key, headers))
             further = [exchange.alternate] if not found and exchange.alternate is not None else []
             for to_queue, destination in found:
                 if to_queue:
@@ -210,13 +221,9 @@ class Topology:
         further_keys  from `sender_selected.further_keys`
         """
         there = self._vhost(vhost, exchange)
-        queues = there.route(exchange, routing_key, headers)
-        if not further_keys:
-            return queues
-        found = dict.fromkeys(queues)
-        for key in further_keys:
-            found.update(dict.fromkeys(there.route(exchange, key, headers)))
-        return tuple(sorted(found))
+        if further_keys:
+            return there.route_all(exchange, (routing_key, *further_keys), headers)
+        return there.route(exchange, routing_key, headers)
 
     def needs_headers(self, vhost: str, exchange: str) -> bool:
         """Whether `route` depends on the message's headers; raises NotFound."""

@@ -142,6 +142,11 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
 def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
     queue = asker.queue(request.queue, "read")
 
+    def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
+        asker.broker.reading.runs(
+            queue.group, request.reader, request.number, request.first, request.last, found
+        )
+
     def found(runs: Runs | ReadFailed) -> None:
         if isinstance(runs, ReadFailed):
             answer(_failed(runs))
@@ -150,9 +155,22 @@ def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
         else:
             _read(asker, queue, runs, request.max_bytes, answer, None)
 
-    asker.broker.reading.runs(
-        queue.group, request.reader, request.number, request.first, request.last, found
-    )
+    def found_at_first(runs: Runs | ReadFailed) -> None:
+        if not isinstance(runs, ReadFailed) or runs.unavailable:
+            found(runs)
+            return
+        # 1. A leader is paused; another one opens the claim.  2. The first wakes up, is asked
+        # before it hears of that, and knows no such claim.  What a leader has is told at once,
+        # for a claim never changes; that it has not, only after a command went through the log.
+        asker.broker.queues.ask(queue, commands.Stat(touch=False), confirmed)
+
+    def confirmed(reply: Any) -> None:
+        if isinstance(reply, errors.Refusal):
+            answer(reply)
+        else:
+            ask(found)
+
+    ask(found_at_first)
 
 
 def _browse(asker: Asker, request: link.Browse, answer: Answer) -> None:

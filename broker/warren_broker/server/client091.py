@@ -107,7 +107,12 @@ class Client091:
         session.tick(loop.now_ms)
         if session.wants_output or session.requests or session.closed:
             self._carry_out()
-        loop.call_later(TICK_MS, self._tick)
+        # A heartbeat is due every half interval, as RabbitMQ sends them: clients with an interval
+        # of a second or two give up on whoever is late.
+        wait_ms = session.heartbeat_ms // 4 or TICK_MS
+        if session.state != "running":
+            wait_ms = TICK_MS // 4  # it may be about to agree on such an interval
+        loop.call_later(min(TICK_MS, wait_ms), self._tick)
 
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:
@@ -264,7 +269,7 @@ class Client091:
 
         if request.passive:
             queue = self._broker.queues.find(self._vhost, request.name, self._number)
-            self._broker.queue_counts(queue, False, counted)
+            self._broker.queue_counts(queue, True, counted)
             return
 
         def declared(reply: metadata.QueueIs | errors.Refusal) -> None:

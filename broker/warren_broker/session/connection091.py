@@ -94,7 +94,9 @@ class Connection:
         self._told_blocked = False
         self._head = bytearray()
         self._out_of_step = False
-        self._scanner = FrameScanner(config.frame_max or _NO_LIMIT, config.message_bytes_max)
+        first = handshake091.FRAME_BYTES_MAX_FIRST
+        self._scanner = FrameScanner(min(config.frame_max or first, first),
+                                     config.message_bytes_max)
         self._last_token = 0
         self._asked: dict[requests.Token, _Asked] = {}
         self.publishes = Publishes()

@@ -88,9 +88,9 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
 
 def _integer(arguments: dict[str, Any], name: str, queue: str, channel: Channel, minimum: int,
              maximum: int) -> int | None:
-    value = arguments.get(name)
-    if value is None:
+    if name not in arguments:
         return None
+    value = arguments[name]
     shown = errors.named("queue", queue, channel.connection.vhost)
     if isinstance(value, bool) or not isinstance(value, int):
         raise errors.InvalidArgument(

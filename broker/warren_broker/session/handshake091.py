@@ -15,6 +15,8 @@ from warren_broker.wire.amqp091.methods import Method
 if TYPE_CHECKING:
     from warren_broker.session.connection091 import Connection
 
+FRAME_BYTES_MAX_FIRST = 8192
+"""Of frames before tune-ok, as in RabbitMQ: strangers get no more."""
 MECHANISMS = "PLAIN AMQPLAIN"
 CAPABILITIES = (
     "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",

@@ -49,7 +49,7 @@ class HostConfig:
     suspect_after_ms: int = 1000
     disconnect_grace_ms: int = 150
     reconnect_ms_min: int = 20
-    reconnect_ms_max: int = 2000
+    reconnect_ms_max: int = 500
     handshake_ms_max: int = 2000
     wal_file_bytes: int = 64 << 20
     memtable_bytes: int = 64 << 20

@@ -6,6 +6,7 @@ import pytest
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.group_client import LocalConsumer
 from warren_broker.cluster.reading import Reading
 from warren_broker.cluster.uplink import InFlight, Uplink
 from warren_raft.runtime.loop import Loop
@@ -111,6 +112,28 @@ def test_the_current_leaders_farewell_starts_a_search(cluster):
     cluster._on_leader_is("b", messages.LeaderIs(GROUP, 6), memoryview(b""))
     cluster.loop.run_turn(0)
     assert ("b", messages.Submit) in cluster.host.kinds()
+
+
+def test_a_leader_that_was_out_of_reach_for_a_while_is_told_everything_again(cluster):
+    """It led all the time, in one term; what it sent to our consumers meanwhile is lost."""
+    client = opened(cluster)
+    client.consumers[5] = LocalConsumer(5, None, no_ack=False, next_msg_id=12)
+    cluster.host.leads = "b"
+    cluster.leader_changed(GROUP, "b", 4, False)
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("b", messages.Submit)]
+    cluster.host.up.pop("b")
+    cluster.host.leads = None
+    cluster.peer_down("b")
+    cluster.host.up["b"] = 2
+    cluster.peer_up("b", 2)  # connected, but this member has not heard from its leader yet
+    cluster.loop.run_turn(0)
+    cluster.host.kinds()
+    cluster.host.leads = "b"
+    cluster.leader_changed(GROUP, "b", 4, False)
+    cluster.loop.run_turn(0)
+    assert ("b", messages.Submit) in cluster.host.kinds()
+    assert not client.seeking
 
 
 def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.broker.queue.world import Queue, block
+from warren_broker.block import encode
 from warren_broker.queue import limits
 from warren_broker.queue.commands import (
     Checkout,
@@ -12,6 +15,7 @@ from warren_broker.queue.commands import (
     Done,
     Enqueue,
     Get,
+    GetReply,
     OpenClaim,
     PublishBatch,
     RegisterReader,
@@ -307,3 +311,22 @@ def test_bytes_and_counts_follow_what_expires(ttls: list[int]) -> None:
     queue.tick(1)
     queue.tick(1)
     assert queue.stat().messages_ready == queue.stat().bytes_ready == 0
+
+
+@pytest.mark.parametrize(("settings", "shape"), [
+    ({"max_length": 0}, {}), ({"max_length_bytes": 5}, {"size": 10}), ({}, {"ttls_ms": [0]}),
+])
+def test_a_get_behind_a_publish_finds_what_the_limits_leave(
+    settings: dict[str, Any], shape: dict[str, Any]
+) -> None:
+    """Both came in one submission; to their clients the publish was first, with all it entails."""
+    queue = Queue(**settings)
+    replies = queue.submit(Enqueue(), Get(1, 1), data=block(1, **shape)).replies
+    assert replies[1] == GetReply(None, 0)
+
+
+def test_a_limit_in_bytes_does_not_count_properties() -> None:
+    heavy = encode([b"12345"] * 2, [b"\x20\0\0\0\0\0" * 50] * 2, (b"", b"q"), 4)
+    queue = Queue(max_length_bytes=10)
+    queue.do(Enqueue(), heavy)
+    assert queue.stat().messages_ready == 2 and queue.stat().bytes_ready == 10

@@ -345,3 +345,15 @@ def test_publish_and_settle_in_one_submission_are_both_applied() -> None:
     first = queue.put(2)
     queue.submit(Enqueue(), Settle(1, ((0, 1),)), data=block(2))
     assert queue.names() == [(first, 0), (first, 1), (queue.index, 0), (queue.index, 1)]
+
+
+def test_a_classic_queue_has_returned_messages_in_their_old_place() -> None:
+    queue = Queue(kind="classic", priority_max=0, priority_default=0)
+    index = queue.put(6)
+    queue.do(Checkout(1, 1, "t", prefetch=6))
+    queue.do(Cancel(1))
+    for number in (4, 1, 5, 0, 3, 2):
+        queue.do(Return(1, ((number, number),), False))
+    assert queue.ready() == [(index, i) for i in range(6)]
+    later = queue.put(1)
+    assert queue.ready()[-1] == (later, 0)

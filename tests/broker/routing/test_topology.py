@@ -143,6 +143,14 @@ def test_further_keys(world: World, routes: Topology) -> None:
         further_keys({"CC": "q"})
 
 
+def test_every_exchange_on_the_way_sees_all_keys(world: World, routes: Topology) -> None:
+    """One key leads to the second exchange, another one from there to the queue."""
+    world.do(commands.Bind("/", "amq.direct", "amq.topic", False, "first"))
+    world.do(commands.Bind("/", "amq.topic", "q", True, "second"))
+    assert routes.route("/", "amq.direct", "", None, ("first", "second")) == ("q",)
+    assert routes.route("/", "amq.direct", "first", None, ()) == ()
+
+
 def test_a_vhost_that_was_made_again_is_another(world: World, routes: Topology) -> None:
     world.bind("amq.fanout", "q")
     assert routes.route("/", "amq.fanout", "") == ("q",)

@@ -80,7 +80,7 @@ def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    {"x-priority": "high"}, {"x-priority": True}, {"x-consumer-timeout": -1},
+    {"x-priority": "high"}, {"x-priority": True}, {"x-priority": None}, {"x-consumer-timeout": -1},
     {"x-consumer-timeout": 1 << 32}, {"x-consumer-timeout": "1h"}])
 def test_consume_arguments(peer: Peer, arguments: dict[str, Any]) -> None:
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c", arguments=arguments))
