@@ -16,7 +16,7 @@ from nemesis.network import AMQP_PORT, PEERS_PORT, Network
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
-from warren.local import LocalNode, _environment, _toml
+from warren.local import LocalNode, _environment, _guard, _toml
 from warren.uri import Address
 
 DISK_BYTES = 512 * 1024 * 1024
@@ -43,6 +43,7 @@ class Nodes:
         self.down: set[int] = set(range(count))
         self.paused: set[int] = set()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._guards: dict[int, subprocess.Popen[bytes]] = {}
         ports = _ports(count) if not network.can_cut else [(AMQP_PORT, PEERS_PORT)] * count
         self.nodes = tuple(
             LocalNode(f"node-{i}", *ports[i], str(directory / f"node-{i}")) for i in range(count)
@@ -95,7 +96,16 @@ class Nodes:
                 cwd=node.directory, env=_environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )
+        self._dismiss_guard(i)
+        self._guards[i] = _guard(self._processes[i].pid)
         self.down.discard(i)
+
+    def _dismiss_guard(self, i: int) -> None:
+        """Before the number of a process that has ended can be another's."""
+        guard = self._guards.pop(i, None)
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
 
     def kill(self, i: int) -> None:
         """kill -9."""
@@ -117,6 +127,7 @@ class Nodes:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._dismiss_guard(i)
 
     def pause(self, i: int) -> None:
         """SIGSTOP."""

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -227,6 +228,8 @@ def _left_in(queue: Queue) -> str:
 def _directory(options: argparse.Namespace) -> Iterator[Path]:
     path = Path(options.directory or tempfile.mkdtemp(prefix="warren-nemesis-"))
     path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        sys.exit(f"{path} is not empty: a run keeps its logs there; name another --directory")
     yield path
 
 
@@ -243,8 +246,13 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [kind for kind in options.faults.split(",") if kind and kind not in faults.FAULTS]
     if unknown:
         parser.error(f"no such fault: {', '.join(unknown)}; known: {', '.join(faults.FAULTS)}")
+    signal.signal(signal.SIGTERM, _interrupted)
     with _directory(options) as directory:
         return _judge(options, directory)
+
+
+def _interrupted(number: int, frame: object) -> None:
+    sys.exit(f"signal {number}: nodes, namespaces and mounts are removed")
 
 
 def _judge(options: argparse.Namespace, directory: Path) -> int:

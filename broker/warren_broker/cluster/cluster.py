@@ -149,6 +149,10 @@ class Cluster:
             if member != self.host.node_id and self.host.connected(member):
                 self.host.send(member, question)
 
+    def ask_who_leads(self, group: int) -> None:
+        """Ask every node about a group that nothing here has spoken to; its leader answers."""
+        self._announce(messages.WhoLeads(group))
+
     # ------------------------------------------------------------ backpressure
 
     def congested(self, client: GroupClient) -> bool:
@@ -210,7 +214,9 @@ class Cluster:
             client.leader_found(self.host.node_id, self.host.term(group))
         self._tell_leader(group)
 
-    def _announce(self, message: messages.LeaderIs | messages.NotLeader) -> None:
+    def _announce(
+        self, message: messages.LeaderIs | messages.NotLeader | messages.WhoLeads
+    ) -> None:
         """To every node: one that is no member hears of leaders in no other way.
 
         That this one leads no longer must be said unasked. 1. A client's only publish is proposed

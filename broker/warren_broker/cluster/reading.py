@@ -158,6 +158,8 @@ class Reading:
         client = cluster.client(pending.group)
         if client is not None:
             cluster.seek(client)
+        else:
+            cluster.ask_who_leads(pending.group)
         cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
 
     def _answer_here(self, request: int, pending: _Pending) -> None:

@@ -84,7 +84,7 @@ def _to_each(
 
     for queue, data in parts:
         client = asker.broker.queues.client(queue)
-        client.with_block(command, data, partial(replied, queue))
+        client.with_block(command, data, asker.guard(partial(replied, queue)))
 
 
 def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
@@ -144,7 +144,12 @@ def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
 
     def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
         asker.broker.reading.runs(
-            queue.group, request.reader, request.number, request.first, request.last, found
+            queue.group,
+            request.reader,
+            request.number,
+            request.first,
+            request.last,
+            asker.guard(found),
         )
 
     def found(runs: Runs | ReadFailed) -> None:
@@ -187,7 +192,9 @@ def _browse(asker: Asker, request: link.Browse, answer: Answer) -> None:
     if request.cursor is not None:
         found(request.cursor)  # what is left of the first answer's snapshot
     else:
-        asker.broker.reading.runs(queue.group, "", 0, 0, request.max_messages, found)
+        asker.broker.reading.runs(
+            queue.group, "", 0, 0, request.max_messages, asker.guard(found)
+        )
 
 
 def _read(
@@ -202,7 +209,7 @@ def _read(
         cursor = rest or None if browsed is not None else None
         answer(link.Fetched((link.Piece(taken, data),), count, cursor))
 
-    asker.broker.reading.block(queue.group, runs, max_bytes, read)
+    asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read))
 
 
 def _cut(runs: Runs, count: int) -> tuple[Runs, Runs]:

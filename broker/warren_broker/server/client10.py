@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from warren_broker import errors
@@ -11,6 +12,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.management10 import MANAGEMENT_HANDLERS
 from warren_broker.server.request10 import Asker
+from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import link
 from warren_broker.session.connection10 import Connection10
 from warren_broker.session.link_parts import Limits10
@@ -45,6 +47,8 @@ class Client10:
         )
         self._asked_flush = False
         self._gone = False
+        self._short = False
+        self._brings_blocks = False
         self._timer: Timer | None = None
         stream.on_drained = self._flush_later
 
@@ -57,6 +61,7 @@ class Client10:
         if self._timer is None:
             self._tick()
 
+    @guarded
     def closed(self, error: Exception | None) -> None:
         """The socket is gone."""
         self._gone = True
@@ -65,14 +70,31 @@ class Client10:
         self._connection.free()
         self._broker.connection_gone(self._number, lambda result: None)
 
+    @guarded
     def shut_down(self, reason: str) -> None:
         """The node stops."""
         self._connection.close(errors.ConnectionForced(reason))
         self._carry_out()
 
-    def blocked(self, reasons: tuple[str, ...]) -> None:
-        """Resources run short: what publishes is simply not read while bytes are in flight."""
+    def failed(self, fault: Exception) -> None:
+        """Something broke in here: this connection ends."""
+        self._stream.abort(fault)
 
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Resources run short, or no longer: a connection that brings blocks is not read."""
+        self._short = bool(reasons)
+        self._pace()
+
+    def _pace(self) -> None:
+        if self._gone:
+            return
+        wanted = not (self._short and self._brings_blocks)
+        if wanted and self._stream.paused:
+            self._stream.resume_reading()
+        elif not wanted and not self._stream.paused:
+            self._stream.pause_reading()
+
+    @guarded
     def _tick(self) -> None:
         if self._gone:
             return
@@ -91,6 +113,7 @@ class Client10:
             self._asked_flush = True
             self._broker.cluster.loop.at_turn_end(Stage.DELIVER, self._flush)
 
+    @guarded
     def _flush(self) -> None:
         self._asked_flush = False
         if self._gone:
@@ -125,13 +148,20 @@ class Client10:
             if not taken:
                 return
             for request in taken:
+                if isinstance(request, link.StageBlock | link.PublishBlock):
+                    self._brings_blocks = True
+                    self._pace()
                 handler = _HANDLERS.get(type(request))
                 answer = self._answerer(request)
                 if handler is None:
                     answer(errors.NotImplementedHere(type(request).__name__))
                     continue
                 asker = Asker(
-                    self._broker, self._connection.vhost, self._connection.user, self._number
+                    self._broker,
+                    self._connection.vhost,
+                    self._connection.user,
+                    self._number,
+                    partial(guarded_call, self),
                 )
                 try:
                     handler(asker, request, answer)
@@ -146,7 +176,7 @@ class Client10:
                 self._connection.answer(token, result)
                 self._carry_out()
 
-        return answer
+        return guarded_call(self, answer)
 
 
 def _login(asker: Asker, request: link.Login, answer: Callable[[Any], None]) -> None:

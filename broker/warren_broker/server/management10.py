@@ -81,7 +81,7 @@ def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answe
         if reply.created:
             counted(None)
         else:
-            asker.broker.queue_counts(reply.queue, True, counted)
+            asker.broker.queue_counts(reply.queue, True, asker.guard(counted))
 
     asker.broker.declare_queue(
         asker.vhost,
@@ -92,7 +92,7 @@ def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answe
         arguments=request.arguments,
         connection=asker.connection,
         server_named=False,
-        done=declared,
+        done=asker.guard(declared),
     )
 
 
@@ -102,7 +102,7 @@ def _get_queue(asker: Asker, request: management.GetQueue, answer: Answer) -> No
     def counted(stat: Any) -> None:
         answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
 
-    asker.broker.queue_counts(queue, False, counted)
+    asker.broker.queue_counts(queue, False, asker.guard(counted))
 
 
 def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -> None:
@@ -131,7 +131,7 @@ def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -
     if not queues:
         finish()
     for queue in queues:
-        asker.broker.reading.counts(queue.group, partial(counted, queue))
+        asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
 
 
 def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:
@@ -165,7 +165,7 @@ def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
     def done(reply: Any) -> None:
         answer(reply if isinstance(reply, errors.Refusal) else Performed())
 
-    asker.broker.definitions.submit(command, done)
+    asker.broker.definitions.submit(command, asker.guard(done))
 
 
 def _declare_exchange(asker: Asker, request: management.DeclareExchange, answer: Answer) -> None:
@@ -340,7 +340,7 @@ def _each(
         if queue is None:
             replied(name, None)
         else:
-            asker.broker.queues.ask(queue, command, partial(replied, name))
+            asker.broker.queues.ask(queue, command, asker.guard(partial(replied, name)))
 
 
 def _publish_batch(asker: Asker, request: management.PublishBatch, answer: Answer) -> None:

@@ -20,12 +20,17 @@ Answer: TypeAlias = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A connection's user in its vhost; connection: its number on this node."""
+    """A connection's user in its vhost.
+
+    connection  its number on this node
+    guard       makes a callback's fault end that connection, nothing else (`server.rim`)
+    """
 
     broker: Broker
     vhost: str
     user: str
     connection: int
+    guard: Callable[[Callable[..., Any]], Callable[..., None]]
 
     def may(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise AccessRefused unless the user may."""
@@ -46,7 +51,7 @@ class Asker:
             refused = isinstance(reply, errors.Refusal)
             answer(reply if refused else result(reply))
 
-        self.broker.queues.ask(queue, command, done)
+        self.broker.queues.ask(queue, command, self.guard(done))
 
 
 def refusal_of(reply: Any, queue: Queue) -> errors.Refusal | None:

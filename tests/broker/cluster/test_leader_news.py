@@ -148,3 +148,16 @@ def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
         if cluster.host.sent:
             break
     assert cluster.host.kinds() == [("c", messages.QueueCounts)]
+
+
+def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_looked_at(cluster):
+    """It is no member, has no client of that queue, and heard no announcement."""
+    reading = Reading(cluster, 30_000)
+    reading.counts(GROUP, [].append)
+    assert cluster.host.kinds() == [("b", messages.WhoLeads), ("c", messages.WhoLeads)]
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    for _ in range(100):
+        cluster.loop.run_turn(20)
+        if cluster.host.sent:
+            break
+    assert ("c", messages.QueueCounts) in cluster.host.kinds()
