@@ -172,7 +172,7 @@ def segment_before_its_entries_are_final() -> list[Replacement]:
 
 def files_removed_before_the_manifest() -> list[Replacement]:
     """The log's files go, and nothing tells what they said of groups, terms, votes."""
-    return [(rewrite, "write_manifest", lambda files, path, manifest: None)]
+    return [(rewrite, "put_manifest", lambda files, path: None)]
 
 
 def received_entries_not_synced() -> list[Replacement]:

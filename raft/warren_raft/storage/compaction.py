@@ -259,11 +259,19 @@ class Compactor:
 
     def _write(self, plan: Plan) -> None:
         """On the janitor's thread."""
-        store = self._store
-        for target in plan.targets:
-            rewrite.write_segment(store.files, target)
+        files, path = self._store.files, self._store.directory.path / NAME
+        try:
+            for target in plan.targets:
+                rewrite.write_segment(files, target)
+            if plan.manifest is not None:
+                rewrite.prepare_manifest(files, path, plan.manifest)
+        except OSError:
+            # 1. A merged segment is written, for the next one there is no space.  2. This life
+            # goes on with the old ones, and merges them otherwise.  3. A start would find both.
+            rewrite.take_back(files, plan.targets)
+            raise
         if plan.manifest is not None:
-            rewrite.write_manifest(store.files, store.directory.path / NAME, plan.manifest)
+            rewrite.put_manifest(files, path)
 
     def _written(self, plan: Plan) -> None:
         store = self._store

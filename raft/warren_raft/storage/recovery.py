@@ -105,9 +105,8 @@ def _take_segment(recovered: Recovered, segment: Segment, index: SegmentIndex) -
 def _clean(files: Files, directory: Directory, recovered: Recovered) -> None:
     """Remove what a crash left: it is superseded, or was never finished."""
     leftovers = list(recovered.catalog.leftovers)
-    for name in files.names(directory.wal):
-        if name.endswith(".wal.new"):
-            leftovers.append(directory.wal / name)
+    names = files.names(directory.wal)
+    leftovers += [directory.wal / name for name in names if name.endswith(".wal.new")]
     for group, snapshots in recovered.catalog.snapshots.items():
         found = recovered.groups.get(group)
         used = found.snapshot if found is not None else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
-from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.errors import LogDamaged, WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
@@ -64,9 +64,39 @@ def write_snapshots(files: Files, directory: Path, snapshots: list[Snapshot]) ->
         files.write_whole(path, encode_snapshot(snapshot))
 
 
-def write_manifest(files: Files, path: Path, manifest: Manifest) -> None:
-    """Put it in the place of the one before."""
-    files.write_whole(path, encode_manifest(manifest))
+def prepare_manifest(files: Files, path: Path, manifest: Manifest) -> None:
+    """Have it on disk, beside the one that counts."""
+    fd = files.open_write(_fresh(path))
+    try:
+        files.write_at(fd, 0, [encode_manifest(manifest)])
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
+
+
+def put_manifest(files: Files, path: Path) -> None:
+    """Put what was prepared in the place of the one before; raises WriteFailed.
+
+    Whether a rename that failed was made is unknown, so no space is no reason to go on.
+    """
+    try:
+        files.rename(_fresh(path), path)
+    except OSError as error:
+        raise WriteFailed(path, error) from error
+
+
+def take_back(files: Files, targets: list[Target]) -> None:
+    """Remove what was written of segments that nothing refers to yet."""
+    for target in targets:
+        own = () if target.in_place else (_fresh(target.data), target.data)
+        for path in (_fresh(target.index), target.index, *own):
+            if files.exists(path):
+                files.remove(path)
+        target.offsets.clear()
+
+
+def _fresh(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
 
 
 def write_segment(files: Files, target: Target) -> None:
@@ -92,7 +122,7 @@ def write_segment(files: Files, target: Target) -> None:
 
 
 def _write_data(files: Files, target: Target) -> None:
-    fresh = target.data.with_name(target.data.name + ".new")
+    fresh = _fresh(target.data)
     out = files.open_write(fresh)
     try:
         buffers: list[bytes | memoryview] = [encode_file_header(target.name.last, target.salt, 0)]

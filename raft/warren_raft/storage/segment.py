@@ -88,8 +88,8 @@ def encode(index: SegmentIndex) -> bytes:
     ]  # fmt: skip
     for group, born, rows in index.groups:
         parts.append(_GROUP.pack(group, *born, len(rows), 0))
-        for column in (rows.indexes, rows.terms, rows.offsets, rows.lengths):
-            parts.append(column.tobytes())
+        columns = (rows.indexes, rows.terms, rows.offsets, rows.lengths)
+        parts += [column.tobytes() for column in columns]
     return seal(MAGIC, VERSION, parts)
 
 

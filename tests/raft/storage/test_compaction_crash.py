@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -73,6 +74,30 @@ class StoppingFiles(Files):
     def remove(self, path: Path) -> None:
         self._step()
         super().remove(path)
+
+
+class FullFiles(StoppingFiles):
+    """From the n-th change that the janitor makes on there is no space for a few of them."""
+
+    def __init__(self, full_at: int, last: int) -> None:
+        super().__init__()
+        self.full_at = full_at
+        self.full_to = last
+        self.refused = 0
+
+    def _step(self) -> None:
+        if threading.current_thread().name != "janitor":
+            return
+        self.calls += 1
+        if self.full_at <= self.calls < self.full_to:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def rename(self, old: Path, new: Path) -> None:
+        Files.rename(self, old, new)  # needs none
+
+    def remove(self, path: Path) -> None:
+        Files.remove(self, path)
 
 
 class Model:
@@ -186,6 +211,26 @@ def test_a_life_can_be_stopped_anywhere(tmp_path: Path, seed: int) -> None:
         for store in disk.store.groups.values():
             store.applied = store.log.last
         disk.compact()
+        model.check(disk)
+        disk.close()
+        shutil.rmtree(root)
+
+
+def test_a_disk_that_is_full_for_a_while_only_puts_it_off(tmp_path: Path) -> None:
+    whole = FullFiles(10**9, 10**9)
+    disk = Disk(tmp_path / "whole", whole, file_bytes=900)
+    Model(4, disk).play(18)
+    disk.close()
+    assert whole.calls > 60, whole.calls
+    for full_at in range(1, whole.calls):
+        files = FullFiles(full_at, full_at + 1 + full_at % 5)
+        root = tmp_path / f"full-{full_at}"
+        disk = Disk(root, files, file_bytes=900)
+        model = Model(4, disk)
+        model.play(18)
+        disk.close()
+        assert files.refused, full_at
+        disk = Disk(root, StoppingFiles(), file_bytes=900)
         model.check(disk)
         disk.close()
         shutil.rmtree(root)
