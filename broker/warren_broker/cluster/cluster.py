@@ -13,7 +13,7 @@ from warren_broker.cluster.group_client import SEEK_INTERVAL_MS_MAX, GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.stored_blocks import StoredBlocks
 from warren_broker.cluster.uplink import InFlight, Sent, Uplink
-from warren_broker.queue.commands import Delivery, GetReply, Resume, SubmissionReply
+from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
@@ -389,7 +389,7 @@ class Cluster:
                 # a connection. What follows would leave a gap: let the queue send it all again.
                 local = client.consumers.get(message.consumer)
                 if local is not None:
-                    client.command(Resume(local.consumer, local.next_msg_id))
+                    client.resume(local)
                 return
             block = self.stored.get(message.group, delivery.index, entry.data)
             client.delivered(message.consumer, delivery, block)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from warren_broker.block import Block
 from warren_broker.cluster.uplink import Sent, Uplink
-from warren_broker.queue.commands import Delivery, Resume
+from warren_broker.queue.commands import Delivery, Resume, Resumed
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
@@ -161,8 +161,19 @@ class GroupClient:
         self.seek_delay_ms = SEEK_INTERVAL_MS
         self.uplink.rewind()
         for local in self.consumers.values():
-            self.uplink.command(Resume(local.consumer, local.next_msg_id))
+            self.resume(local)
         self._touch()
+
+    def resume(self, local: LocalConsumer) -> None:
+        """Ask for what was delivered to this consumer and has not come.
+
+        The answer comes before the deliveries: those that were taken back meanwhile never come.
+        """
+        def resumed(reply: Any, index: int) -> None:
+            if isinstance(reply, Resumed):
+                local.next_msg_id = max(local.next_msg_id, reply.first_msg_id)
+
+        self.command(Resume(local.consumer, local.next_msg_id), resumed)
 
     # ------------------------------------------------------------ back from it
 

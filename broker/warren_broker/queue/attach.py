@@ -16,6 +16,7 @@ from warren_broker.queue.commands import (
     GetReply,
     Refused,
     Resume,
+    Resumed,
 )
 from warren_broker.queue.ranges import take_ids
 from warren_broker.queue.state import Consumer, QueueState
@@ -177,7 +178,10 @@ def resume(turn: Turn, command: Resume) -> AnyReply:
                 consumer,
                 (first_id + skip, last_id, index, first + skip, failed, acquired, since),
             )
-    return DONE
+    # 1. Deliveries are lost on the way to a node that is suspected.  2. They are taken back, others
+    # follow.  3. It is back: waiting for the lost ones it would take none of the others, ever.
+    first_msg_id = consumer.held[0][0] if consumer.held else consumer.next_msg_id
+    return Resumed(max(first_msg_id, command.next_msg_id))
 
 
 def get(turn: Turn, command: Get) -> AnyReply:

@@ -325,6 +325,12 @@ class Count(Reply, frozen=True, array_like=True, tag="count"):
     messages: int
 
 
+class Resumed(Reply, frozen=True, array_like=True, tag="resumed"):
+    """What was delivered to the consumer below first_msg_id, and not seen, is its own no more."""
+
+    first_msg_id: int
+
+
 class Refused(Reply, frozen=True, array_like=True, tag="refused"):
     """A command that could not be carried out.
 
@@ -402,7 +408,9 @@ class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
-AnyReply: TypeAlias = Done | Count | Refused | GetReply | StatReply | ReaderReply | ClaimReply
+AnyReply: TypeAlias = (
+    Done | Count | Refused | GetReply | StatReply | ReaderReply | ClaimReply | Resumed
+)
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):

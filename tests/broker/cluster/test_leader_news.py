@@ -9,6 +9,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.group_client import LocalConsumer
 from warren_broker.cluster.reading import Reading
 from warren_broker.cluster.uplink import InFlight, Uplink
+from warren_broker.queue.commands import Delivery, Resumed
 from warren_raft.runtime.loop import Loop
 
 GROUP = 7
@@ -161,3 +162,27 @@ def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_l
         if cluster.host.sent:
             break
     assert ("c", messages.QueueCounts) in cluster.host.kinds()
+
+
+class Receiver:
+    def __init__(self):
+        self.ids = []
+
+    def deliver(self, consumer, delivery, block):
+        count = delivery.last - delivery.first + 1
+        self.ids += range(delivery.first_msg_id, delivery.first_msg_id + count)
+
+
+def test_deliveries_that_were_lost_and_taken_back_are_not_waited_for(cluster):
+    """Its node was suspected: 12-19 were lost with a connection, taken back, and 20-29 follow."""
+    client = opened(cluster)
+    receiver = Receiver()
+    client.consumers[5] = LocalConsumer(5, receiver, no_ack=False, next_msg_id=12)
+    cluster._on_leader_is("b", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    cluster.loop.run_turn(0)
+    follows = Delivery(20, 1, 0, 9, 0, 0)
+    client.delivered(5, follows, None)
+    assert receiver.ids == []  # they may still come with the answer to Resume
+    client.replied(1, (Resumed(20),), 9, 0)
+    client.delivered(5, follows, None)
+    assert receiver.ids == list(range(20, 30))

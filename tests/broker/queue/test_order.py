@@ -17,6 +17,7 @@ from warren_broker.queue.commands import (
     Enqueue,
     Get,
     Resume,
+    Resumed,
     Return,
     SessionDown,
     Settle,
@@ -331,6 +332,19 @@ def test_resume_sends_again_what_was_not_seen_and_is_not_settled() -> None:
     queue.do(Resume(1, 3))
     assert queue.got() == [(3, index, 3, 0, 0), (5, index, 5, 0, 0)]
     assert queue.stat().messages_unacknowledged == 5
+
+
+def test_resume_says_from_where_on_deliveries_are_still_the_consumers() -> None:
+    """What was lost on the way and taken back never comes: a receiver must not wait for it."""
+    queue = Queue()
+    consume(queue, 1, 10)
+    queue.put(6)
+    queue.got()
+    assert queue.do(Resume(1, 2)) == Resumed(2)
+    queue.do(Settle(1, ((0, 3),)))
+    assert queue.do(Resume(1, 2)) == Resumed(4)
+    queue.do(Settle(1, ((4, 5),)))
+    assert queue.do(Resume(1, 2)) == Resumed(6)
 
 
 def test_resume_of_a_consumer_that_has_gone_says_so() -> None:
