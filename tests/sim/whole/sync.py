@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.format import encode_file_header
 from warren_raft.storage.wal import Wal, file_name
 
@@ -112,7 +113,7 @@ class SimulatedJanitor:
     def cut_short(self) -> None:
         """The power goes while the oldest job is at it."""
         if self.jobs:
-            with suppress(OSError):
+            with suppress(OSError, WriteFailed):
                 self.jobs[0][0]()
 
     def close(self) -> None:
