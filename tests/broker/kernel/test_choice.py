@@ -44,7 +44,7 @@ def test_interpreted_without_cython() -> None:
 
 def test_compiled_is_the_default_and_gives_the_same() -> None:
     found = run("compiled")
-    if "cannot be loaded" in found.stderr:
+    if "cannot be loaded" in found.stderr and not os.environ.get("WARREN_STRICT"):
         pytest.skip("the kernel was not compiled here")
     assert found.stdout.startswith("compiled "), found.stderr
     assert run(None, without=True).stdout == found.stdout
