@@ -15,6 +15,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
 from warren_broker.cluster.dead_letters import DeadLetters
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.members import Members
 from warren_broker.cluster.publishing import Publishing
 from warren_broker.cluster.queues import Queues
 from warren_broker.cluster.reading import ReadFailed, Reading
@@ -83,6 +84,7 @@ class Broker:
         self.replies = DirectReplies(cluster)
         self.publishing = Publishing(self.queues, self.replies)
         self.dead_letters = DeadLetters(self.queues, self.publishing)
+        self.membership = Members(self)
         self._defaults = QueueDefaults(
             kind="quorum" if settings.queues.default_type == "quorum" else "classic",
             group_size=settings.queues.quorum_initial_group_size,
