@@ -13,6 +13,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
+from warren_broker.server.declaring import Declared, declare_and_count
 from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import requests
 from warren_broker.session.connection091 import Connection, ConnectionConfig
@@ -272,24 +273,16 @@ class Client091:
             self._broker.queue_counts(queue, True, counted)
             return
 
-        def declared(reply: metadata.QueueIs | errors.Refusal) -> None:
-            if isinstance(reply, errors.Refusal):
-                answer(reply)
-            elif reply.created:
-                answer(requests.QueueDeclared(request.name, 0, 0))
-            else:
-                self._broker.queue_counts(reply.queue, True, counted)
+        def declared(result: Declared | errors.Refusal) -> None:
+            counted(result if isinstance(result, errors.Refusal) else result.counts)
 
-        self._broker.declare_queue(
+        declare_and_count(
+            self._broker,
             self._vhost,
-            request.name,
-            durable=request.durable,
-            exclusive=request.exclusive,
-            auto_delete=request.auto_delete,
-            arguments=request.arguments,
-            connection=self._number,
+            request,
+            self._number,
+            declared,
             server_named=request.server_named,
-            done=declared,
         )
 
     def _delete_queue(self, request: requests.DeleteQueue) -> None:

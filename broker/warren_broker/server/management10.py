@@ -11,6 +11,7 @@ from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Queue
 from warren_broker.metadata.view import MetadataView
 from warren_broker.queue import commands
+from warren_broker.server.declaring import Declared, declare_and_count
 from warren_broker.server.request10 import Answer, Asker
 from warren_broker.session import management
 from warren_broker.session.management import Counted, Performed
@@ -69,30 +70,15 @@ def _overview(asker: Asker, request: management.GetOverview, answer: Answer) -> 
 def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answer) -> None:
     asker.may("configure", "queue", request.name)
 
-    def declared(reply: Any) -> None:
-        if isinstance(reply, errors.Refusal):
-            answer(reply)
+    def declared(result: Declared | errors.Refusal) -> None:
+        if isinstance(result, errors.Refusal):
+            answer(result)
             return
+        known = result.counts if isinstance(result.counts, commands.StatReply) else None
+        answer(management.QueueDeclared(result.created, _info(asker, result.queue, known)))
 
-        def counted(stat: Any) -> None:
-            known = stat if isinstance(stat, commands.StatReply) else None
-            answer(management.QueueDeclared(reply.created, _info(asker, reply.queue, known)))
-
-        if reply.created:
-            counted(None)
-        else:
-            asker.broker.queue_counts(reply.queue, True, asker.guard(counted))
-
-    asker.broker.declare_queue(
-        asker.vhost,
-        request.name,
-        durable=request.durable,
-        exclusive=request.exclusive,
-        auto_delete=request.auto_delete,
-        arguments=request.arguments,
-        connection=asker.connection,
-        server_named=False,
-        done=asker.guard(declared),
+    declare_and_count(
+        asker.broker, asker.vhost, request, asker.connection, asker.guard(declared)
     )
 
 
