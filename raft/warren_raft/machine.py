@@ -73,11 +73,16 @@ class Machine(Protocol, Generic[State]):
 class GroupSpec:
     """What a host needs to start its member of a group.
 
+    voters     of a new group: its founders, this node among them; when joining: nodes to ask who
+               leads. Of a group found on disk what is stored counts
     volatile   the log lives in memory (a group of one for transient queues)
     preferred  the node that should campaign first when the group is new
+    joining    the group exists elsewhere: this member begins with an empty log and an id of its
+               own, votes for nobody, and takes part once the group's leader adds it
     """
 
     group: int
     voters: tuple[NodeId, ...]
     volatile: bool = False
     preferred: NodeId | None = None
+    joining: bool = False

@@ -18,7 +18,7 @@ from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import Loop, Stage
-from warren_raft.types import METADATA_GROUP
+from warren_raft.types import METADATA_GROUP, Membership
 
 log = logging.getLogger(__name__)
 
@@ -189,6 +189,9 @@ class Cluster:
         """See `Observer`."""
         if group == METADATA_GROUP:
             self.on_metadata_restored()
+
+    def members_changed(self, group: int, membership: Membership) -> None:
+        """See `Observer`."""
 
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
         """See `Observer`."""

@@ -28,8 +28,12 @@ NONCE_BYTES = 32
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     """Who speaks.
 
-    boot_id  64 random bits, drawn when its process started
-    nonce    NONCE_BYTES random bytes, drawn for this connection
+    boot_id   64 random bits, drawn when its process started
+    nonce     NONCE_BYTES random bytes, drawn for this connection
+    disk      64 random bits, drawn when its data directory was made
+    formed    its directory belongs to a cluster that exists
+    address   (host, port) where it is called; host "": as the other side sees it
+    founders  the nodes that are to form the cluster, sorted, while it is not formed; else empty
     """
 
     protocol: int
@@ -37,6 +41,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     node: NodeId
     boot_id: int
     nonce: bytes
+    disk: int = 0
+    formed: bool = False
+    address: tuple[str, int] = ("", 0)
+    founders: tuple[NodeId, ...] = ()
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):

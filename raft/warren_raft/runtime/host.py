@@ -19,7 +19,9 @@ from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.failure import FailureDetector, News
+from warren_raft.runtime.formation import Formation
 from warren_raft.runtime.group import Group
+from warren_raft.runtime.handshake import Hello
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.snapshots import Transfers
@@ -30,7 +32,7 @@ from warren_raft.runtime.waiting import WaitingMessages
 from warren_raft.runtime.wire import BadFrame
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
-from warren_raft.types import Entry, GroupId, Index, Membership, NodeId
+from warren_raft.types import METADATA_GROUP, Entry, GroupId, Index, Membership, NodeId
 
 log = logging.getLogger("warren.raft")
 
@@ -63,6 +65,9 @@ class Host:
     4. committed entries are applied
     5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
     A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
+
+    judge_peer  why a node that has proved itself is no peer (a reason with its remedy, which is
+                sent to it and logged there); None: it is one
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Host:
         self._upkeep: NodeUpkeep
         self._transfers: Transfers
         self._stopped = False
+        self.judge_peer: Callable[[Hello], str | None] = lambda hello: None
 
     # ------------------------------------------------------------ life
 
@@ -162,6 +168,32 @@ class Host:
         assert node != self.node_id, node
         self._detector.add(node, self._clock.monotonic_ms())
         self._transport.add_peer(node, address)
+
+    def remove_peer(self, node: NodeId) -> None:
+        """That node is in the cluster no longer: close its connection, forget all about it.
+
+        `judge_peer` keeps it out; without that it is a peer again as soon as it calls.
+        """
+        raise NotImplementedError
+
+    def peer_hello(self, node: NodeId) -> Hello | None:
+        """What that peer said of itself on the last connection: disk, formed, address, founders."""
+        return None
+
+    @property
+    def disk(self) -> int:
+        """64 random bits, drawn when this node's directory was made: another one, another disk."""
+        return 0
+
+    @property
+    def formed(self) -> bool:
+        """An entry of group 0 is known to be committed: the cluster exists, and this node knows."""
+        return False
+
+    @property
+    def address(self) -> Address:
+        """Where peers reach this node, as it tells them; host "": as they see it."""
+        return self.config.listen[0], self.port
 
     # ------------------------------------------------------------ groups
 
@@ -272,6 +304,34 @@ class Host:
     def members(self, group: GroupId) -> Membership:
         """Who is in the group; raises UnknownGroup."""
         return self._group(group).node.membership
+
+    def change_members(self, group: GroupId, change: Any) -> Index:
+        """Propose a change of members (AddLearner, Promote, Remove, Demote of `core.membership`).
+
+        returns  the index of its CONFIG entry; `Observer.members_changed` tells when it is applied
+        raises   NotLeader, UnknownGroup, MembershipRefused with reason and remedy
+        """
+        raise NotImplementedError
+
+    def member_states(self, group: GroupId) -> tuple[Any, ...]:
+        """Each member as its leader sees it, with the progress of snapshots that are sent to it.
+
+        raises  NotLeader, UnknownGroup
+        """
+        raise NotImplementedError
+
+    def stored(self, group: GroupId) -> bool:
+        """This node's disk has a member of that group (started or not)."""
+        return group in self._logs.groups
+
+    def formation(self, callback: Callable[[Formation], None]) -> None:
+        """Find out how to begin with group 0; `callback` is called once, perhaps at once.
+
+        A node that is among the founders of a new cluster waits until it has heard all of them;
+        what it waits for is logged.
+        """
+        voters = tuple(sorted({self.node_id, *self.config.peers}))
+        callback(Formation(False, voters, self.stored(METADATA_GROUP)))
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
         """An entry, from memory or disk; raises UnknownGroup, KeyError when it is not held."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from warren_raft.machine import Applied, Meta
-from warren_raft.types import GroupId, NodeId, Term
+from warren_raft.types import GroupId, Membership, NodeId, Term
 
 
 class Observer(Protocol):
@@ -43,8 +43,21 @@ class Observer(Protocol):
         """The group's state is another member's snapshot now: what led to it is not told."""
         ...
 
+    def members_changed(self, group: GroupId, membership: Membership) -> None:
+        """A change of members was applied (it is committed); told on every member, in the log's
+        order, in replay, and after `restored` when the snapshot brought other members.
+
+        The members in effect may be newer already (`Host.members`). A node that is in neither
+        list any more has left: its member may be deleted.
+        """
+        ...
+
     def peer_up(self, node: NodeId, boot_id: int) -> None:
-        """A connection with that node stands; `Host.send` reaches it from now on."""
+        """A connection with that node stands; `Host.send` reaches it from now on.
+
+        What it said of itself (address, disk) is `Host.peer_hello`; a node that was unknown so
+        far is a peer from now on.
+        """
         ...
 
     def peer_down(self, node: NodeId) -> None:
@@ -81,6 +94,9 @@ class NullObserver:
         """Nothing."""
 
     def restored(self, group: GroupId) -> None:
+        """Nothing."""
+
+    def members_changed(self, group: GroupId, membership: Membership) -> None:
         """Nothing."""
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
