@@ -186,6 +186,12 @@ class NotAllowed(Refusal):
     condition, http_status = "amqp:not-allowed", 400
 
 
+class MethodNotAllowed(NotAllowed):
+    """A `/management` resource that has no such method."""
+
+    http_status = 405
+
+
 class NotImplementedHere(Refusal):
     """The protocol has it, this broker does not."""
 

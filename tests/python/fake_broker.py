@@ -282,6 +282,7 @@ class FakeNode:
             self._waker.send(b"x")
             self._thread.join(10)
             assert not self._thread.is_alive()
+            self._waker.close()  # here: the thread may see `_stopping` before it is woken
 
     def _serve(self) -> None:
         selector = selectors.DefaultSelector()
@@ -303,7 +304,6 @@ class FakeNode:
             self._cut(selector, each)
         self._listener.close()
         self._wakes.close()
-        self._waker.close()
         selector.close()
 
     def _cut(self, selector: selectors.BaseSelector, which: socket.socket) -> None:

@@ -11,6 +11,7 @@ from warren_broker import errors
 from warren_broker.cluster.broker import Broker
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.management10 import MANAGEMENT_HANDLERS
+from warren_broker.server.members10 import MEMBER_HANDLERS
 from warren_broker.server.request10 import Asker
 from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import link
@@ -204,5 +205,6 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     link.Login: _login,
     link.OpenVhost: _open_vhost,
     **MANAGEMENT_HANDLERS,
+    **MEMBER_HANDLERS,
     **BLOCK_HANDLERS,
 }

@@ -8,6 +8,7 @@ import msgspec
 
 from warren_broker.errors import Refusal
 from warren_broker.session.management import AnyManagementRequest, AnyManagementResult, Request
+from warren_broker.session.management_members import AnyMemberRequest, AnyMemberResult
 
 
 class Login(Request, frozen=True):
@@ -85,7 +86,14 @@ class Browse(Request, frozen=True):
 
 
 AnyRequest: TypeAlias = (
-    Login | OpenVhost | StageBlock | PublishBlock | FetchClaim | Browse | AnyManagementRequest
+    Login
+    | OpenVhost
+    | StageBlock
+    | PublishBlock
+    | FetchClaim
+    | Browse
+    | AnyManagementRequest
+    | AnyMemberRequest
 )
 
 
@@ -146,5 +154,13 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 AnyAnswer: TypeAlias = (
-    LoggedIn | VhostOpened | Staged | Published | NoRoute | Fetched | Refusal | AnyManagementResult
+    LoggedIn
+    | VhostOpened
+    | Staged
+    | Published
+    | NoRoute
+    | Fetched
+    | Refusal
+    | AnyManagementResult
+    | AnyMemberResult
 )

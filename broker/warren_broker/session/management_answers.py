@@ -13,17 +13,20 @@ from proton import uint, ulong
 
 from warren_broker.errors import InvalidArgument, Refusal
 from warren_broker.session import management as m
+from warren_broker.session.management_member_answers import MEMBER_VALUES, render_member
 
 Answer: TypeAlias = tuple[int, Any]
 """HTTP's status, and an AMQP value for the body."""
 
 
-def render_result(request: m.ManagementRequest, result: m.Result | Refusal) -> Answer:
-    """Status and body of an answer."""
+def render_result(request: m.ManagementRequest, result: Any) -> Answer:
+    """Status and body of an answer: a Refusal, a Result, a value of `session.membership`."""
     if isinstance(result, Refusal):
         return result.http_status, {"condition": result.condition, "detail": result.detail}
     if isinstance(result, m.Counted):
         return 200, {_COUNT_KEYS[type(request)]: ulong(result.messages)}
+    if isinstance(result, MEMBER_VALUES):
+        return render_member(request, result)
     return _RENDERERS[type(result)](result)
 
 

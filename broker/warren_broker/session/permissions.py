@@ -15,6 +15,15 @@ Permission: TypeAlias = Literal["configure", "write", "read"]
 Kind: TypeAlias = Literal["queue", "exchange"]
 """What a resource is."""
 
+Tag: TypeAlias = Literal["management", "monitoring", "administrator"]
+"""What a user may see and do beyond the vhosts' names."""
+INCLUDED_IN: dict[Tag, frozenset[str]] = {
+    "management": frozenset({"management", "policymaker", "monitoring", "administrator"}),
+    "monitoring": frozenset({"monitoring", "administrator"}),
+    "administrator": frozenset({"administrator"}),
+}
+"""The tags that give what a tag gives, as in RabbitMQ."""
+
 NEVER = "^$"
 """RabbitMQ's way to say "nothing": an empty pattern means the same."""
 
@@ -77,3 +86,14 @@ def check_topic(permissions: Permissions | None, permission: Permission, routing
         raise errors.AccessRefused(
             f"{permission} access to topic '{routing_key}' in exchange "
             f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'")
+
+
+def check_tag(tags: tuple[str, ...], needed: Tag, user: str, what: str) -> None:
+    """Raise AccessRefused unless one of the user's tags is, or includes, the one needed.
+
+    what  the thing wanted, for the text: "forget a node"
+    """
+    if not INCLUDED_IN[needed].intersection(tags):
+        raise errors.AccessRefused(
+            f"user '{user}' may not {what}: the tag '{needed}' is needed, and "
+            f"{', '.join(tags) or 'none'} is what the user has")

@@ -1,0 +1,148 @@
+"""The parts of a `/management` request, read with types within bounds.
+
+Extra body keys are refused with the known ones named, so that a misspelt option is not silently
+without effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.session.management import ManagementRequest
+
+Names: TypeAlias = tuple[str, ...]
+"""What stood in the path for the pattern's names, decoded."""
+Query: TypeAlias = Mapping[str, str]
+Make: TypeAlias = Callable[[Names, Query, Any], ManagementRequest]
+"""From the path's names, the query, the body to a request; raises Refusal."""
+Route: TypeAlias = tuple[str, Names, Make]
+"""Method, the pattern's segments, the request."""
+
+NAME_BYTES_MAX = 255
+ATTEMPTS_MAX = 100_000
+QUEUES_MAX = 10_000
+INT64_MAX = (1 << 63) - 1
+REQUIRED: Any = object()
+"""The default of a key that must be there."""
+
+
+class Body:
+    """A request's map, read key by key with types and bounds."""
+
+    def __init__(self, value: Any, known: tuple[str, ...]) -> None:
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise InvalidArgument(f"the body is a {type(value).__name__}; a map is expected")
+        self._values: dict[Any, Any] = value
+        for key in self._values:
+            if key not in known:
+                shown = ", ".join(known) or "none"
+                raise InvalidArgument(f"unknown key {key!r} in the body; known: {shown}")
+
+    def text(self, key: str, default: Any = REQUIRED) -> str:
+        """A string of at most 255 bytes."""
+        value = self._get(key, str, default)
+        return checked_name(key, value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A boolean."""
+        return bool(self._get(key, bool, default))
+
+    def number(self, key: str, minimum: int, default: Any = REQUIRED) -> int:
+        """An integer from `minimum` up to 64 bits."""
+        value = self._get(key, int, default)
+        if isinstance(value, bool) or not minimum <= value <= INT64_MAX:
+            raise InvalidArgument(
+                f"{key}={value!r}: a number from {minimum} to {INT64_MAX} is expected"
+            )
+        return int(value)
+
+    def table(self, key: str) -> dict[str, Any]:
+        """A map with string keys."""
+        value = self._get(key, dict, {})
+        return {str(name): value[name] for name in value}
+
+    def names(self, key: str) -> Names:
+        """A list of names, as a tuple without repeats in sorted order."""
+        value = self._get(key, list, REQUIRED)
+        if not value or len(value) > QUEUES_MAX or not all(isinstance(name, str) for name in value):
+            raise InvalidArgument(f"{key}: a list of 1 to {QUEUES_MAX} names is expected")
+        return tuple(sorted({checked_name(key, name) for name in value}))
+
+    def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
+        """A list of pairs of numbers."""
+        value = self._get(key, list, REQUIRED)
+        if len(value) > ATTEMPTS_MAX:
+            raise InvalidArgument(f"{key}: {len(value)} pairs; {ATTEMPTS_MAX} is the limit")
+        pairs = []
+        for pair in value:
+            if (
+                not isinstance(pair, list)
+                or len(pair) != 2
+                or not all(_small(part) for part in pair)
+            ):
+                raise InvalidArgument(f"{key}: {pair!r} is not a pair of numbers")
+            pairs.append((int(pair[0]), int(pair[1])))
+        return tuple(pairs)
+
+    def choice(self, key: str, known: tuple[str, ...], default: Any = REQUIRED) -> str:
+        """One of a few words."""
+        value = self._get(key, str, default)
+        if value not in known:
+            raise InvalidArgument(f"{key}={value[:40]!r}: one of {', '.join(known)} is expected")
+        return str(value)
+
+    def pattern(self, key: str) -> str:
+        """A regular expression, by default one that is found in every name."""
+        value = self.text(key, ".*")
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise InvalidArgument(
+                f"{key}={value!r} is not a regular expression: {error}; '.*' is found everywhere"
+            ) from error
+        return value
+
+    def _get(self, key: str, kind: type, default: Any) -> Any:
+        value = self._values.get(key)
+        if value is None:
+            if default is REQUIRED:
+                raise InvalidArgument(f"the body lacks {key!r}")
+            return default
+        if not isinstance(value, kind):
+            raise InvalidArgument(
+                f"{key}={value!r} is a {type(value).__name__}; {kind.__name__} is expected"
+            )
+        return value
+
+
+def checked_name(what: str, value: str) -> str:
+    """A name of at most 255 bytes; raises InvalidArgument."""
+    if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:
+        raise InvalidArgument(f"{what} {value[:40]!r}… is longer than {NAME_BYTES_MAX} bytes")
+    return value
+
+
+def _small(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT64_MAX
+
+
+def path_number(what: str, text: str) -> int:
+    """A number in a path; raises InvalidArgument."""
+    if not text.isascii() or not text.isdigit() or int(text) > INT64_MAX:
+        raise InvalidArgument(f"{what} {text[:40]!r} is not a number from 0 to {INT64_MAX}")
+    return int(text)
+
+
+def is_set(query: Query, key: str) -> bool:
+    """Whether a flag in the query is on."""
+    return query.get(key, "").lower() in ("true", "1")
+
+
+def route(method: str, path: str, make: Make) -> Route:
+    """A route; in `path`, `:name` stands for one segment, `::name` for one that is not decoded."""
+    return method, tuple(path[1:].split("/")), make

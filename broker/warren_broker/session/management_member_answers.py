@@ -1,0 +1,58 @@
+"""From what is said about nodes with members to the status with the body that answers it.
+
+A value becomes a map with its fields' names. 202 says that something was begun which goes on by
+itself: GET /queues/quorum/:queue/status or GET /nodes/:node shows how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from warren_broker.session import membership as v
+from warren_broker.session.management import ManagementRequest
+from warren_broker.session.management_members import Criticality, GetMembers, GetNode, NodeList
+
+CRITICAL_REASON = (
+    "There are quorum queues that would lose their quorum if the target node is shut down"
+)
+"""RabbitMQ's words."""
+
+
+def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
+    """Status and body of a value of `session.membership` that answers the request."""
+    if isinstance(value, NodeList):
+        return 200, [_plain(node) for node in value.nodes]
+    if isinstance(value, Criticality):
+        return _criticality(value.found)
+    begun = _BEGUN.get(type(value))
+    changes = not isinstance(request, GetNode | GetMembers)
+    status = 202 if changes and begun is not None and begun(value) else 200
+    return status, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Maps, lists, texts, numbers: a tuple would be another AMQP type."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _criticality(found: v.QuorumCritical) -> tuple[int, Any]:
+    body = _plain(found)
+    if found.safe:
+        return 200, {"status": "ok", **body}
+    return 503, {"status": "failed", "reason": CRITICAL_REASON, **body}
+
+
+_BEGUN: dict[type, Callable[[Any], bool]] = {
+    v.MembersChanged: lambda result: bool(result.changed),
+    v.Resizing: lambda result: any(not each.error for each in result.queues),
+    v.Rebalanced: lambda result: bool(result.moves),
+    v.NodeStatus: lambda result: not result.done,
+    v.Forgetting: lambda result: True,
+}
+"""Whether something goes on after that answer; others are complete."""
+
+MEMBER_VALUES = (v.QueueMembers, v.LeaderMoved, NodeList, Criticality, *_BEGUN)
+"""What `render_member` renders."""
