@@ -48,6 +48,8 @@ class Cluster:
         self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
         self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
+        self.on_disk_full: Callable[[bool], None] = lambda full: None
+        self.on_peer_up: list[Callable[[str], None]] = []
         self.on_peer_down: list[Callable[[str], None]] = []
         self.on_leader: list[Callable[[int], None]] = []
         self.handlers: dict[type, OnPeerMessage] = {
@@ -237,6 +239,10 @@ class Cluster:
     def _peers(self) -> list[str]:
         return sorted({node for node in self._nodes.values() if self.host.connected(node)})
 
+    def disk_full(self, full: bool) -> None:
+        """See `Observer`."""
+        self.on_disk_full(full)
+
     def peer_up(self, node: str, boot_id: int) -> None:
         """See `Observer`."""
         self._nodes[boot_id] = node
@@ -247,6 +253,8 @@ class Cluster:
             elif node in client.members and client.busy and self.host.leader(group) is None:
                 # It may have become the leader, and said so, while it could not be heard.
                 self.host.send(node, messages.encode(messages.WhoLeads(group)))
+        for call in self.on_peer_up:
+            call(node)
 
     def peer_down(self, node: str) -> None:
         """See `Observer`."""

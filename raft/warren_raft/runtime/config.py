@@ -31,6 +31,8 @@ class HostConfig:
     memtable_bytes            recent entries kept in memory, over all groups
     snapshot_entries_min      a group that applied fewer since its snapshot gets no new one
     snapshot_bytes_min        the same for the bytes of its entries on disk
+    wal_backlog_bytes_max     taken and not on this node's disk yet; over it nothing more is applied
+                              or taken from other members until the disk has caught up
     retained_bytes_max        kept below the snapshot for a member that is behind; one that is
                               further behind, or not heard of, is sent the snapshot
     peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
@@ -55,6 +57,7 @@ class HostConfig:
     memtable_bytes: int = 64 << 20
     snapshot_entries_min: int = 64
     snapshot_bytes_min: int = 64 << 10
+    wal_backlog_bytes_max: int = 128 << 20
     retained_bytes_max: int = 256 << 20
     peer_backlog_bytes: int = 256 << 20
     frame_bytes_max: int = 256 << 20

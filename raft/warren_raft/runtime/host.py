@@ -24,6 +24,7 @@ from warren_raft.runtime.group import Group
 from warren_raft.runtime.handshake import Hello
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
+from warren_raft.runtime.pacing import DiskPace
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
@@ -104,6 +105,7 @@ class Host:
         self._heartbeat: Timer | None = None
         self._store: LogStore | None = None
         self._upkeep: NodeUpkeep
+        self._pace: DiskPace
         self._transfers: Transfers
         self._stopped = False
         self.judge_peer: Callable[[Hello], str | None] = lambda hello: None
@@ -134,6 +136,8 @@ class Host:
             config.wal_file_bytes,
             functools.partial(self._loop.at_turn_end, Stage.SYNC),
         )
+        store.wal.on_full = self._disk_full
+        self._pace = DiskPace(store.wal, config.wal_backlog_bytes_max)
         self._transfers = Transfers(
             store, config.node, self._post_message, self._touch, self._group_restored
         )
@@ -376,6 +380,24 @@ class Host:
         """Unsent bytes on the connection; 0 without one."""
         return self._transport.backlog_bytes(node)
 
+    @property
+    def disk_full(self) -> bool:
+        """There is no space for what is to be written; it is tried again until there is."""
+        return self._store is not None and self._store.wal.full is not None
+
+    def _disk_full(self, error: OSError | None) -> None:
+        if self._stopped:
+            return
+        if error is None:
+            log.warning("%s: there is space again: what waited is on disk", self.node_id)
+        else:
+            log.error(
+                "%s: no space for the log in %s (%s); nothing that rests on this disk leaves until "
+                "there is. Free some: it goes on by itself",
+                self.node_id, self.config.data_dir, error.strerror,
+            )  # fmt: skip
+        self._observer.disk_full(error is not None)
+
     # ------------------------------------------------------------ the turn
 
     @property
@@ -417,7 +439,7 @@ class Host:
             self._submit_asked = False
             awaiting, self._awaiting = self._awaiting, []
             self._logs.wal.submit(lambda: self._synced(awaiting))
-        for group, ready in to_apply:
+        for group, ready in self._pace.ripe(to_apply):
             self._apply(group, ready)
 
     def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
@@ -469,6 +491,8 @@ class Host:
             group.node.durable(sequence)
             group.released(self._outbox)
             self._touch(group)
+        if self._pace.waiting:
+            self._ask_turn()
 
     def _apply(self, group: Group, ready: Ready) -> None:
         soft = ready.soft_state
@@ -575,6 +599,7 @@ class Host:
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """See TransportOwner."""
         now = self._clock.epoch_ms()
+        behind = self._pace.behind
         for message in messages:
             if message.sender != node or message.to != self.node_id:
                 raise BadFrame(
@@ -583,8 +608,10 @@ class Host:
             group = self._groups.get(message.group)
             if group is None:
                 self._waiting.add(message)
-            else:
-                group.node.step(message, now)
+                continue
+            admitted = self._pace.admit(message, group.node) if behind else message
+            if admitted is not None:
+                group.node.step(admitted, now)
                 self._touch(group)
 
     def on_message(self, node: NodeId, body: memoryview) -> None:

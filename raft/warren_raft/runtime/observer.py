@@ -52,6 +52,13 @@ class Observer(Protocol):
         """
         ...
 
+    def disk_full(self, full: bool) -> None:
+        """There is no space for what is to be written; False: there is again, all was written.
+
+        Meanwhile nothing leaves that rests on this node's disk; it goes on by itself.
+        """
+        ...
+
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A connection with that node stands; `Host.send` reaches it from now on.
 
@@ -97,6 +104,9 @@ class NullObserver:
         """Nothing."""
 
     def members_changed(self, group: GroupId, membership: Membership) -> None:
+        """Nothing."""
+
+    def disk_full(self, full: bool) -> None:
         """Nothing."""
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:

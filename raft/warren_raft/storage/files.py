@@ -5,11 +5,35 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 IOV_MAX = 1024
 JOIN_BYTES_MAX = 256 << 10
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SyncFailed(OSError):
+    """A sync failed: what the disk holds of what was written is unknown, whatever the reason.
+
+    1. A sync fails.  2. The system holds those pages for clean.  3. The next sync returns at once.
+    So it is never asked for again, not even when it says that there is no space.
+    """
+
+
+def is_full(error: OSError) -> bool:
+    """There was no space, before anything that a sync was asked for: the write may be repeated."""
+    return error.errno in FULL and not isinstance(error, SyncFailed)
+
+
+@contextmanager
+def _syncing(path: Path | None = None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = () if path is None else (str(path),)
+        raise SyncFailed(error.errno, f"sync: {error.strerror}", *where) from error
 
 
 class Files:
@@ -61,11 +85,14 @@ class Files:
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self.write_at(fd, 0, [data])
-            os.fsync(fd)
+            with _syncing(fresh):
+                os.fsync(fd)
             os.rename(fresh, path)
             self.sync_directory(path.parent)
-        except BaseException:
+        except BaseException as error:
             os.close(fd)
+            if isinstance(error, OSError) and is_full(error):
+                fresh.unlink(missing_ok=True)  # what it has of the space is needed
             raise
         return fd
 
@@ -98,7 +125,8 @@ class Files:
 
     def sync_data(self, fd: int) -> None:
         """What was written is on disk when this returns."""
-        os.fdatasync(fd)
+        with _syncing():
+            os.fdatasync(fd)
 
     def read_at(self, fd: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes; fewer at the end of the file."""
@@ -115,7 +143,8 @@ class Files:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, length)
-            os.fsync(fd)
+            with _syncing(path):
+                os.fsync(fd)
         finally:
             os.close(fd)
 
@@ -132,6 +161,7 @@ class Files:
         """Names made and removed in it are on disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            with _syncing(path):
+                os.fsync(fd)
         finally:
             os.close(fd)

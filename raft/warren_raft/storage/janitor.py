@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import queue
 import threading
 from collections.abc import Callable
@@ -12,8 +11,8 @@ from typing import Any
 
 from warren_raft.errors import StorageError
 from warren_raft.storage.errors import WriteFailed
+from warren_raft.storage.files import is_full
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 Job = Callable[[], Any]
 Post = Callable[[Callable[[], None]], None]
 Work = tuple[Job, Callable[[Any], None], Callable[[OSError], None]]
@@ -67,7 +66,7 @@ class Janitor:
                 try:
                     result = job()
                 except OSError as error:
-                    if error.errno in FULL:
+                    if is_full(error):
                         self._post(partial(self._tell, full, error))
                         continue
                     ended = True

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 from warren_raft.storage.errors import WriteFailed
-from warren_raft.storage.files import Files
+from warren_raft.storage.files import Files, is_full
 from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
@@ -27,6 +28,8 @@ SYNC_MS_SHORT = 1
 SYNC_MS_LONG = 50
 SLOW_MAX = 16
 """A batch up to that size is written without the thread while most syncs are short, none long."""
+SPACE_RETRY_S = 0.2
+"""So long after a write that found no space it is tried again."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
 
 
@@ -71,6 +74,9 @@ class _Batch:
 class _Writer:
     """The newest file, open; whoever has the batch in flight uses it: one at a time.
 
+    A write that finds no space leaves a torn end that nothing vouches for; the same bytes are
+    written over it, at the same offset, when `write` is called for the batch again.
+
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
     """
@@ -85,15 +91,16 @@ class _Writer:
         self.slow = 0
 
     def write(self, batch: _Batch) -> None:
-        """Write and sync; raises OSError."""
+        """Write and sync; raises OSError, after which only `is_full` may be tried again."""
         if not batch.buffers:
             return
         files = self._files
         if batch.file != self._file:
             self.close()
-            self._file, self.path = batch.file, self._directory / file_name(batch.file)
+            self.path = self._directory / file_name(batch.file)
             head = encode_file_header(batch.file, batch.salt, batch.number)
             self._fd = files.create(self.path, head)
+            self._file = batch.file
         files.write_at(self._fd, batch.offset, batch.buffers)
         began = time.monotonic()
         files.sync_data(self._fd)
@@ -136,6 +143,9 @@ class Wal:
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
+        on_full (set later) is told when there is no space for the batch in flight, and, with
+        None, when there was in the end.
+
         salts        of the files there are; those of new ones are added
         at_turn_end  calls on the owner's thread when all that may leave before a sync has left;
                      None: every batch goes to the thread
@@ -154,8 +164,11 @@ class Wal:
         self._here: _Batch | None = None
         self._writer = _Writer(files, directory)
         self._failed = False
+        self._closing = Event()
         self.batches = 0
         self.bytes_written = 0
+        self.full: OSError | None = None
+        self.on_full: Callable[[OSError | None], None] = lambda error: None
         self.on_batch: Callable[[int, set[GroupId], list[GroupId]], None] | None = None
         self._thread = threading.Thread(target=self._work, name="wal", daemon=True)
         self._thread.start()
@@ -254,6 +267,12 @@ class Wal:
         return self._collecting.offset
 
     @property
+    def backlog_bytes(self) -> int:
+        """What was added and is not on disk yet."""
+        in_flight = self._in_flight
+        return self._collecting.size + (0 if in_flight is None else in_flight.size)
+
+    @property
     def closed_below(self) -> int:
         """Files below this number are complete and on disk."""
         in_flight = self._in_flight
@@ -294,12 +313,23 @@ class Wal:
         try:
             self._writer.write(batch)
         except OSError as error:
-            self._fail(self._writer.path, error)
+            if not is_full(error):
+                self._fail(self._writer.path, error)
+            self._is_full(error)
+            self._jobs.put(batch)
+            return
         self._finished(batch)
+
+    def _is_full(self, error: OSError | None) -> None:
+        """There is no space for the batch in flight; None: there was, at last."""
+        if (self.full is None) != (error is None):
+            self.full = error
+            self.on_full(error)
 
     def _finished(self, batch: _Batch) -> None:
         assert batch is self._in_flight, (batch.number, self._in_flight)
         self._in_flight = None
+        self._is_full(None)
         self.batches += 1
         self.bytes_written += batch.size
         if batch.records and self.on_batch is not None:
@@ -317,12 +347,27 @@ class Wal:
         self._failed = True
         raise AssertionError("the WAL's thread ended; its traceback was printed before this")
 
+    def _wrote(self, batch: _Batch) -> bool:
+        """Write the batch; False: there was no space."""
+        try:
+            self._writer.write(batch)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            full = error
+            self._post(lambda: self._is_full(full))
+            return False
+        return True
+
     def _work(self) -> None:
         """The thread: takes a batch, writes it, syncs it, says so; ends at the first failure."""
         ended = False
         try:
             while (batch := self._jobs.get()) is not None:
-                self._writer.write(batch)
+                while not self._wrote(batch):
+                    if self._closing.wait(SPACE_RETRY_S):
+                        ended = True
+                        return
                 self._post(lambda batch=batch: self._finished(batch))  # type: ignore[misc]
             ended = True
         except OSError as error:
@@ -333,13 +378,17 @@ class Wal:
                 self._post(self._died)
 
     def close(self) -> None:
-        """Finish what was submitted, then end the thread; no completion is called any more."""
+        """Finish what was submitted, then end the thread; no completion is called any more.
+
+        For what finds no space there is one more attempt: nobody was told of it.
+        """
         self._at_turn_end = None
         if self._here is not None:
             self._jobs.put(self._here)
             self._here = None
         if not self._failed and self._in_flight is None and self._collecting.records:
             self._start()
+        self._closing.set()
         self._jobs.put(None)
         self._thread.join()
         self._writer.close()
