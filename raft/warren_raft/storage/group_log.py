@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.wal import Place
-from warren_raft.types import Entry, GroupId, Index, Term
+from warren_raft.types import Entry, EntryKind, GroupId, Index, Term
 
 
 class GroupLog:
@@ -21,6 +21,7 @@ class GroupLog:
 
     base_term, base_time_ms  of entry first - 1, which need not be here; 0, 0 when first is 1
     live                     where the entries below `first` stand; ascending
+    configs                  which of first … last are CONFIG entries, ascending
     Invariants: first <= last + 1;  a place per index in a log on disk;  term runs ascend in both;
     everything in `live` is below `first`
     """
@@ -33,6 +34,7 @@ class GroupLog:
         "base_time_ms",
         "bytes_counted",
         "bytes_held",
+        "configs",
         "dropped",
         "entries",
         "first",
@@ -54,6 +56,7 @@ class GroupLog:
         self.bytes_held = 0
         self.bytes_counted = 0  # the memtable's: data of its lines for this log
         self.dropped = False
+        self.configs: list[Index] = []
         self._run_starts: list[Index] = []
         self._run_terms: list[Term] = []
         self._places = Places()
@@ -62,9 +65,11 @@ class GroupLog:
 
     def append(self, entry: Entry, place: Place | None) -> None:
         """Take an entry, replacing everything from its index on; place: None in a volatile log."""
-        self.append_at(entry.index, entry.term, place)
+        self.append_at(entry.index, entry.term, place, entry.kind is EntryKind.CONFIG)
 
-    def append_at(self, index: Index, term: Term, place: Place | None) -> None:
+    def append_at(
+        self, index: Index, term: Term, place: Place | None, config: bool = False
+    ) -> None:
         """As `append`, of an entry that need not be at hand."""
         assert self.first <= index <= self.last + 1, (self.group, self.first, self.last, index)
         if index <= self.last:
@@ -74,6 +79,8 @@ class GroupLog:
             self._run_starts.append(index)
             self._run_terms.append(term)
         self.last = index
+        if config:
+            self.configs.append(index)
         if place is not None:
             self._places.append(place)
 
@@ -87,6 +94,8 @@ class GroupLog:
         while self._run_starts and self._run_starts[-1] >= index:
             self._run_starts.pop()
             self._run_terms.pop()
+        while self.configs and self.configs[-1] >= index:
+            self.configs.pop()
         self.last = index - 1
 
     def hold(self, entry: Entry) -> None:
@@ -144,6 +153,7 @@ class GroupLog:
         self.base_time_ms = time_ms
         self.live, self.live_places = kept, places
         self._places.cut_head(index + 1 - self.first)
+        del self.configs[: bisect_right(self.configs, index)]
         self.first = index + 1
         if self.last == index:
             self._run_starts.clear()
@@ -160,6 +170,7 @@ class GroupLog:
         self.live, self.live_places, self._places = array("Q"), Places(), Places()
         self._run_starts.clear()
         self._run_terms.clear()
+        self.configs.clear()
         self.first, self.last = index + 1, index
         self.base_term, self.base_time_ms = term, time_ms
 
@@ -212,6 +223,7 @@ class GroupLog:
         for first, last in self._places.runs(file):
             indexes = range(self.first + first, self.first + last)
             rows.add(indexes, [self.term(i) for i in indexes], self._places, first, last)
+            rows.configs.extend([index for index in self.configs if index in indexes])
         return rows
 
     def last_in(self, file: int) -> Index | None:
@@ -248,6 +260,7 @@ class GroupLog:
         self.last = self.first - 1
         self._run_starts.clear()
         self._run_terms.clear()
+        self.configs.clear()
         self._places = Places()
         self.live, self.live_places = array("Q"), Places()
 
@@ -263,5 +276,8 @@ class GroupLog:
         assert self._run_terms == sorted(set(self._run_terms)), self._run_terms
         assert self.bytes_held == sum(len(e.data) for e in self.entries.values())
         assert all(i <= self.last for i in self.entries)
+        assert self.configs == sorted(set(self.configs)), self.configs
+        assert not self.configs or self.first <= self.configs[0], (self.first, self.configs)
+        assert not self.configs or self.configs[-1] <= self.last, (self.last, self.configs)
         assert not self._run_starts or self._run_starts[0] == self.first, self._run_starts
         assert bool(self._run_starts) == (self.last >= self.first), (self.first, self.last)

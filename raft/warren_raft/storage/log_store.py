@@ -170,6 +170,11 @@ class GroupStore:
             found.append(self.read(index))
         return found
 
+    def configs(self) -> Sequence[tuple[Index, bytes]]:
+        """See ports.LogStore."""
+        above = self.snapshot_index
+        return [(index, self.read(index).data) for index in self.log.configs if index > above]
+
     def read(self, index: Index) -> Entry:
         """One entry, from memory or disk; raises KeyError when it is not held."""
         entry = self.log.entries.get(index)

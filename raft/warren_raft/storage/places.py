@@ -132,12 +132,14 @@ class Places:
 class Rows:
     """Entries of one group in one file, as a segment's index lists them.
 
-    terms  0: not known here; the record itself says
+    terms    0: not known here; the record itself says
+    configs  which of the indexes are CONFIG entries, ascending
     """
 
-    __slots__ = ("indexes", "lengths", "offsets", "terms")
+    __slots__ = ("configs", "indexes", "lengths", "offsets", "terms")
 
     def __init__(self) -> None:
+        self.configs = array("Q")
         self.indexes = array("Q")
         self.terms = array("Q")
         self.offsets = array("I")

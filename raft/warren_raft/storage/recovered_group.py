@@ -69,6 +69,7 @@ class RecoveredGroup:
             del log.live[keep:]
             log.live_places.cut(keep)
             log.add_live(wanted, places)
+        configs = set(rows.configs)
         for at in range(split, len(rows)):
             index = indexes[at]
             if index != log.last + 1:
@@ -79,9 +80,8 @@ class RecoveredGroup:
                     "are missing",
                 )  # fmt: skip
                 return
-            log.append_at(
-                index, rows.terms[at], Place(segment.id, rows.offsets[at], rows.lengths[at])
-            )
+            place = Place(segment.id, rows.offsets[at], rows.lengths[at])
+            log.append_at(index, rows.terms[at], place, index in configs)
 
     def _wanted_of(self, indexes: array[int]) -> array[int]:
         if not indexes:

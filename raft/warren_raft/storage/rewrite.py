@@ -113,6 +113,7 @@ def write_segment(files: Files, target: Target) -> None:
             into.indexes.extend(rows.indexes)
             into.terms.extend(rows.terms)
             into.lengths.extend(rows.lengths)
+            into.configs.extend(rows.configs)
             into.offsets.extend(rows.offsets if target.in_place else target.offsets[at][number])
     index = SegmentIndex(
         target.name, target.in_place, target.bytes, target.salt,

@@ -34,13 +34,13 @@ def seal(magic: bytes, version: int, parts: Sequence[Data]) -> bytes:
 
 
 def unseal(magic: bytes, version: int, file: Data) -> memoryview:
-    """The payload; raises Damaged."""
+    """The payload of a file of that version or an earlier one; raises Damaged."""
     if len(file) < HEADER_BYTES:
         raise Damaged(f"the file has {len(file)} bytes, its header alone has {HEADER_BYTES}")
     found, its_version = _START.unpack_from(file)
     if found != magic:
         raise Damaged(f"it starts with {bytes(found)!r}, not with {magic!r}")
-    if its_version != version:
+    if not 0 < its_version <= version:
         raise Damaged(f"it has format version {its_version}, this program knows {version}")
     (crc,) = _CRC.unpack_from(file, _START.size)
     (length,) = _LENGTH.unpack_from(file, 16)

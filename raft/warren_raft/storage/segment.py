@@ -4,7 +4,7 @@ A segment is a data file, in the format of a WAL file (`format`), of which only 
 index names count; and the index, `segments/FIRST-LAST.GENERATION.idx` (WAL file numbers of 12
 digits, generation of 4): it holds what was left of those WAL files. The data are in
 `segments/FIRST-LAST.GENERATION.seg`, or, when most of a WAL file was left, in that file itself.
-The index is framed as `sealed` says with magic `WARRNIDX` and version 1; the payload:
+The index is framed as `sealed` says with magic `WARRNIDX` and version 2; the payload:
 
 | at | what |
 | --- | --- |
@@ -16,9 +16,12 @@ A group:
 
 | at | what |
 | --- | --- |
-| 0 | u64 group, u64 batch and u64 record of its GROUP_CREATED, u32 count, u32 0 |
+| 0 | u64 group, u64 batch and u64 record of its GROUP_CREATED, u32 count, u32 configs |
 | 32 | u64 index[count], ascending; u64 term[count], 0 where only the record says |
 | | u32 offset[count] of the record in the data file, u32 length[count] of the entry's data |
+| | u64 config[configs]: which of the indexes are CONFIG entries, ascending |
+
+In version 1 the field `configs` is 0: there were no CONFIG entries.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId
 
 MAGIC = b"WARRNIDX"
-VERSION = 1
+VERSION = 2
 INDEX_SUFFIX = ".idx"
 DATA_SUFFIX = ".seg"
 ID_BASE = 1 << 31
@@ -87,8 +90,8 @@ def encode(index: SegmentIndex) -> bytes:
         )
     ]  # fmt: skip
     for group, born, rows in index.groups:
-        parts.append(_GROUP.pack(group, *born, len(rows), 0))
-        columns = (rows.indexes, rows.terms, rows.offsets, rows.lengths)
+        parts.append(_GROUP.pack(group, *born, len(rows), len(rows.configs)))
+        columns = (rows.indexes, rows.terms, rows.offsets, rows.lengths, rows.configs)
         parts += [column.tobytes() for column in columns]
     return seal(MAGIC, VERSION, parts)
 
@@ -104,16 +107,18 @@ def decode(file: Data) -> SegmentIndex:
     for _ in range(count):
         if offset + _GROUP.size > len(payload):
             raise Damaged(f"its list of {count} groups ends early")
-        group, batch, record, rows_count, _zero = _GROUP.unpack_from(payload, offset)
+        group, batch, record, rows_count, configs = _GROUP.unpack_from(payload, offset)
         offset += _GROUP.size
-        if offset + 24 * rows_count > len(payload):
+        if offset + 24 * rows_count + 8 * configs > len(payload):
             raise Damaged(f"its rows of group {group} end early")
         rows = Rows()
         for column, size in (
-            (rows.indexes, 8), (rows.terms, 8), (rows.offsets, 4), (rows.lengths, 4)
+            (rows.indexes, 8 * rows_count), (rows.terms, 8 * rows_count),
+            (rows.offsets, 4 * rows_count), (rows.lengths, 4 * rows_count),
+            (rows.configs, 8 * configs),
         ):  # fmt: skip
-            column.frombytes(payload[offset : offset + size * rows_count])
-            offset += size * rows_count
+            column.frombytes(payload[offset : offset + size])
+            offset += size
         groups.append((group, (batch, record), rows))
     if offset != len(payload):
         raise Damaged(f"{len(payload) - offset} bytes follow its last group")

@@ -1,7 +1,7 @@
 """A machine's state as a file, with what the log must know about it.
 
 `snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as `sealed` says with magic
-`WARRNSNP` and version 1; the payload is a MessagePack array:
+`WARRNSNP` and version 2; the payload is a MessagePack array:
 
 | field | what |
 | --- | --- |
@@ -11,6 +11,9 @@
 | voters, learners | names of the members as of that entry |
 | live | binary: u64 per entry that the state refers to, ascending, at most `index` |
 | state | binary: what `Machine.snapshot` gave |
+| ids | array of [name, member id] of the voters as of that entry whose id is not 0, sorted |
+
+Version 1 ends with `state`: all ids were 0.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from warren_raft.storage.sealed import seal, unseal
 from warren_raft.types import GroupId, Index, NodeId, Term
 
 MAGIC = b"WARRNSNP"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".snap"
 
 Position = tuple[int, int]
@@ -44,6 +47,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     learners: tuple[NodeId, ...]
     live: bytes
     state: bytes
+    ids: tuple[tuple[NodeId, int], ...] = ()
 
     def live_indexes(self) -> array[int]:
         """The entries that must stay, ascending."""
