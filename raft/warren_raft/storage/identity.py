@@ -1,15 +1,34 @@
-"""Whose data directory this is."""
+"""Whose data directory this is.
+
+`node.json` is a JSON object, replaced as a whole by a rename:
+
+| field | what |
+| --- | --- |
+| format | 2 |
+| cluster, node | names; another one's directory is refused |
+| disk | 64 random bits, drawn when the directory was made, 16 hexadecimal digits |
+| formed | the cluster is known to exist: an entry of group 0 was committed |
+| cluster_id | of group 0's first entry, which tells clusters of one name apart; "": unknown |
+| founders | name to disk of those that this node founded the cluster with; empty: it did not |
+| peers | name to [host, port] where each peer was last met |
+
+Format 1 had format, cluster and node alone; a start completes it.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
+from warren_raft.types import NodeId
 
-FORMAT = 1
+FORMAT = 2
 IDENTITY = "node.json"
 LOCK = "lock"
 WAL = "wal"
@@ -18,32 +37,68 @@ SNAPSHOTS = "snapshots"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What `node.json` says."""
+    """What `node.json` says; see the module."""
 
     format: int
     cluster: str
     node: str
+    disk: str = ""
+    formed: bool = False
+    cluster_id: str = ""
+    founders: dict[NodeId, str] = {}
+    peers: dict[NodeId, tuple[str, int]] = {}
+
+
+def draw_disk() -> int:
+    """64 random bits."""
+    return int.from_bytes(os.urandom(8), "little")
 
 
 class Directory:
-    """A data directory, locked for as long as this object is open."""
+    """A data directory, locked for as long as this object is open.
 
-    def __init__(self, path: Path, wal: Path, lock: int, files: Files) -> None:
+    made_before  it was made by a version that knew no disk, and holds what that version left
+    """
+
+    def __init__(
+        self, path: Path, lock: int, files: Files, identity: Identity, made_before: bool
+    ) -> None:
         self.path = path
-        self.wal = wal
+        self.wal = path / WAL
         self.segments = path / SEGMENTS
         self.snapshots = path / SNAPSHOTS
+        self.identity = identity
+        self.made_before = made_before
         self._lock = lock
         self._files = files
+
+    def complete(self) -> None:
+        """Write what an earlier version did not know; its log was read and is intact."""
+        if self.made_before:
+            _write(self._files, self.path, self.identity)
+
+    def change(self, **fields: Any) -> None:
+        """Durably replace fields of the identity; raises OSError, having changed nothing."""
+        identity = msgspec.structs.replace(self.identity, **fields)
+        if identity != self.identity:
+            _write(self._files, self.path, identity)
+            self.identity = identity
 
     def close(self) -> None:
         """Let another process have it."""
         self._files.close(self._lock)
 
 
-def open_directory(files: Files, path: Path, cluster: str, node: str) -> Directory:
+def _write(files: Files, path: Path, identity: Identity) -> None:
+    files.write_whole(path / IDENTITY, msgspec.json.encode(identity) + b"\n")
+
+
+def open_directory(
+    files: Files, path: Path, cluster: str, node: str, draw: Callable[[], int] = draw_disk
+) -> Directory:
     """Lock a node's directory; a new one is made for it.
 
+    draw    gives a new directory its disk
     raises  DirectoryRefused, having changed nothing, when it is somebody else's or in use
     """
     fresh = not files.exists(path / IDENTITY)
@@ -55,7 +110,7 @@ def open_directory(files: Files, path: Path, cluster: str, node: str) -> Directo
                 f"restore {IDENTITY} from a copy, or give this node an empty directory",
             )
     else:
-        _refuse_stranger(files, path, cluster, node)
+        _known(files, path, cluster, node)
     files.make_directory(path)
     lock = files.lock(path / LOCK)
     if lock is None:
@@ -68,20 +123,24 @@ def open_directory(files: Files, path: Path, cluster: str, node: str) -> Directo
         if fresh:
             # Again under the lock: 1. Two first starts see no identity. 2. One takes the lock,
             # writes its name, ends. 3. The other takes the lock: it must not rename the owner.
-            if files.exists(path / IDENTITY):
-                _refuse_stranger(files, path, cluster, node)
-            else:
-                data = msgspec.json.encode(Identity(FORMAT, cluster, node))
-                files.write_whole(path / IDENTITY, data + b"\n")
+            fresh = not files.exists(path / IDENTITY)
+        if fresh:
+            found = Identity(FORMAT, cluster, node, f"{draw():016x}")
+            _write(files, path, found)
+        else:
+            found = _known(files, path, cluster, node)
+        made_before = found.format < FORMAT
+        if made_before:
+            found = Identity(FORMAT, cluster, node, f"{draw():016x}")
         for name in (WAL, SEGMENTS, SNAPSHOTS):
             files.make_directory(path / name)
     except BaseException:
         files.close(lock)
         raise
-    return Directory(path, path / WAL, lock, files)
+    return Directory(path, lock, files, found, made_before)
 
 
-def _refuse_stranger(files: Files, path: Path, cluster: str, node: str) -> None:
+def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
     try:
         found = msgspec.json.decode(files.read(path / IDENTITY), type=Identity)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -106,3 +165,4 @@ def _refuse_stranger(files: Files, path: Path, cluster: str, node: str) -> None:
             f"it belongs to node {found.node!r}, this node is {node!r}",
             f"give this node another directory, or name it {found.node!r}",
         )
+    return found

@@ -18,7 +18,7 @@ from warren_raft.storage.format import (
     decode_record,
 )
 from warren_raft.storage.group_log import GroupLog
-from warren_raft.storage.identity import Directory, open_directory
+from warren_raft.storage.identity import Directory, draw_disk, open_directory
 from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.places import Places
@@ -216,14 +216,21 @@ class LogStore:
     """
 
     def __init__(
-        self, files: Files, path: Path, cluster: str, node: str, memtable_bytes: int
+        self,
+        files: Files,
+        path: Path,
+        cluster: str,
+        node: str,
+        memtable_bytes: int,
+        draw: Callable[[], int] = draw_disk,
     ) -> None:
-        """Lock the directory and read its log; raises StorageError."""
-        self.directory: Directory = open_directory(files, path, cluster, node)
+        """Lock the directory and read its log; raises StorageError. draw: see open_directory."""
+        self.directory: Directory = open_directory(files, path, cluster, node, draw)
         self.files = files
         self.memtable = Memtable(memtable_bytes)
         try:
             recovered = self._recovered = recover(files, self.directory, self.memtable)
+            self.directory.complete()
         except BaseException:
             self.directory.close()
             raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.raft.storage.kit import Disk
-from warren_raft.storage.errors import DirectoryRefused
+from warren_raft.storage.errors import DirectoryRefused, LogDamaged
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -30,7 +31,7 @@ def says(data: bytes) -> Callable[[Path], object]:
     [
         ("n2", "c", None, "belongs to node 'n1', this node is 'n2'", "another directory"),
         ("n1", "d", None, "belongs to cluster 'c', this node is of cluster 'd'", "another"),
-        ("n1", "c", says(b'{"format":2,"cluster":"c","node":"n1"}'), "format 2", "version that"),
+        ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "format 3", "version that"),
         ("n1", "c", says(b"{"), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
         ("n1", "c", lambda d: (d / "node.json").unlink(), "no node.json", "empty directory"),
@@ -61,3 +62,53 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
         Disk(tmp_path)
     disk.close()
     Disk(tmp_path).close()
+
+
+def identity(root: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((root / "node.json").read_bytes())
+    return found
+
+
+def test_a_disk_keeps_its_number_and_another_one_gets_another(tmp_path: Path) -> None:
+    made(tmp_path / "1")
+    made(tmp_path / "2")
+    first = identity(tmp_path / "1")
+    assert first["format"] == 2 and first["formed"] is False
+    assert len(str(first["disk"])) == 16 and first["disk"] != identity(tmp_path / "2")["disk"]
+    made(tmp_path / "1")
+    assert identity(tmp_path / "1") == first
+
+
+def test_a_directory_of_format_1_is_completed_once(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "node.json").write_bytes(b'{"format":1,"cluster":"c","node":"n1"}\n')
+    disk = Disk(tmp_path)
+    assert disk.store.directory.made_before
+    assert disk.contents()[1][1] == [(1, 1, b"a")]
+    disk.close()
+    completed = identity(tmp_path)
+    assert completed["format"] == 2 and len(str(completed["disk"])) == 16
+    disk = Disk(tmp_path)
+    assert not disk.store.directory.made_before
+    disk.close()
+    assert identity(tmp_path) == completed
+
+
+def test_what_is_changed_is_there_after_a_restart(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.store.directory.change(formed=True, peers={"n2": ("10.0.0.2", 25672)})
+    disk.close()
+    disk = Disk(tmp_path)
+    found = disk.store.directory.identity
+    assert found.formed and found.peers == {"n2": ("10.0.0.2", 25672)}
+    disk.close()
+
+
+def test_a_damaged_directory_of_format_1_stays_as_it_is(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "node.json").write_bytes(b'{"format":1,"cluster":"c","node":"n1"}\n')
+    (tmp_path / "groups.manifest").write_bytes(b"no manifest")
+    before = tree(tmp_path)
+    with pytest.raises(LogDamaged):
+        Disk(tmp_path)
+    assert tree(tmp_path) == before
