@@ -8,6 +8,7 @@ which limit; the helpers at the end give the texts that RabbitMQ's clients know.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 REPLY_TEXT_BYTES_MAX = 255
@@ -294,6 +295,25 @@ def not_empty(name: str, vhost: str) -> PreconditionFailed:
 def reserved_name(kind: str, name: str) -> AccessRefused:
     """Names that begin with `amq.` are the broker's."""
     return AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def no_node(name: str, known: Iterable[str]) -> NotFound:
+    """The cluster has no node of that name."""
+    return NotFound(f"no node '{name}' in the cluster; its nodes are {', '.join(sorted(known))}")
+
+
+def lives_on_one_node(name: str, vhost: str, kind: str, node: str) -> PreconditionFailed:
+    """Members of a queue that is not replicated."""
+    return PreconditionFailed(
+        f"{named('queue', name, vhost)} is {'an' if kind == 'exclusive' else 'a'} {kind} queue: it "
+        f"lives on node '{node}' alone; declare it with x-queue-type quorum to have members")
+
+
+def last_member(name: str, vhost: str, nodes: Iterable[str]) -> PreconditionFailed:
+    """The member to be deleted is the only one."""
+    return PreconditionFailed(
+        f"{named('queue', name, vhost)}: node '{', '.join(nodes)}' has its last member; add a "
+        "member on another node first, or delete the queue")
 
 
 def default_exchange() -> AccessRefused:

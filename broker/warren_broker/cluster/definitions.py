@@ -21,8 +21,8 @@ from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import NodeRenewed
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
+from warren_broker.metadata.lives import is_retired
 from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.queues import is_retired
 from warren_broker.metadata.records import Queue, User, Vhost
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.machine import QueueMachine
@@ -131,6 +131,7 @@ class Definitions:
         return errors.Unavailable(
             f"the metadata store did not answer within {self._deadlines.timeout_ms} ms: most "
             "nodes of the cluster are out of reach; start them, or try again"
+            f"{self._cluster.remark()}"
         )
 
     def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:

@@ -27,6 +27,22 @@ class QueueDeleted(msgspec.Struct, frozen=True):
     queue: Queue
 
 
+class MembersSet(msgspec.Struct, frozen=True):
+    """The queue is to have other members than before, or one has left."""
+
+    queue: Queue
+
+
+class NodesChanged(msgspec.Struct, frozen=True):
+    """A node joined, moved, was drained or revived, is leaving or has left.
+
+    joined, left  its name, when it is new or gone; "": neither
+    """
+
+    joined: str = ""
+    left: str = ""
+
+
 class TopologyChanged(msgspec.Struct, frozen=True):
     """Exchanges, bindings or queues of that vhost are others now."""
 
@@ -47,7 +63,10 @@ class UserChanged(msgspec.Struct, frozen=True):
 
 
 class NodeRenewed(msgspec.Struct, frozen=True):
-    """A node began a new life; `previous` (0: none) is over and every queue is to be told."""
+    """A node began a new life; `previous` (0: none) is over and every queue is to be told.
+
+    uplink  0: it has left the cluster, there is no new one
+    """
 
     node: str
     uplink: UplinkId
@@ -61,5 +80,5 @@ class BootstrapWanted(msgspec.Struct, frozen=True):
 
 Change: TypeAlias = (
     QueueCreated | QueueDeleted | TopologyChanged | VhostDeleted | UserChanged | NodeRenewed
-    | BootstrapWanted
+    | BootstrapWanted | MembersSet | NodesChanged
 )

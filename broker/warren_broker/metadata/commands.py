@@ -39,10 +39,59 @@ class NodeStarted(Command, frozen=True, array_like=True, tag="node_started"):
     """A node's new life: exclusive and transient queues of its older ones go.
 
     Reply: Deleted. Applied by itself when the first submission of an unknown uplink arrives.
+
+    disk     of its data directory; 0: a node of an older version, which is not registered
+    address  where its peers reach it
     """
 
     node: str
     uplink: UplinkId
+    disk: int = 0
+    address: str = ""
+
+
+class JoinNode(Command, frozen=True, array_like=True, tag="join_node"):
+    """A node that knows nothing yet asks to be one of the cluster's; a repeat changes nothing."""
+
+    node: str
+    disk: int
+    address: str
+
+
+class SetDrained(Command, frozen=True, array_like=True, tag="set_drained"):
+    """Into maintenance, or out of it; a node's new life ends it, too."""
+
+    node: str
+    drained: bool
+
+
+class ForgetNode(Command, frozen=True, array_like=True, tag="forget_node"):
+    """A node is to leave for good: it is taken out of every queue's members. Reply: Deleted, the
+    queues that had no other."""
+
+    node: str
+
+
+class RemoveNode(Command, frozen=True, array_like=True, tag="remove_node"):
+    """A node whose members have all been let go is one of the cluster's no longer."""
+
+    node: str
+    disk: int
+
+
+class ChangeMembers(Command, frozen=True, array_like=True, tag="change_members"):
+    """A queue is to have these members in addition, and those no longer. Reply: QueueIs."""
+
+    group: int
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class Left(Command, frozen=True, array_like=True, tag="left"):
+    """The queue's group has let that member go: its node may forget what it has of it."""
+
+    group: int
+    node: str
 
 
 class Barrier(Command, frozen=True, array_like=True, tag="barrier"):
@@ -170,7 +219,7 @@ class OwnerGone(Command, frozen=True, array_like=True, tag="owner_gone"):
 AnyCommand: TypeAlias = (
     Bootstrap | NodeStarted | Barrier | AddVhost | DeleteVhost | PutUser | DeleteUser | PutGrant
     | DeleteGrant | DeclareExchange | DeleteExchange | Bind | Unbind | DeclareQueue | DeleteQueue
-    | OwnerGone
+    | OwnerGone | JoinNode | SetDrained | ForgetNode | RemoveNode | ChangeMembers | Left
 )
 
 

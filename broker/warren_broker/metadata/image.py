@@ -8,11 +8,20 @@ from typing import Final
 import msgspec
 
 from warren_broker.metadata.commands import AnyReply
-from warren_broker.metadata.records import Binding, Exchange, Grant, Queue, User, Vhost
+from warren_broker.metadata.records import (
+    Binding,
+    ClusterNode,
+    Exchange,
+    Grant,
+    Queue,
+    User,
+    Vhost,
+)
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import UplinkId
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1: without nodes and removed disks, which are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +48,8 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     lives: tuple[tuple[str, UplinkId], ...]
     retired: tuple[tuple[str, tuple[UplinkId, ...]], ...]
     uplinks: tuple[UplinkImage, ...]
+    nodes: tuple[ClusterNode, ...] = ()
+    removed: tuple[tuple[int, str], ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -69,14 +80,17 @@ def to_bytes(state: MetadataState) -> bytes:
         uplinks=tuple(
             UplinkImage(uplink, one.node, one.last_seq, tuple(one.answers))
             for uplink, one in sorted(state.uplinks.items())),
+        nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
+        removed=tuple(state.removed.items()),
     ))
 
 
 def from_bytes(data: bytes) -> MetadataState:
     """The inverse; raises ValueError for another format, msgspec.MsgspecError for other bytes."""
     image = _DECODER.decode(data)
-    if image.format != FORMAT:
-        raise ValueError(f"metadata snapshot of format {image.format}; this version reads {FORMAT}")
+    if not 1 <= image.format <= FORMAT:
+        raise ValueError(
+            f"metadata snapshot of format {image.format}; this version reads 1 to {FORMAT}")
     state = MetadataState(image.bootstrapped, image.last_group)
     for vhost in image.vhosts:
         state.scopes[vhost.name] = Scope(vhost)
@@ -93,5 +107,7 @@ def from_bytes(data: bytes) -> MetadataState:
     for one in image.uplinks:
         kept = sum(max(1, len(replies)) for _, replies in one.answers)
         state.uplinks[one.uplink] = UplinkState(one.node, one.last_seq, deque(one.answers), kept)
+    state.nodes = {one.name: one for one in image.nodes}
+    state.removed = dict(image.removed)
     state.check()
     return state

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren_broker.errors import Refusal
-from warren_broker.metadata import access, commands, exchanges, image, queues
+from warren_broker.metadata import access, commands, exchanges, image, members, nodes, queues
 from warren_broker.metadata.changes import BootstrapWanted
 from warren_broker.metadata.codec import MalformedMetadata, decode_submission
 from warren_broker.metadata.commands import AnyReply, Submission, SubmissionReply
+from warren_broker.metadata.lives import begin_life, is_retired
 from warren_broker.metadata.state import MetadataState
 from warren_broker.metadata.turn import Turn
 from warren_raft.machine import Applied, Meta
@@ -23,7 +24,7 @@ def barrier(turn: Turn, command: commands.Barrier) -> AnyReply:
 
 HANDLERS: Final[dict[type, Callable[[Turn, Any], AnyReply]]] = {
     commands.Bootstrap: access.bootstrap,
-    commands.NodeStarted: queues.node_started,
+    commands.NodeStarted: nodes.node_started,
     commands.Barrier: barrier,
     commands.AddVhost: access.add_vhost,
     commands.DeleteVhost: access.delete_vhost,
@@ -38,6 +39,12 @@ HANDLERS: Final[dict[type, Callable[[Turn, Any], AnyReply]]] = {
     commands.DeclareQueue: queues.declare_queue,
     commands.DeleteQueue: queues.delete_queue,
     commands.OwnerGone: queues.owner_gone,
+    commands.JoinNode: nodes.join_node,
+    commands.SetDrained: nodes.set_drained,
+    commands.ForgetNode: nodes.forget_node,
+    commands.RemoveNode: nodes.remove_node,
+    commands.ChangeMembers: members.change_members,
+    commands.Left: members.left,
 }
 
 
@@ -48,7 +55,9 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 1
+    version = 2
+    """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
+    has none of those commands, and its NodeStarted names no disk."""
 
     def init(self) -> MetadataState:
         """Nothing declared; the first leader is asked to propose `Bootstrap`."""
@@ -72,11 +81,11 @@ class MetadataMachine:
             # 1. A node's old life left a submission on its way.  2. Its new life has begun.
             # 3. The old one arrives: it must not be taken for yet another life.
             # Replayed by test_a_late_submission_of_an_older_life_is_refused.
-            if queues.is_retired(state, submission.node, uplink):
+            if is_retired(state, submission.node, uplink):
                 return Applied(SubmissionReply(uplink, seq, (), retired=True))
             if seq != 1:
                 return Applied(SubmissionReply(uplink, seq, (), expected_seq=1))
-            queues.begin_life(turn, submission.node, uplink)
+            begin_life(turn, submission.node, uplink)
         own = state.uplinks[uplink]
         if seq > own.last_seq + 1:
             return Applied(SubmissionReply(uplink, seq, (), expected_seq=own.last_seq + 1))

@@ -6,21 +6,18 @@ from collections.abc import Iterable
 
 from warren_broker import errors
 from warren_broker.arguments import check_equivalent_arguments
-from warren_broker.metadata.changes import NodeRenewed, QueueCreated, QueueDeleted
+from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
     DeclareQueue,
     Deleted,
     DeleteQueue,
-    NodeStarted,
     OwnerGone,
     QueueIs,
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
 from warren_broker.metadata.records import Queue
-from warren_broker.metadata.state import RETIRED_KEPT_MAX, MetadataState, UplinkState
 from warren_broker.metadata.turn import Turn
-from warren_broker.queue.commands import UplinkId
 
 
 def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:
@@ -33,22 +30,32 @@ def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:
     if there is not None:
         check_equivalent(turn, there, command)
         return QueueIs(there, created=False)
-    if not command.nodes or command.leader not in command.nodes:
+    nodes = present(turn, command.nodes)
+    if not nodes or command.leader not in command.nodes:
         raise errors.Unavailable(
             f"{errors.named('queue', config.name, config.vhost)}: no node was given to carry it; "
             "try again when a node is up")
     turn.state.last_group += 1
     queue = Queue(
         vhost=config.vhost, name=config.name, group=turn.state.last_group, config=config,
-        arguments=command.arguments, nodes=command.nodes, leader=command.leader,
+        arguments=command.arguments, nodes=nodes,
+        leader=command.leader if command.leader in nodes else nodes[0],
         owner_uplink=turn.uplink if config.exclusive else 0,
         owner_connection=command.connection if config.exclusive else 0,
-        life=0 if config.durable else turn.state.lives.get(command.nodes[0], 0),
+        life=0 if config.durable else turn.state.lives.get(nodes[0], 0),
     )
     turn.state.add_queue(queue)
     turn.changes.append(QueueCreated(queue))
     turn.topology_changed(queue.vhost)
     return QueueIs(queue, created=True)
+
+
+def present(turn: Turn, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that have not left the cluster since they were chosen."""
+    state = turn.state
+    gone = [name for name in state.removed.values() if name not in state.nodes]
+    leaving = [name for name, one in state.nodes.items() if one.forgetting]
+    return tuple(name for name in nodes if name not in gone and name not in leaving)
 
 
 def check_equivalent(turn: Turn, there: Queue, command: DeclareQueue) -> None:
@@ -96,39 +103,3 @@ def owner_gone(turn: Turn, command: OwnerGone) -> AnyReply:
     """A connection's exclusive queues go with it."""
     groups = turn.state.owned.get((command.uplink, command.connection), {})
     return remove_queues(turn, [turn.state.groups[group] for group in groups])
-
-
-def node_started(turn: Turn, command: NodeStarted) -> AnyReply:
-    """A node's new life; a repeat changes nothing."""
-    return Deleted(tuple(begin_life(turn, command.node, command.uplink)))
-
-
-def begin_life(turn: Turn, node: str, uplink: UplinkId) -> list[Queue]:
-    """Make `uplink` the node's life; remove what was bound to older ones.
-
-    1. A node dies with an exclusive queue in it.
-    2. It starts again; its first submission comes.
-    3. The old life's connections can never come back, so their queues go, wherever they lie. So do
-       transient queues that lay on it: their messages were in its memory.
-    """
-    state = turn.state
-    previous = state.lives.get(node, 0)
-    if previous == uplink or is_retired(state, node, uplink):
-        return []
-    if previous:
-        state.retired[node] = (*state.retired.get(node, ()), previous)[-RETIRED_KEPT_MAX:]
-        del state.uplinks[previous]
-    state.lives[node] = uplink
-    state.uplinks[uplink] = UplinkState(node)
-    bound = [
-        queue for queue in state.queues()
-        if (previous and queue.owner_uplink == previous)
-        or (not queue.config.durable and queue.nodes[0] == node)
-    ]
-    turn.changes.append(NodeRenewed(node, uplink, previous))
-    return list(remove_queues(turn, bound).queues)
-
-
-def is_retired(state: MetadataState, node: str, uplink: UplinkId) -> bool:
-    """Whether that life of the node is known to be over."""
-    return uplink in state.retired.get(node, ())

@@ -95,6 +95,8 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     group             its Raft group: given out once, never again
     nodes             its members; one for a classic queue
     leader            who should lead it first
+    founders          members that may begin with an empty log and vote; None: all of `nodes`
+    leaving           were members; they keep their logs until the group has let them go
     owner_uplink      the life of the node whose connection owns it; 0: not exclusive
     owner_connection  that connection
     life              the life of its node it is bound to; 0: it outlives that (durable)
@@ -110,8 +112,43 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     owner_uplink: UplinkId = 0
     owner_connection: ConnectionId = 0
     life: UplinkId = 0
+    founders: tuple[str, ...] | None = None
+    leaving: tuple[str, ...] = ()
+
+    @property
+    def replicated(self) -> bool:
+        """Its members may be changed; others live and die with their node."""
+        return self.config.kind == "quorum" and not self.life and not self.owner_uplink
+
+    @property
+    def carriers(self) -> tuple[str, ...]:
+        """Every node that has, or may have, something of it."""
+        return (*self.nodes, *self.leaving)
+
+    def founded_by(self, node: str) -> bool:
+        """Whether that member was there from the beginning, without a break."""
+        return node in (self.nodes if self.founders is None else self.founders)
 
     def owned_by(self, uplink: UplinkId, connection: ConnectionId) -> bool:
         """Whether that connection may use it; everybody may when it is not exclusive."""
         return not self.owner_uplink or (uplink, connection) == (
             self.owner_uplink, self.owner_connection)
+
+
+class ClusterNode(msgspec.Struct, frozen=True, array_like=True):
+    """A node of the cluster.
+
+    address      where its peers reach it, `host:port`
+    disk         names its data directory: another number is another memory
+    since_group  queues up to this group are older than that disk: it holds nothing of them but
+                 what their leaders send it
+    drained      in maintenance: nothing is to be led or placed there
+    forgetting   on its way out for good
+    """
+
+    name: str
+    address: str
+    disk: int
+    since_group: int = 0
+    drained: bool = False
+    forgetting: bool = False

@@ -10,6 +10,7 @@ from warren_broker.metadata.commands import AnyReply
 from warren_broker.metadata.records import (
     Binding,
     BindingKey,
+    ClusterNode,
     Exchange,
     Grant,
     Queue,
@@ -22,6 +23,8 @@ REPLIES_KEPT_MAX = 1024
 """Replies remembered per uplink, to answer repeats."""
 RETIRED_KEPT_MAX = 16
 """Older lives remembered per node, to refuse what they left in flight."""
+REMOVED_KEPT_MAX = 256
+"""Data directories of removed nodes that are remembered, to refuse their return."""
 
 DEFAULT_EXCHANGES = (
     ("", "direct", False), ("amq.direct", "direct", False), ("amq.fanout", "fanout", False),
@@ -134,7 +137,10 @@ class MetadataState:
 
     Invariants: `groups` names each queue of each vhost once; no group is above `last_group`; every
     grant's user and vhost exist; `lives[n]` is an uplink whose node is n, and no other life is
-    kept.
+    kept; a queue's members are on nodes, each once; no node has a removed disk, none that is being
+    forgotten is to carry a queue.
+
+    removed  disk to the name of the node that had it, the latest last
     """
 
     bootstrapped: bool = False
@@ -147,6 +153,8 @@ class MetadataState:
     lives: dict[str, UplinkId] = field(default_factory=dict)
     retired: dict[str, tuple[UplinkId, ...]] = field(default_factory=dict)
     uplinks: dict[UplinkId, UplinkState] = field(default_factory=dict)
+    nodes: dict[str, ClusterNode] = field(default_factory=dict)
+    removed: dict[int, str] = field(default_factory=dict)
 
     def queue(self, vhost: str, name: str) -> Queue | None:
         """The queue of that name."""
@@ -173,6 +181,25 @@ class MetadataState:
             self.owned.setdefault(owner, {})[queue.group] = None
         scope.touch()
 
+    def replace_queue(self, queue: Queue) -> None:
+        """The same queue with other members."""
+        old = self.groups[queue.group]
+        assert (old.vhost, old.name, old.owner_uplink) == (
+            queue.vhost, queue.name, queue.owner_uplink), (old, queue)
+        self.scopes[queue.vhost].queues[queue.name] = queue
+        self.groups[queue.group] = queue
+
+    def renew_queue(self, old: Queue, queue: Queue) -> None:
+        """The same definition with its bindings, begun anew as another group."""
+        assert (old.vhost, old.name) == (queue.vhost, queue.name), (old, queue)
+        assert not old.owner_uplink and queue.group not in self.groups, (old, queue)
+        scope = self.scopes[queue.vhost]
+        del scope.queues[old.name]  # queues stand in the order of their groups, here as restored
+        scope.queues[queue.name] = queue
+        del self.groups[old.group]
+        self.groups[queue.group] = queue
+        scope.touch()
+
     def drop_queue(self, queue: Queue) -> None:
         """Take it out of the indexes; its bindings are gone already."""
         scope = self.scopes[queue.vhost]
@@ -195,6 +222,7 @@ class MetadataState:
             for queue in scope.queues.values():
                 assert self.groups[queue.group] is queue, queue.group
                 assert 0 < queue.group <= self.last_group, (queue.group, self.last_group)
+                self._check_members(queue)
                 seen += 1
         assert seen == len(self.groups), (seen, len(self.groups))
         owned = sum(1 for queue in self.groups.values() if queue.owner_uplink)
@@ -205,6 +233,20 @@ class MetadataState:
         for node, uplink in self.lives.items():
             assert self.uplinks[uplink].node == node, (node, uplink)
             assert uplink not in self.retired.get(node, ()), (node, uplink)
+        for name, one in self.nodes.items():
+            assert one.name == name and one.disk not in self.removed, one
+            assert one.since_group <= self.last_group, (one, self.last_group)
+        assert len(self.removed) <= REMOVED_KEPT_MAX, len(self.removed)
+
+    def _check_members(self, queue: Queue) -> None:
+        carriers = queue.carriers
+        assert queue.nodes and len(set(carriers)) == len(carriers), queue
+        assert queue.leader in queue.nodes, queue
+        assert queue.founders is None or set(queue.founders) <= set(queue.nodes), queue
+        assert queue.replicated or (len(queue.nodes) == 1 and not queue.leaving), queue
+        for name in queue.nodes:
+            known = self.nodes.get(name)
+            assert known is None or not known.forgetting, (queue, known)
 
 
 def new_scope(vhost: Vhost) -> Scope:

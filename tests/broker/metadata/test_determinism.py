@@ -36,6 +36,10 @@ def one_command(draw: random.Random) -> AnyCommand:
         auto_delete=draw.random() < 0.3, arguments=draw.choice(({}, {"x-max-length": 5})),
         defaults=QueueDefaults())
     home = draw.choice(NODES)
+    away = draw.choice(NODES)
+    kind = declaration.config.kind
+    nodes = tuple(sorted(draw.sample(NODES, 2))) if kind == "quorum" else (home,)
+    group = draw.randint(1, 60)
     choices: list[AnyCommand] = [
         commands.Barrier(),
         commands.Bootstrap(Vhost("/"), User("guest", "h")),
@@ -48,15 +52,21 @@ def one_command(draw: random.Random) -> AnyCommand:
                                  auto_delete=draw.random() < 0.5),
         commands.DeleteExchange(vhost, source, draw.random() < 0.5),
         commands.Bind(*ends), commands.Bind(*ends), commands.Unbind(*ends),
-        commands.DeclareQueue(declaration.config, declaration.arguments, (home,), home,
+        commands.DeclareQueue(declaration.config, declaration.arguments, nodes, nodes[0],
                               connection),
-        commands.DeclareQueue(declaration.config, declaration.arguments, (home,), home,
+        commands.DeclareQueue(declaration.config, declaration.arguments, nodes, nodes[0],
                               connection),
+        commands.ChangeMembers(group, (home,), (away,)),
+        commands.ChangeMembers(group, remove=(away,)),
+        commands.Left(group, away), commands.Left(group, home),
+        commands.SetDrained(home, draw.random() < 0.5),
+        commands.JoinNode(home, draw.choice((11, 12, 13)), "h:1"),
         commands.DeleteQueue(vhost, queue, 0, connection),
         commands.OwnerGone(draw.choice((71, 72)), connection),
     ]
     if draw.random() < 0.03:
-        choices = [commands.DeleteVhost(vhost), commands.DeleteUser(draw.choice("uw"))]
+        choices = [commands.DeleteVhost(vhost), commands.DeleteUser(draw.choice("uw")),
+                   commands.ForgetNode(home), commands.RemoveNode(home, draw.choice((11, 12)))]
     return draw.choice(choices)
 
 
@@ -71,7 +81,8 @@ def grow(seed: int, entries: int = 150) -> World:
         if draw.random() < 0.03:
             lives[node] += 10
             life = lives[node]
-            world.submit(commands.NodeStarted(node, life), uplink=life, node=node)
+            started = commands.NodeStarted(node, life, draw.choice((0, 11, 12)), f"{node}:1")
+            world.submit(started, uplink=life, node=node)
         some = [one_command(draw) for _ in range(draw.randint(1, 4))]
         uplink = lives[node]
         odd = draw.random()

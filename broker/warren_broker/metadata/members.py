@@ -1,0 +1,65 @@
+"""Which nodes a queue is to have its members on: the intent that its leader follows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from warren_broker import errors
+from warren_broker.metadata.changes import MembersSet
+from warren_broker.metadata.commands import AnyReply, ChangeMembers, Done, Left, QueueIs
+from warren_broker.metadata.records import Queue
+from warren_broker.metadata.turn import Turn
+
+
+def change_members(turn: Turn, command: ChangeMembers) -> AnyReply:
+    """Add these, take those out; what is so already is no error, as in RabbitMQ."""
+    state = turn.state
+    queue = state.groups.get(command.group)
+    if queue is None:
+        raise errors.NotFound(f"no queue has the group {command.group} any more; look it up again")
+    name = errors.named("queue", queue.name, queue.vhost)
+    if not queue.replicated:
+        raise errors.lives_on_one_node(queue.name, queue.vhost, queue.config.kind, queue.nodes[0])
+    for node in command.add:
+        known = state.nodes.get(node)
+        if known is None:
+            raise errors.no_node(node, state.nodes)
+        if known.forgetting:
+            raise errors.PreconditionFailed(
+                f"{name}: node '{node}' is being forgotten; choose another one")
+    kept = [node for node in queue.nodes if node not in command.remove]
+    if not kept and not command.add:
+        raise errors.last_member(queue.name, queue.vhost, queue.nodes)
+    return QueueIs(set_members(turn, queue, command.add, command.remove), created=False)
+
+
+def set_members(
+    turn: Turn, queue: Queue, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
+) -> Queue:
+    """The queue as it is to be; a node that was one of its founders, and goes, is none again."""
+    wanted = sorted({*queue.nodes, *add} - set(remove))
+    gone = {node for node in queue.nodes if node in remove}
+    founders = queue.nodes if queue.founders is None else queue.founders
+    now = msgspec.structs.replace(
+        queue,
+        nodes=tuple(wanted),
+        leader=queue.leader if queue.leader in wanted else wanted[0],
+        founders=tuple(node for node in founders if node not in gone),
+        leaving=tuple(sorted(({*queue.leaving} | gone) - set(wanted))),
+    )
+    if now.nodes == queue.nodes and now.leaving == queue.leaving:
+        return queue
+    turn.state.replace_queue(now)
+    turn.changes.append(MembersSet(now))
+    return now
+
+
+def left(turn: Turn, command: Left) -> AnyReply:
+    """The member is out of the group: its node may forget it."""
+    queue = turn.state.groups.get(command.group)
+    if queue is not None and command.node in queue.leaving:
+        leaving = tuple(node for node in queue.leaving if node != command.node)
+        now = msgspec.structs.replace(queue, leaving=leaving)
+        turn.state.replace_queue(now)
+        turn.changes.append(MembersSet(now))
+    return Done()

@@ -1,0 +1,150 @@
+"""The nodes of the cluster: who they are, where they are, which disk is theirs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from warren_broker import errors
+from warren_broker.metadata.changes import NodesChanged, QueueCreated, QueueDeleted
+from warren_broker.metadata.commands import (
+    AnyReply,
+    Deleted,
+    Done,
+    ForgetNode,
+    JoinNode,
+    NodeStarted,
+    RemoveNode,
+    SetDrained,
+)
+from warren_broker.metadata.lives import begin_life, end_life
+from warren_broker.metadata.members import set_members
+from warren_broker.metadata.queues import remove_queues
+from warren_broker.metadata.records import ClusterNode
+from warren_broker.metadata.state import REMOVED_KEPT_MAX
+from warren_broker.metadata.turn import Turn
+
+
+def node_started(turn: Turn, command: NodeStarted) -> AnyReply:
+    """A node's new life; a repeat changes nothing."""
+    gone = begin_life(turn, command.node, command.uplink)
+    # A late repeat of an older life must not bring back the address it had.
+    if command.disk and turn.state.lives.get(command.node) == command.uplink:
+        register(turn, command.node, command.disk, command.address, revived=True)
+    return Deleted(tuple(gone))
+
+
+def join_node(turn: Turn, command: JoinNode) -> AnyReply:
+    """Register it, so that the leader sends it what it needs to take part."""
+    register(turn, command.node, command.disk, command.address)
+    return Done()
+
+
+def register(
+    turn: Turn, name: str, disk: int, address: str, revived: bool = False
+) -> None:
+    """Know the node under that disk and address; refuses the disk of a removed one.
+
+    revived  it has just started: that ends maintenance, as in RabbitMQ
+
+    A disk that was not known holds nothing of the queues there are; those that had their only
+    member on the disk before begin anew, empty (`_renew`).
+    """
+    state = turn.state
+    if disk in state.removed:
+        raise errors.NotAllowed(
+            f"node '{name}' was removed from the cluster with this data directory; empty it to let "
+            "the node join as a new one, or take the node out of service")
+    for one in state.nodes.values():
+        if one.disk == disk and one.name != name:
+            raise errors.NotAllowed(
+                f"the data directory of node '{name}' is that of node '{one.name}'; give every "
+                "node one of its own")
+    known = state.nodes.get(name)
+    if known is not None and known.forgetting and known.disk != disk:
+        raise errors.Unavailable(
+            f"node '{name}' is being forgotten with the data directory that it had; it can join "
+            "with this one when that is done: try again")
+    drained = known is not None and known.drained and not revived
+    if known is not None and known.disk == disk:
+        now = ClusterNode(name, address, disk, known.since_group, drained, known.forgetting)
+    else:
+        now = ClusterNode(name, address, disk, state.last_group, drained)
+    if now == known:
+        return
+    state.nodes[name] = now
+    turn.changes.append(NodesChanged(joined=name if known is None else ""))
+    if known is not None and known.disk != disk:
+        _renew(turn, name)
+
+
+def _renew(turn: Turn, name: str) -> None:
+    """Durable queues whose only member was on a disk that is gone: defined as before, empty.
+
+    They get another group, so that no node takes the new one for what it had spoken to: the
+    numbers that it counts its submissions by begin anew.
+    """
+    state = turn.state
+    for old in [queue for queue in state.queues() if queue.nodes == (name,) and not queue.leaving]:
+        if not old.config.durable or old.owner_uplink:
+            continue
+        state.last_group += 1
+        queue = msgspec.structs.replace(old, group=state.last_group, founders=None)
+        state.renew_queue(old, queue)
+        turn.changes += [QueueDeleted(old), QueueCreated(queue)]
+        turn.topology_changed(queue.vhost)
+
+
+def known_node(turn: Turn, name: str) -> ClusterNode:
+    """The node; raises NotFound."""
+    known = turn.state.nodes.get(name)
+    if known is None:
+        raise errors.no_node(name, turn.state.nodes)
+    return known
+
+
+def set_drained(turn: Turn, command: SetDrained) -> AnyReply:
+    """Into maintenance, or out of it."""
+    known = known_node(turn, command.node)
+    if known.drained != command.drained:
+        turn.state.nodes[command.node] = msgspec.structs.replace(known, drained=command.drained)
+        turn.changes.append(NodesChanged())
+    return Done()
+
+
+def forget_node(turn: Turn, command: ForgetNode) -> AnyReply:
+    """No queue is to have a member there; what lived on it alone is deleted."""
+    state = turn.state
+    known = known_node(turn, command.node)
+    others = [one for one in state.nodes.values() if one.name != command.node]
+    if not any(not one.forgetting for one in others):
+        raise errors.PreconditionFailed(
+            f"node '{command.node}' is the last of the cluster: there would be none; delete its "
+            "data directory instead")
+    if known.forgetting:
+        return Deleted(())
+    state.nodes[command.node] = msgspec.structs.replace(known, forgetting=True)
+    turn.changes.append(NodesChanged())
+    carried = [queue for queue in state.queues() if command.node in queue.nodes]
+    for queue in carried:
+        if len(queue.nodes) > 1:
+            set_members(turn, queue, remove=(command.node,))
+    return remove_queues(turn, [queue for queue in carried if len(queue.nodes) == 1])
+
+
+def remove_node(turn: Turn, command: RemoveNode) -> AnyReply:
+    """Out of the registry; its disk is remembered."""
+    state = turn.state
+    known = state.nodes.get(command.node)
+    if known is None or known.disk != command.disk:
+        return Done()
+    carried = [queue for queue in state.queues() if command.node in queue.carriers]
+    if not known.forgetting or carried:
+        raise errors.PreconditionFailed(
+            f"node '{command.node}' still has members of {len(carried)} queues; forget it first")
+    del state.nodes[command.node]
+    state.removed[known.disk] = command.node
+    while len(state.removed) > REMOVED_KEPT_MAX:
+        del state.removed[next(iter(state.removed))]
+    end_life(turn, command.node)
+    turn.changes.append(NodesChanged(left=command.node))
+    return Done()

@@ -1,0 +1,69 @@
+"""Which nodes a queue is to have its members on."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.metadata.test_nodes import CLASSIC, start
+from broker.metadata.world import World
+from warren_broker.errors import NotFound, PreconditionFailed
+from warren_broker.metadata import commands
+from warren_broker.metadata.changes import MembersSet
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    for number, node in enumerate("abcd"):
+        start(made, node, 71 + number, 101 + number)
+    return made
+
+
+def test_members_come_and_go(world: World) -> None:
+    group = world.declare("q", nodes=("a", "b", "c")).group
+    now = world.do(commands.ChangeMembers(group, add=("d",), remove=("b",))).queue
+    assert (now.nodes, now.leaving, now.leader) == (("a", "c", "d"), ("b",), "a")
+    assert world.changes == [MembersSet(now)] and world.state.queue("/", "q") is now
+    assert now.founded_by("a") and not now.founded_by("d") and not now.founded_by("b")
+    world.do(commands.Left(group, "b"))
+    assert world.state.groups[group].leaving == () and len(world.changes) == 1
+    world.do(commands.Left(group, "b"))
+    assert world.changes == []
+
+
+def test_what_is_so_already_is_no_change(world: World) -> None:
+    queue = world.declare("q", nodes=("a", "b", "c"))
+    again = commands.ChangeMembers(queue.group, add=("a",), remove=("d",))
+    assert world.do(again).queue == queue and world.changes == []
+
+
+def test_a_founder_that_was_taken_out_is_none_again(world: World) -> None:
+    """It held the group once: beginning it empty, as a founder, it could vote what it forgot."""
+    group = world.declare("q", nodes=("a", "b", "c")).group
+    world.do(commands.ChangeMembers(group, remove=("b",)))
+    now = world.do(commands.ChangeMembers(group, add=("b",))).queue
+    assert now.nodes == ("a", "b", "c") and now.leaving == () and not now.founded_by("b")
+    world.do(commands.Left(group, "b"))  # said before it was wanted again
+    assert world.state.groups[group] == now
+
+
+def test_the_preferred_leader_is_a_member(world: World) -> None:
+    group = world.declare("q", nodes=("a", "b", "c")).group
+    assert world.do(commands.ChangeMembers(group, remove=("a",))).queue.leader == "b"
+
+
+def test_refusals(world: World) -> None:
+    group = world.declare("q", nodes=("a", "b")).group
+    classic = world.declare("classic", arguments=CLASSIC).group
+    mine = world.declare("mine", exclusive=True).group
+    for change, kind, text in (
+        (commands.ChangeMembers(99, add=("a",)), NotFound, "no queue has the group 99"),
+        (commands.ChangeMembers(group, add=("x",)), NotFound, "no node 'x' in the cluster"),
+        (commands.ChangeMembers(group, remove=("a", "b")), PreconditionFailed, "its last member"),
+        (commands.ChangeMembers(classic, add=("b",)), PreconditionFailed,
+         "queue 'classic' in vhost '/' is a classic queue: it lives on node 'a' alone"),
+        (commands.ChangeMembers(mine, add=("b",)), PreconditionFailed, "lives on node 'a'"),
+    ):
+        with pytest.raises(kind, match=text):
+            world.do(change)
+        assert world.changes == []

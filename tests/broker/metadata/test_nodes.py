@@ -1,0 +1,180 @@
+"""The registry of nodes: who joins, who comes back with another disk, who leaves for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.world import UPLINK, World
+from warren_broker.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable
+from warren_broker.metadata import commands
+from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
+from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.records import ClusterNode
+from warren_broker.metadata.state import REMOVED_KEPT_MAX
+from warren_raft.machine import Meta
+
+CLASSIC = {"x-queue-type": "classic"}
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    for number, node in enumerate("abc"):
+        start(made, node, 71 + number, 101 + number)
+    return made
+
+
+def start(world: World, node: str, life: int, disk: int, address: str = "") -> None:
+    """A node's first submission of a life."""
+    address = address or f"{node}:1"
+    world.seqs.pop(life, None) if life != UPLINK else None
+    world.do(commands.NodeStarted(node, life, disk, address), uplink=life, node=node)
+
+
+def test_a_started_node_is_registered(world: World) -> None:
+    assert world.state.nodes["b"] == ClusterNode("b", "b:1", 102)
+    start(world, "b", 82, 102, "elsewhere:1")
+    assert world.state.nodes["b"].address == "elsewhere:1"
+    assert NodesChanged() in world.changes
+
+
+def test_a_node_of_an_older_version_is_not_registered() -> None:
+    world = World()
+    world.submit(commands.NodeStarted("b", 172), uplink=172, node="b")
+    assert world.state.nodes == {} and world.state.lives["b"] == 172
+
+
+def test_a_node_that_joins_holds_nothing_of_older_queues(world: World) -> None:
+    world.declare("old", nodes=("a", "b", "c"))
+    world.do(commands.JoinNode("d", 104, "d:1"))
+    assert NodesChanged(joined="d") in world.changes
+    assert world.state.nodes["d"].since_group == world.state.last_group == 1
+    assert world.declare("new", nodes=("a", "d")).group > world.state.nodes["d"].since_group
+    world.do(commands.JoinNode("d", 104, "d:1"))
+    assert world.state.nodes["d"].since_group == 1 and world.changes == []
+
+
+def test_another_disk_is_another_memory(world: World) -> None:
+    world.declare("old", nodes=("a", "b", "c"))
+    start(world, "b", 82, 102)
+    assert world.state.nodes["b"].since_group == 0
+    start(world, "b", 92, 202)
+    assert world.state.nodes["b"].since_group == 1
+
+
+def test_what_lay_on_a_lost_disk_alone_begins_anew(world: World) -> None:
+    replicated = world.declare("replicated", nodes=("a", "b", "c"))
+    lost = world.declare("lost", nodes=("b",), arguments=CLASSIC)
+    single = world.declare("single", nodes=("b",))
+    kept = world.declare("kept", nodes=("a",), arguments=CLASSIC)
+    world.exchange("x", "fanout")
+    world.bind("x", "lost")
+    start(world, "b", 92, 202)
+    for old in (lost, single):
+        now = world.state.queue("/", old.name)
+        assert now is not None and now.group > world.state.nodes["b"].since_group > old.group
+        assert QueueDeleted(old) in world.changes and QueueCreated(now) in world.changes
+        assert now.config == old.config and now.founded_by("b")
+    assert len(world.state.scopes["/"].to_queues["lost"]) == 1
+    for same in (replicated, kept):
+        assert world.state.groups[same.group] == same
+
+
+def test_maintenance_ends_with_a_new_life(world: World) -> None:
+    world.do(commands.SetDrained("b", True))
+    assert world.state.nodes["b"].drained and NodesChanged() in world.changes
+    world.do(commands.JoinNode("b", 102, "b:2"))
+    assert world.state.nodes["b"].drained
+    start(world, "b", 82, 102)
+    assert not world.state.nodes["b"].drained
+    with pytest.raises(NotFound, match="no node 'x' in the cluster; its nodes are a, b, c"):
+        world.do(commands.SetDrained("x", True))
+
+
+def test_a_forgotten_node_is_taken_out_of_every_queue(world: World) -> None:
+    shared = world.declare("shared", nodes=("a", "b", "c"))
+    alone = world.declare("alone", nodes=("b",), arguments=CLASSIC)
+    single = world.declare("single", nodes=("b",))
+    lost = world.do(commands.ForgetNode("b"), uplink=73, node="c").queues
+    assert {queue.name for queue in lost} == {alone.name, single.name}
+    now = world.state.groups[shared.group]
+    assert now.nodes == ("a", "c") and now.leaving == ("b",) and not now.founded_by("b")
+    assert world.do(commands.ForgetNode("b")).queues == ()
+    with pytest.raises(PreconditionFailed, match="still has members of 1 queues"):
+        world.do(commands.RemoveNode("b", 102))
+    with pytest.raises(PreconditionFailed, match="is being forgotten"):
+        world.do(commands.ChangeMembers(shared.group, add=("b",)))
+    fresh = world.declare("fresh", nodes=("a", "b", "c"))
+    assert fresh.nodes == ("a", "c")
+
+
+def test_a_removed_nodes_disk_does_not_come_back(world: World) -> None:
+    world.declare("mine", exclusive=True, connection=4, nodes=("b",), uplink=72, node="b")
+    world.do(commands.ForgetNode("b"))
+    world.do(commands.RemoveNode("b", 102))
+    assert "b" not in world.state.nodes and world.state.removed == {102: "b"}
+    assert NodesChanged(left="b") in world.changes and NodeRenewed("b", 0, 72) in world.changes
+    assert "b" not in world.state.lives and not list(world.state.queues())
+    world.do(commands.RemoveNode("b", 102))  # whoever took over says it again
+    with pytest.raises(NotAllowed, match="was removed from the cluster .* empty it"):
+        world.do(commands.JoinNode("b", 102, "b:1"))
+    late = world.submit(commands.Barrier(), uplink=72, node="b", seq=9)
+    assert late.retired
+    start(world, "b", 95, 302)
+    assert world.state.nodes["b"].disk == 302
+    assert world.declare("q", nodes=("a", "b")).nodes == ("a", "b")
+
+
+def test_a_late_removal_does_not_hit_the_node_that_came_in_its_place(world: World) -> None:
+    world.do(commands.ForgetNode("b"))
+    world.do(commands.RemoveNode("b", 102))
+    world.do(commands.JoinNode("b", 302, "b:1"))
+    world.do(commands.RemoveNode("b", 102))
+    assert world.state.nodes["b"].disk == 302
+
+
+def test_a_node_that_is_being_forgotten_comes_back_new_only_after_that(world: World) -> None:
+    world.do(commands.ForgetNode("b"))
+    with pytest.raises(Unavailable, match="is being forgotten .* try again"):
+        world.do(commands.JoinNode("b", 302, "b:1"))
+    start(world, "b", 82, 102)  # with the old disk it may help to let go
+    assert world.state.nodes["b"].forgetting
+    world.do(commands.RemoveNode("b", 102))
+    world.do(commands.JoinNode("b", 302, "b:1"))
+
+
+def test_no_two_nodes_have_one_disk(world: World) -> None:
+    with pytest.raises(NotAllowed, match="data directory of node 'd' is that of node 'b'"):
+        world.do(commands.JoinNode("d", 102, "d:1"))
+
+
+def test_the_last_node_stays(world: World) -> None:
+    for node in "bc":
+        world.do(commands.ForgetNode(node))
+    with pytest.raises(PreconditionFailed, match="node 'a' is the last of the cluster"):
+        world.do(commands.ForgetNode("a"))
+
+
+def test_removed_disks_are_remembered_within_reason(world: World) -> None:
+    for number in range(REMOVED_KEPT_MAX + 5):
+        world.do(commands.JoinNode("d", 1000 + number, "d:1"))
+        world.do(commands.ForgetNode("d"))
+        world.do(commands.RemoveNode("d", 1000 + number))
+    assert len(world.state.removed) == REMOVED_KEPT_MAX and 1000 not in world.state.removed
+
+
+def test_what_version_1_wrote_is_read() -> None:
+    lines = (Path(__file__).parent / "version1.txt").read_text().split()
+    log, image = [bytes.fromhex(line) for line in lines[:-2]], bytes.fromhex(lines[-1])
+    machine = MetadataMachine()
+    state = machine.init()
+    for index, data in enumerate(log, 1):
+        machine.apply(Meta(index, 1, 1000), data, state)
+        state.check()
+    restored = machine.restore(image)
+    assert machine.snapshot(restored) == machine.snapshot(state)
+    queue = restored.queue("/", "quorum")
+    assert queue is not None and queue.founded_by("c") and queue.leaving == ()
+    assert restored.nodes == {} and restored.removed == {}
