@@ -9,6 +9,7 @@ from pathlib import Path
 
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.shortage import Shortage
 from warren_broker.config import NodeConfig, parse_address
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
@@ -18,10 +19,12 @@ from warren_broker.session.handshake091 import ConnectionConfig
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.storage.files import is_full
 
 log = logging.getLogger(__name__)
 READY_FILE = "ready.json"
 STOP_GRACE_MS = 300
+READY_RETRY_MS = 1_000
 SECRET_BYTES_MIN = 8
 
 
@@ -38,7 +41,9 @@ class Node:
         self.host = Host(host_config(settings), self.loop, self.cluster, self.cluster.on_message)
         self.cluster.attach(self.host)
         self.broker = Broker(self.cluster, settings)
-        self.alarms = Alarms(self.loop, settings.alarms, settings.data_dir)
+        self.shortage = Shortage(self.cluster)
+        self.alarms = Alarms(self.loop, settings.alarms, settings.data_dir, self.shortage)
+        self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
 
     @property
@@ -81,23 +86,31 @@ class Node:
             broker, stream, peer
         )
         self.broker.definitions.start(self.broker.members)
-        self.alarms.listen(self.listener.blocked)
+        self.shortage.listen(self.listener.blocked)
         self.alarms.start()
-        _write(
-            ready,
-            {
-                "node": self.settings.node,
-                "amqp": self.amqp_address,
-                "peers": self.peer_address,
-                "pid": os.getpid(),
-            },
-        )
+        self._write_ready(ready)
         log.info(
             "node %s listens on %s for clients, on %s for peers",
             self.settings.node,
             self.amqp_address,
             self.peer_address,
         )
+
+    def _write_ready(self, path: Path) -> None:
+        """Say where this node listens; a disk without space is waited for, as by the log."""
+        values = {
+            "node": self.settings.node,
+            "amqp": self.amqp_address,
+            "peers": self.peer_address,
+            "pid": os.getpid(),
+        }
+        try:
+            _write(path, values)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            log.error("no space for %s (%s); it is tried again", path, error.strerror)
+            self.loop.call_later(READY_RETRY_MS, lambda: self._write_ready(path))
 
     def shut_down(self) -> None:
         """Say good-bye to clients, hand leaderships over, then stop the loop."""

@@ -30,6 +30,7 @@ class Cluster:
     """Hears the host, carries the group clients, hands peer messages out.
 
     on_metadata  hears every command applied in the metadata group
+    remark       what the cluster runs short of, to end a sentence about what does not answer
     on_leader    hear of a group that another node leads now than before, as far as is known here
     handlers     peer message type to its handler; parts that speak to their like on other nodes
                  (reads, replies) add theirs
@@ -49,6 +50,7 @@ class Cluster:
         self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
         self.on_disk_full: Callable[[bool], None] = lambda full: None
+        self.remark: Callable[[], str] = lambda: ""
         self.on_peer_up: list[Callable[[str], None]] = []
         self.on_peer_down: list[Callable[[str], None]] = []
         self.on_leader: list[Callable[[int], None]] = []

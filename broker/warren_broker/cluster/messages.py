@@ -61,6 +61,12 @@ class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
     group: int
 
 
+class Short(PeerMessage, frozen=True, array_like=True, tag="short"):
+    """What the sender runs short of: every node of the cluster blocks publishers meanwhile."""
+
+    reasons: tuple[str, ...]
+
+
 class Replied(PeerMessage, frozen=True, array_like=True, tag="replied"):
     """A submission was applied at `index`, or has a gap before it."""
 
@@ -199,6 +205,7 @@ AnyPeerMessage: TypeAlias = (
     | NotLeader
     | LeaderIs
     | WhoLeads
+    | Short
     | Replied
     | MetadataReplied
     | Delivered

@@ -117,7 +117,7 @@ class Queues:
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
             f"{self._deadlines.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
-            "out of reach; start them, or try again"
+            f"out of reach; start them, or try again{self.cluster.remark()}"
         )
 
     def _deleted(self, queue: Queue) -> None:

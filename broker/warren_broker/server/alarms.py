@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
+from warren_broker.cluster.shortage import DISK, Shortage
 from warren_broker.config import Alarms as AlarmSettings
 from warren_raft.runtime.loop import Loop
 
@@ -24,36 +24,45 @@ def resident_bytes() -> int:
 
 
 class Alarms:
-    """Looks at memory and disk now and then; tells who listens when the answer changes.
+    """Looks at memory and disk now and then, and says at once when a write found no space.
 
-    reasons  what is short now, sorted; empty: nothing
+    What is short here blocks publishers on every node, see `cluster.shortage`.
     """
 
-    def __init__(self, loop: Loop, settings: AlarmSettings, data_dir: Path) -> None:
+    def __init__(
+        self, loop: Loop, settings: AlarmSettings, data_dir: Path, shortage: Shortage
+    ) -> None:
         self._loop = loop
         self._settings = settings
         self._data_dir = data_dir
-        self._listeners: list[Callable[[tuple[str, ...]], None]] = []
-        self.reasons: tuple[str, ...] = ()
+        self._shortage = shortage
+        self._full = False
 
     def start(self) -> None:
         """Look from now on."""
         self._look()
+        self._loop.call_later(self._settings.interval_ms, self._again)
 
-    def listen(self, listener: Callable[[tuple[str, ...]], None]) -> None:
-        """Call with the reasons whenever they change."""
-        self._listeners.append(listener)
+    def disk_full(self, full: bool) -> None:
+        """A write of the log found no space; False: in the end it did."""
+        self._full = full
+        self._look()
+        self._shortage.disk_is_full(full)
+
+    def _again(self) -> None:
+        self._look()
+        self._loop.call_later(self._settings.interval_ms, self._again)
 
     def _look(self) -> None:
         settings = self._settings
         reasons = []
         status = os.statvfs(self._data_dir)
         free = status.f_bavail * status.f_frsize
-        if free < settings.disk_free_limit_bytes:
-            reasons.append("disk")
+        if self._full or free < settings.disk_free_limit_bytes:
+            reasons.append(DISK)
         if resident_bytes() > settings.memory_high_watermark_bytes:
             reasons.append("memory")
-        if tuple(reasons) != self.reasons:
+        if tuple(reasons) != self._shortage.own:
             log.warning(
                 "alarms: %s (free disk %d bytes, limit %d; memory limit %d)",
                 ", ".join(reasons) or "cleared",
@@ -61,7 +70,4 @@ class Alarms:
                 settings.disk_free_limit_bytes,
                 settings.memory_high_watermark_bytes,
             )
-            self.reasons = tuple(reasons)
-            for listener in self._listeners:
-                listener(self.reasons)
-        self._loop.call_later(settings.interval_ms, self._look)
+            self._shortage.is_short(tuple(reasons))

@@ -105,6 +105,8 @@ class Client091:
         if self._gone or self._ended:
             return
         loop, session = self._broker.cluster.loop, self._session
+        if self._stream.paused:
+            session.unread()
         session.tick(loop.now_ms)
         if session.wants_output or session.requests or session.closed:
             self._carry_out()

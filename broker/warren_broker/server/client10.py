@@ -48,8 +48,6 @@ class Client10:
         )
         self._asked_flush = False
         self._gone = False
-        self._short = False
-        self._brings_blocks = False
         self._timer: Timer | None = None
         stream.on_drained = self._flush_later
 
@@ -82,18 +80,12 @@ class Client10:
         self._stream.abort(fault)
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
-        """Resources run short, or no longer: a connection that brings blocks is not read."""
-        self._short = bool(reasons)
-        self._pace()
+        """Resources run short, or no longer: links that bring blocks get no credit meanwhile.
 
-    def _pace(self) -> None:
-        if self._gone:
-            return
-        wanted = not (self._short and self._brings_blocks)
-        if wanted and self._stream.paused:
-            self._stream.resume_reading()
-        elif not wanted and not self._stream.paused:
-            self._stream.pause_reading()
+        The connection itself is read: heartbeats, management and what readers say go on.
+        """
+        self._connection.short = bool(reasons)
+        self._flush_later()
 
     @guarded
     def _tick(self) -> None:
@@ -149,9 +141,6 @@ class Client10:
             if not taken:
                 return
             for request in taken:
-                if isinstance(request, link.StageBlock | link.PublishBlock):
-                    self._brings_blocks = True
-                    self._pace()
                 handler = _HANDLERS.get(type(request))
                 answer = self._answerer(request)
                 if handler is None:

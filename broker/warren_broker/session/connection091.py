@@ -329,6 +329,14 @@ class Connection:
             self._told_blocked = False
             self.send(0, methods.ConnectionUnblocked())
 
+    def unread(self) -> None:
+        """The socket is not being read: the client may speak all the time, for all we know.
+
+        1. A publisher is blocked, its socket unread.  2. It sends its heartbeats.  3. They lie in
+        the socket for longer than two intervals: it must not be given up for that.
+        """
+        self._liveness.heard()
+
     def tick(self, now_ms: int) -> None:
         """The time, at least once a second: heartbeats, and the ends of patience."""
         verdict = self._liveness.tick(now_ms, self.state)

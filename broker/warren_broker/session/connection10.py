@@ -69,6 +69,7 @@ class Connection10:
     ) -> None:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
+        self.short = False
         self.user = ""
         self.vhost = ""
         self.client = ""
@@ -182,8 +183,8 @@ class Connection10:
             )
 
     def may_read(self) -> bool:
-        """Whether blocks in flight leave room for another."""
-        return self.in_flight_bytes < self.limits.in_flight_bytes_max
+        """Whether resources, and blocks in flight, leave room for another."""
+        return not self.short and self.in_flight_bytes < self.limits.in_flight_bytes_max
 
     def _wake_links(self) -> bool:
         moved = False

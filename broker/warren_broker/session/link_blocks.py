@@ -33,7 +33,8 @@ class BlocksLink(LinkPart):
         self._target = target
         self._next_seq = target.seq if isinstance(target, StageTarget) else 0
         self._waiting = False  # a whole block is there, but the connection has enough in flight
-        link.flow(CREDIT)
+        self._credited = False
+        self.wake()
 
     def delivery(self, delivery: Delivery) -> None:
         """Some of a block has come, or all of it."""
@@ -56,6 +57,9 @@ class BlocksLink(LinkPart):
     def wake(self) -> bool:
         """Read the blocks that are there, as long as there is room."""
         moved = False
+        if not self._credited and not self.ended and not self.host.short:
+            self._credited = moved = True
+            self.link.flow(CREDIT)
         while self._waiting and not self.ended and self.host.may_read():
             current = self.link.current
             if current is None or current.partial or not current.readable:

@@ -34,10 +34,12 @@ class LinkHost(Protocol):
     """What a link may use of its connection.
 
     in_flight_bytes  of blocks that were handed on and not answered, over all links
+    short            memory or disk runs short: no block is taken, no credit given for one
     """
 
     limits: Limits10
     in_flight_bytes: int
+    short: bool
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
         """Hand a request on; `on_answer` hears the result, once, unless the connection ends
@@ -45,7 +47,7 @@ class LinkHost(Protocol):
         ...
 
     def may_read(self) -> bool:
-        """Whether in_flight_bytes leaves room."""
+        """Whether resources, and in_flight_bytes, leave room for a block."""
         ...
 
 

@@ -1,0 +1,120 @@
+"""What the nodes of the cluster run short of, as every one of them knows it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from warren_broker.cluster import messages
+from warren_broker.cluster.cluster import Cluster
+from warren_raft.core.quorum import majority
+
+log = logging.getLogger(__name__)
+DISK = "disk"
+HAND_OVER_MS = 1_000
+"""A leader whose disk has no space tries so often to hand over."""
+
+
+class Shortage:
+    """One node's shortage blocks the publishers of all: what they publish ends on its disk, too.
+
+    own      what this node is short of, sorted
+    others   the same of every node that is connected and short of something
+    reasons  of all together, sorted: what publishers are told
+
+    A node whose disk takes nothing more hands its leaderships to members with space: the group
+    commits on their disks. It keeps them where those are no majority, for nobody could lead then.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._listeners: list[Callable[[tuple[str, ...]], None]] = []
+        self._connected: dict[str, None] = {}
+        self._full = False
+        self.own: tuple[str, ...] = ()
+        self.others: dict[str, tuple[str, ...]] = {}
+        self.reasons: tuple[str, ...] = ()
+        cluster.remark = lambda: f" ({self.explained()})" if self.reasons else ""
+        cluster.handlers[messages.Short] = self._on_short
+        cluster.on_peer_up.append(self._peer_up)
+        cluster.on_peer_down.append(self._peer_down)
+
+    def listen(self, listener: Callable[[tuple[str, ...]], None]) -> None:
+        """Call with the reasons whenever they change."""
+        self._listeners.append(listener)
+
+    def is_short(self, own: tuple[str, ...]) -> None:
+        """This node is short of that now; of nothing: all is well again."""
+        if own == self.own:
+            return
+        self.own = own
+        data = messages.encode(messages.Short(own))
+        for node in self._connected:
+            self._cluster.host.send(node, data)
+        self._changed()
+
+    def disk_is_full(self, full: bool) -> None:
+        """The disk takes nothing more, or takes it again."""
+        before, self._full = self._full, full
+        if full and not before:
+            self._hand_over()
+
+    # ------------------------------------------------------------ the others
+
+    def _on_short(self, node: str, message: messages.Short, rest: memoryview) -> None:
+        if message.reasons:
+            self.others[node] = message.reasons
+        else:
+            self.others.pop(node, None)
+        self._changed()
+
+    def _peer_up(self, node: str) -> None:
+        self._connected[node] = None
+        self._cluster.host.send(node, messages.encode(messages.Short(self.own)))
+
+    def _peer_down(self, node: str) -> None:
+        # What it is short of concerns nobody while it takes nothing; it says so again.
+        self._connected.pop(node, None)
+        self.others.pop(node, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        reasons = {reason: None for reason in self.own}
+        for found in self.others.values():
+            reasons.update(dict.fromkeys(found))
+        now = tuple(sorted(reasons))
+        if now == self.reasons:
+            return
+        self.reasons = now
+        if now:
+            log.warning("publishers are blocked: %s", self.explained())
+        else:
+            log.warning("publishers go on: no node is short of anything")
+        for listener in self._listeners:
+            listener(now)
+
+    def explained(self) -> str:
+        """Which node is short of what."""
+        short = dict(self.others)
+        if self.own:
+            short[self._cluster.host.node_id] = self.own
+        return "; ".join(f"{node} is low on {' & '.join(r)}" for node, r in sorted(short.items()))
+
+    # ------------------------------------------------------------ leaderships
+
+    def _hand_over(self) -> None:
+        if not self._full:
+            return
+        host = self._cluster.host
+        for group in host.groups():
+            if not host.is_leader(group):
+                continue
+            voters = host.members(group).voters
+            able = [node for node in voters if node in self._connected and self._has_space(node)]
+            if len(able) >= majority(len(voters)):
+                host.transfer(group, able[group % len(able)])
+        self._cluster.loop.call_later(HAND_OVER_MS, self._hand_over)
+
+    def _has_space(self, node: str) -> bool:
+        host = self._cluster.host
+        return not host.suspected(node) and DISK not in self.others.get(node, ())
