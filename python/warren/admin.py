@@ -10,6 +10,7 @@ from urllib.parse import quote
 from warren.claims import reader_path
 from warren.connection import Connection
 from warren.errors import Conflict, UsageError
+from warren.membership import MembershipCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ class Queue:
     readers: tuple[Reader, ...] = ()
 
 
-class Admin:
+class Admin(MembershipCalls):
     """Management calls over one connection; each raises NotFound, Conflict, AccessRefused,
-    Unavailable."""
+    Unavailable. Those for nodes with the members of queues are in `MembershipCalls`."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

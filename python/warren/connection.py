@@ -86,13 +86,22 @@ class Connection:
     # -------------------------------------------------------------- requests
 
     def request(
-        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout_s: float | None = None,
+        is_answer: Callable[[int, Any], bool] = lambda status, answer: False,
     ) -> Any:
-        """A management request: its answer's body, or the refusal as an error."""
+        """A management request: its answer's body, or the refusal as an error.
+
+        is_answer  whether a status of 400 and above is an answer all the same
+        """
 
         def ask(wire: Wire, deadline: float) -> Any:
             status, answer = wire.request(method, path, body, deadline)
-            if status >= 400:
+            if status >= 400 and not is_answer(status, answer):
                 detail, condition = _problem(answer)
                 raise refusal(status, condition, detail or f"{method} {path}: status {status}")
             return answer

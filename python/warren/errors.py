@@ -11,6 +11,7 @@ WarrenError
     ClaimLost         the claim was released or expired: its rows cannot be had again
     Fenced            a newer driver has registered this reader
   Unavailable       nobody, try later: no node answers, no majority, deadline passed
+    StillUnderWay     what was begun goes on by itself, but was not done in time
 """
 
 from __future__ import annotations
@@ -79,6 +80,10 @@ class ConnectionLost(Unavailable):
 
 class DeadlinePassed(Unavailable):
     """A node said nothing until the deadline."""
+
+
+class StillUnderWay(DeadlinePassed):
+    """What was begun was not done in time; it goes on without whoever waited."""
 
 
 def _rebuild(kind: type[PeerError], detail: str, status: int, condition: str) -> PeerError:

@@ -54,12 +54,14 @@ class FakeCluster:
 
     delay     requests that are kept unanswered until `release` (the test holds them back)
     refuse    the next requests of a type are answered with this instead
+    script    answers for requests about members, one after the other; the last one stays
     """
 
     def __init__(self) -> None:
         self.queues: dict[str, FakeQueue] = {}
         self.refuse: dict[type, list[Refusal]] = defaultdict(list)
         self.hold: set[type] = set()
+        self.script: dict[type, list[object]] = {}
         self.seen: list[asks.AnyRequest] = []
         self.pieces_per_answer = 2
 
@@ -68,6 +70,9 @@ class FakeCluster:
         self.seen.append(request)
         if self.refuse[type(request)]:
             return self.refuse[type(request)].pop(0)
+        answers = self.script.get(type(request))
+        if answers:
+            return answers.pop(0) if len(answers) > 1 else answers[0]
         try:
             return getattr(self, "_" + type(request).__name__)(request)
         except Refusal as refusal:

@@ -12,6 +12,7 @@ from warren_broker.session.link import AnyAnswer
 from warren_broker.session.link_parts import LinkHost, LinkPart, drop
 from warren_broker.session.management import ManagementRequest, Result
 from warren_broker.session.management_answers import render_result
+from warren_broker.session.management_member_answers import MEMBER_VALUES
 from warren_broker.session.management_routes import parse_request
 
 REQUESTS_MAX = 64
@@ -103,12 +104,12 @@ class RequestsLink(LinkPart):
             return
 
         def answered(answer: AnyAnswer) -> None:
-            assert isinstance(answer, (Result, Refusal)), answer
+            assert isinstance(answer, (Result, Refusal, *MEMBER_VALUES)), answer
             self._answer(message.id, request, answer)
 
         self.host.ask(request, answered)  # type: ignore[arg-type]
 
-    def _answer(self, number: Any, request: ManagementRequest, result: Result | Refusal) -> None:
+    def _answer(self, number: Any, request: ManagementRequest, result: AnyAnswer) -> None:
         status, body = render_result(request, result)
         message = Message(
             correlation_id=number,

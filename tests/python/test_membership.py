@@ -1,0 +1,192 @@
+"""The client's calls about nodes with members of queues, against a node that plays a script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from python.fake_broker import FakeCluster, FakeNode
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.errors import AccessRefused, Conflict, NotFound, PeerError, StillUnderWay, UsageError
+from warren_broker import errors
+from warren_broker.session import management as requests
+from warren_broker.session import management_members as m
+from warren_broker.session import membership as v
+
+RUNNING = v.MemberInfo("w-1", "leader", "running", True, 90, 0)
+LEARNING = v.MemberInfo("w-4", "learner", "snapshot", False, 5, 85, 1_000, 2_500)
+VOTING = v.MemberInfo("w-4", "follower", "running", True, 90, 0)
+
+
+def members(*found: v.MemberInfo, settled: bool, leader: str | None = "w-1") -> v.QueueMembers:
+    return v.QueueMembers(
+        "/", "q", "quorum", leader, 3, 90, 90, found, ("w-1", "w-4"), settled
+    )
+
+
+def node(name: str = "w-4", **changed: object) -> v.NodeInfo:
+    fields = {
+        "name": name, "address": "h:1", "running": True, "drained": False, "forgetting": False,
+        "metadata": "follower", "members": 3, "leaders": 0, "local_queues": 0, "moving": 0,
+    }
+    return v.NodeInfo(**{**fields, **changed})
+
+
+@pytest.fixture
+def world() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def admin(world: FakeCluster) -> Iterator[Admin]:
+    made = FakeNode(world, seed=1)
+    with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=5") as connection:
+        yield Admin(connection)
+    made.kill()
+
+
+def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> None:
+    status = members(RUNNING, LEARNING, settled=False)
+    resizing = v.Resizing("w/4", (v.Resized("/", "q", 4), v.Resized("a", "r", 3, "is down")))
+    rebalanced = v.Rebalanced(
+        (v.LeaderMove("/", "q", "w-1", "w-2"),), (v.NodeLeaders("w-1", 1),)
+    )
+    world.script = {
+        m.GetMembers: [status],
+        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.DeleteMember: [v.MembersChanged("/", "q", ("w-1",), True)],
+        m.TransferLeadership: [v.LeaderMoved("/", "q", "w-4", True)],
+        m.GrowNode: [resizing],
+        m.ShrinkNode: [resizing],
+        m.RebalanceQueues: [rebalanced],
+        m.ListNodes: [m.NodeList((node("w-1"), node("w-4")))],
+        m.GetNode: [v.NodeStatus(node(), (v.Moving("/", "q", LEARNING),), False)],
+        m.DrainNode: [v.NodeStatus(node(drained=True), (), True)],
+        m.ReviveNode: [v.NodeStatus(node(), (), True)],
+        m.ForgetNode: [v.Forgetting("w-4", 3, (("/", "c"),))],
+    }
+    assert admin.queue_members("a/ü") == status
+    assert admin.add_member("q", "w-4").wanted == ("w-1", "w-4")
+    assert admin.delete_member("q", "w-4").wanted == ("w-1",)
+    assert admin.transfer_leadership("q", "w-4") == v.LeaderMoved("/", "q", "w-4", True)
+    assert admin.grow("w/4", "even", queue_pattern="^o") == resizing
+    assert admin.shrink("w/4", errors_only=True) == resizing
+    assert admin.rebalance(vhost_pattern="^p") == rebalanced
+    assert [each.name for each in admin.nodes()] == ["w-1", "w-4"]
+    assert admin.node_status("w-4").moving[0].member == LEARNING
+    assert admin.drain("w-4").node.drained
+    assert admin.revive("w-4").done
+    assert admin.forget("w-4").lost == (("/", "c"),)
+    asked = {type(each): each for each in world.seen}
+    assert asked[m.GetMembers].queue == "a/ü"
+    grown = asked[m.GrowNode]
+    assert (grown.node, grown.strategy, grown.vhost_pattern, grown.queue_pattern) == (
+        "w/4", "even", ".*", "^o"
+    )
+    assert asked[m.ShrinkNode].errors_only
+    assert asked[m.RebalanceQueues].vhost_pattern == "^p"
+
+
+def test_waiting_ends_when_the_members_are_the_wanted_ones(
+    admin: Admin, world: FakeCluster
+) -> None:
+    world.script = {
+        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembers: [
+            members(RUNNING, LEARNING, settled=False),
+            errors.Unavailable("nobody leads it just now"),  # asked again, not given up
+            members(RUNNING, VOTING, settled=True),
+        ],
+    }
+    seen: list[v.QueueMembers] = []
+    admin.add_member("q", "w-4", wait=20, progress=seen.append)
+    assert [each.settled for each in seen] == [False, True]
+    assert seen[0].members[1].sent_bytes == 1_000
+
+
+def test_what_takes_too_long_says_what_is_missing_and_goes_on(
+    admin: Admin, world: FakeCluster
+) -> None:
+    world.script = {
+        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembers: [members(RUNNING, LEARNING, settled=False)],
+    }
+    with pytest.raises(StillUnderWay) as caught:
+        admin.add_member("q", "w-4", wait=0.3)
+    assert "w-4 snapshot (1,000 of 2,500 bytes); it goes on by itself" in str(caught.value)
+    assert "w-1" not in str(caught.value)
+    world.script[m.GetMembers] = [members(RUNNING, settled=False, leader=None)]
+    with pytest.raises(StillUnderWay, match="no leader"):
+        admin.add_member("q", "w-4", wait=0.1)
+    world.script[m.DrainNode] = world.script[m.GetNode] = [
+        v.NodeStatus(node(drained=True, leaders=7), (), False)
+    ]
+    with pytest.raises(StillUnderWay, match="it leads 7 queues"):
+        admin.drain("w-4", wait=0.1)
+
+
+def test_a_wait_that_cannot_be_begins_nothing(admin: Admin, world: FakeCluster) -> None:
+    for wait in (0, -1, float("nan")):
+        with pytest.raises(UsageError, match="more than 0"):
+            admin.grow("w-4", wait=wait)
+    assert not any(isinstance(each, m.GrowNode) for each in world.seen)
+    with pytest.raises(UsageError, match="node's name"):
+        admin.drain("")
+
+
+def test_a_node_is_forgotten_when_it_is_shown_no_longer(admin: Admin, world: FakeCluster) -> None:
+    leaving = v.NodeStatus(node(forgetting=True, moving=2), (), False)
+    world.script = {
+        m.ForgetNode: [v.Forgetting("w-4", 3, ())],
+        m.GetNode: [leaving, errors.NotFound("no node 'w-4'")],
+    }
+    seen: list[v.NodeStatus] = []
+    assert admin.forget("w-4", wait=20, progress=seen.append).queues == 3
+    assert seen == [leaving]
+
+
+def test_rebalancing_asks_until_nothing_is_left_to_move(admin: Admin, world: FakeCluster) -> None:
+    moves = (v.LeaderMove("/", "q", "w-1", "w-2"), v.LeaderMove("/", "r", "w-1", "w-3"))
+    world.script = {
+        m.RebalanceQueues: [v.Rebalanced(moves, ()), v.Rebalanced(moves[1:], ()),
+                            v.Rebalanced((), ())],
+    }
+    left: list[int] = []
+    began = admin.rebalance(wait=20, progress=lambda seen: left.append(len(seen.moves)))
+    assert (began.moves, left) == (moves, [1, 0])
+
+
+def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
+    admin: Admin, world: FakeCluster
+) -> None:
+    critical = v.QuorumCritical("w-4", True, (v.QueueName("/", "q"),), 5)
+    world.script = {m.CheckQuorumCritical: [m.Criticality(critical)]}
+    began = time.monotonic()
+    assert admin.quorum_critical("w-4") == critical and not critical.safe
+    assert time.monotonic() - began < 4, "it was asked again and again"
+    world.script[m.CheckQuorumCritical] = [
+        errors.Unavailable("no majority"), m.Criticality(v.QuorumCritical("w-4", False, (), 0))
+    ]
+    assert admin.quorum_critical().safe, "a node that cannot say is no answer"
+
+
+def test_refusals_are_told_with_their_reason(admin: Admin, world: FakeCluster) -> None:
+    world.refuse[m.DeleteMember] = [errors.PreconditionFailed("the majority would be lost")]
+    with pytest.raises(Conflict, match="majority would be lost"):
+        admin.delete_member("q", "w-1", wait=5)
+    world.refuse[m.GrowNode] = [errors.NotFound("no node 'w-9'")]
+    with pytest.raises(NotFound, match="w-9"):
+        admin.grow("w-9")
+    world.refuse[m.ListNodes] = [errors.AccessRefused("the tag 'monitoring' is needed")]
+    with pytest.raises(AccessRefused, match="monitoring"):
+        admin.nodes()
+
+
+def test_an_answer_of_another_version_is_told_as_such(admin: Admin, world: FakeCluster) -> None:
+    world.script = {m.ListNodes: [requests.Overview(
+        "fake-1", "fake", "0", ())]}
+    with pytest.raises(PeerError, match="client of the cluster's version"):
+        admin.nodes()
