@@ -274,7 +274,7 @@ class LocalCluster:
         with Connection(address) as connection:
             while True:
                 try:
-                    Admin(connection).queues()
+                    Admin(connection).exchanges()
                     return
                 except (Unavailable, PeerError) as error:
                     self._check_alive(i, deadline, str(error))

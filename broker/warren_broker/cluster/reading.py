@@ -52,13 +52,17 @@ class _Pending:
 class Reading:
     """Questions to other members and answers to theirs.
 
-    Invariant: a pending read has either been asked somewhere or has a timer to be.
+    Invariants: a pending read has either been asked somewhere or has a timer to be; `_of_group`
+    names exactly the pending ones, by group.
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
         self._deadlines = Deadlines(cluster.loop, timeout_ms)
         self._pending: dict[int, _Pending] = {}
+        # 1. Every queue of thousands is asked for its counts.  2. All their leaders change.
+        # 3. Each change would look through all pending reads: minutes of it.
+        self._of_group: dict[int, dict[int, _Pending]] = {}
         self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
         cluster.on_leader.append(self._new_leader)
@@ -130,11 +134,22 @@ class Reading:
         self._last_request += 1
         request = self._last_request
         number = self._deadlines.add(lambda: self._give_up(request))
-        self._pending[request] = _Pending(group, ask, done, number)
+        pending = self._pending[request] = _Pending(group, ask, done, number)
+        self._of_group.setdefault(group, {})[request] = pending
         self._try(request)
 
+    def _take(self, request: int) -> _Pending | None:
+        pending = self._pending.pop(request, None)
+        if pending is not None:
+            alike = self._of_group[pending.group]
+            del alike[request]
+            if not alike:
+                del self._of_group[pending.group]
+        return pending
+
     def _give_up(self, request: int) -> None:
-        pending = self._pending.pop(request)
+        pending = self._take(request)
+        assert pending is not None, request
         pending.done(
             ReadFailed(
                 f"no leader answered within {self._deadlines.timeout_ms} ms: most members of the "
@@ -170,7 +185,7 @@ class Reading:
         handler(self._cluster.host.node_id, question, memoryview(b""))
 
     def _finish(self, request: int, result: Any) -> None:
-        pending = self._pending.pop(request, None)
+        pending = self._take(request)
         if pending is not None:
             self._deadlines.answered(pending.number)
             pending.done(result)
@@ -189,14 +204,14 @@ class Reading:
             self._again(message.request, pending)
 
     def _peer_down(self, node: str) -> None:
-        for request, pending in sorted(self._pending.items()):
+        for request, pending in self._pending.items():
             if pending.asked == node:
                 self._again(request, pending)
 
     def _new_leader(self, group: int) -> None:
         # The one that was asked may be paused or cut off: it would answer late, or never.
-        for request, pending in sorted(self._pending.items()):
-            if pending.group == group and pending.asked is not None:
+        for request, pending in self._of_group.get(group, {}).items():
+            if pending.asked is not None:
                 self._again(request, pending)
 
     def _again(self, request: int, pending: _Pending) -> None:

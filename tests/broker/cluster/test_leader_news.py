@@ -186,3 +186,17 @@ def test_deliveries_that_were_lost_and_taken_back_are_not_waited_for(cluster):
     client.replied(1, (Resumed(20),), 9, 0)
     client.delivered(5, follows, None)
     assert receiver.ids == list(range(20, 30))
+
+
+def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
+    reading = Reading(cluster, 10_000)
+    for group in range(1, 6):
+        cluster.directory.learn(group, "b", 3)
+        reading.counts(group, lambda result: None)
+    assert len(cluster.host.kinds()) == 5
+    looked_at = []
+    reading._again = lambda request, pending: looked_at.append(pending.group)
+    cluster.leader_changed(4, "c", 4, False)
+    assert looked_at == [4]
+    reading._finish(4, None)
+    assert sorted(reading._of_group) == [1, 2, 3, 5]
