@@ -22,6 +22,8 @@ class RaftConfig:
     apply_bytes_max        payload of the committed entries of one Ready
     transfer_timeout_ms    a leader transfer is given up after that long
     reads_pending_max      read-index requests waiting for their round
+    promote_learners       a leader promotes learners that have caught up; else they wait for
+                           `Promote`
     """
 
     election_delay_ms: tuple[int, int] = (10, 120)
@@ -36,6 +38,7 @@ class RaftConfig:
     apply_bytes_max: int = 8 << 20
     transfer_timeout_ms: int = 2_000
     reads_pending_max: int = 4_096
+    promote_learners: bool = True
 
     def __post_init__(self) -> None:
         for low, high in (self.election_delay_ms, self.election_timeout_ms):

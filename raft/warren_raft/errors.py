@@ -77,13 +77,19 @@ class MalformedMessage(PeerError):
 
 
 class MembershipRefused(UsageError):
-    """A change of members that is not one safe step from the members there are."""
+    """A change of members that is not one safe step from the members there are.
 
-    def __init__(self, what: str, node: NodeId, remedy: str) -> None:
+    what    the change that was asked for, of `node`: "cannot add", …
+    remedy  why not, and what to do
+    again   only the moment is wrong: the same request may be granted later
+    """
+
+    def __init__(self, what: str, node: NodeId, remedy: str, again: bool = False) -> None:
         self.what = what
         self.node = node
         self.remedy = remedy
-        super().__init__(what, node, remedy)
+        self.again = again
+        super().__init__(what, node, remedy, again)
 
     def __str__(self) -> str:
         return f"{self.what} {self.node}: {self.remedy}"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_raft.errors import MalformedMessage
-from warren_raft.types import EntryKind, GroupId, Index, NodeId, Term
+from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term
 
 WireEntry: TypeAlias = tuple[Term, EntryKind, int, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its index follows from its place."""
@@ -31,11 +31,13 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class PreVote(RaftMessage, frozen=True, array_like=True, gc=False, tag="pv"):
     """Would you vote for me? Changes nothing at the voter.
 
-    term  the one the sender would campaign in: its own + 1
+    term    the one the sender would campaign in: its own + 1
+    member  the id under which the receiver votes, as the sender knows it
     """
 
     last_index: Index
     last_term: Term
+    member: MemberId = 0
 
 
 class PreVoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="pvr"):
@@ -48,16 +50,27 @@ class PreVoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="pvr
 
 
 class Vote(RaftMessage, frozen=True, array_like=True, gc=False, tag="v"):
-    """RequestVote (Raft paper, figure 2)."""
+    """RequestVote (Raft paper, figure 2).
+
+    member  the id under which the receiver votes, as the sender knows it: another life of that
+            node's log must not answer for it
+    asker   the sender's own id
+    """
 
     last_index: Index
     last_term: Term
+    member: MemberId = 0
+    asker: MemberId = 0
 
 
 class VoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="vr"):
-    """Answer to Vote; leaves after the vote is on disk."""
+    """Answer to Vote; leaves after the vote is on disk.
+
+    asker  as in the Vote: an answer to an earlier life of the candidate's log is not for this one
+    """
 
     granted: bool
+    asker: MemberId = 0
 
 
 class Append(RaftMessage, frozen=True, array_like=True, gc=False, tag="a"):
@@ -81,6 +94,7 @@ class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar")
     commit      what the sender knows to be committed
     hint_index  with ok False: the highest index that may match …
     hint_term   … and the term of the sender's entry there
+    member      the sender's own id: the leader counts what that life of its log holds
     """
 
     ok: bool
@@ -88,6 +102,7 @@ class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar")
     commit: Index
     hint_index: Index = 0
     hint_term: Term = 0
+    member: MemberId = 0
 
 
 class SnapshotChunk(RaftMessage, frozen=True, array_like=True, gc=False, tag="sc"):
@@ -123,7 +138,12 @@ class SnapshotWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="s
 
 
 class TimeoutNow(RaftMessage, frozen=True, array_like=True, gc=False, tag="tn"):
-    """The leader asks the receiver to campaign at once, without a pre-vote (thesis, 3.10)."""
+    """The leader asks the receiver to campaign at once, without a pre-vote (thesis, 3.10).
+
+    member  the id under which the receiver votes
+    """
+
+    member: MemberId = 0
 
 
 class Confirm(RaftMessage, frozen=True, array_like=True, gc=False, tag="c"):
@@ -133,9 +153,13 @@ class Confirm(RaftMessage, frozen=True, array_like=True, gc=False, tag="c"):
 
 
 class ConfirmReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="cr"):
-    """In `term`, yes, for that round and every one before it."""
+    """In `term`, yes, for that round and every one before it.
+
+    member  the sender's own id
+    """
 
     round: int
+    member: MemberId = 0
 
 
 class ReadIndex(RaftMessage, frozen=True, array_like=True, gc=False, tag="ri"):

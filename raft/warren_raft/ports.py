@@ -44,3 +44,11 @@ class LogStore(Protocol):
         Neither copied nor changed by the core; the same Entry objects may be given out again.
         """
         ...
+
+    def configs(self) -> Sequence[tuple[Index, bytes]]:
+        """(index, data) of the CONFIG entries in the log above the snapshot, ascending.
+
+        What a Node is given as `configs` when it is made. Few: finding them must not cost a look
+        at every entry.
+        """
+        ...

@@ -10,6 +10,13 @@ NodeId: TypeAlias = str
 """The name of a node, unique in its cluster, at most 255 bytes of UTF-8."""
 GroupId: TypeAlias = int
 """A replicated group; unsigned 64 bit. 0 is the cluster's metadata."""
+MemberId: TypeAlias = int
+"""Which life of a node's log of a group it is, unsigned 64 bit.
+
+0: a founding member's, on a disk that never held the group before. Else random bits, drawn when the
+log was created empty in a group that existed elsewhere. A member that lost its disk comes back
+under another id, and is another voter.
+"""
 Term: TypeAlias = int
 Index: TypeAlias = int
 """Position in a group's log; the first entry is 1, 0 stands before it."""
@@ -51,12 +58,57 @@ class HardState:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who is in a group; both tuples sorted, disjoint."""
+    """Who is in a group; all tuples sorted, voters and learners disjoint.
+
+    ids  (node, member id) of every voter whose id is not 0; a learner has none here
+    """
 
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...] = ()
+    ids: tuple[tuple[NodeId, MemberId], ...] = ()
 
     def __post_init__(self) -> None:
         assert list(self.voters) == sorted(set(self.voters)), self.voters
         assert list(self.learners) == sorted(set(self.learners)), self.learners
         assert not set(self.voters) & set(self.learners), (self.voters, self.learners)
+        named = [node for node, _ in self.ids]
+        assert named == sorted(set(named)), self.ids
+        assert all(node in self.voters and member for node, member in self.ids), self.ids
+
+    def id_of(self, node: NodeId) -> MemberId:
+        """The id under which that node votes; 0 as well for one that does not."""
+        for voter, member in self.ids:
+            if voter == node:
+                return member
+        return 0
+
+    def votes(self, node: NodeId, member: MemberId) -> bool:
+        """Whether that node, under that id, is a voter."""
+        return node in self.voters and self.id_of(node) == member
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self.voters or node in self.learners
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A member as its leader sees it.
+
+    voter         it votes, or will once the change under way is committed; else a learner
+    leader        it is the leader itself
+    match         it holds everything up to there on disk; last: the end of the leader's log
+    suspected     its node is not heard of
+    snapshotting  it is being sent a snapshot
+    lost          a voter that answers under another id: its log was lost, it does not count
+    changing      its place in the group is not committed yet
+    """
+
+    node: NodeId
+    voter: bool
+    leader: bool
+    match: Index
+    last: Index
+    suspected: bool = False
+    snapshotting: bool = False
+    lost: bool = False
+    changing: bool = False

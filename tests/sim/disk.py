@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from sim.agenda import Agenda
-from warren_raft.types import Entry, HardState, Index, Term
+from warren_raft.types import Entry, EntryKind, HardState, Index, Term
 
 
 class Log:
@@ -42,6 +42,10 @@ class Log:
             size += len(self.held[stop].data)
             stop += 1
         return self.held[first - 1 : stop]
+
+    def configs(self) -> Sequence[tuple[Index, bytes]]:
+        """CONFIG entries."""
+        return [(e.index, e.data) for e in self.held if e.kind is EntryKind.CONFIG]
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Append, replacing everything from entries[0].index on."""

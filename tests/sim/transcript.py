@@ -5,6 +5,7 @@ with `#` are for the reader. Run the test with WARREN_REWRITE=1 to write what is
 read the difference before committing it.
 
     members a b c [learner d]   a new group; everybody knows no leader and waits
+    hold                        before members: learners are not promoted by themselves
     batch 1                     before members: so many bytes in one Append
     campaign a                  stand for election
     elect a b …                 stand and win with the votes of these, nobody else hears of it;
@@ -27,11 +28,13 @@ read the difference before committing it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from sim.disk import Log
 from warren_raft.config import RaftConfig
+from warren_raft.core.membership import decode
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready, Role
 from warren_raft.errors import RaftError
@@ -53,9 +56,20 @@ from warren_raft.types import Entry, EntryKind, HardState, Membership
 SEPARATOR = "----"
 
 
+def members_text(membership: Membership) -> str:
+    """Voters, with their ids in brackets, then learners."""
+    ids = dict(membership.ids)
+    voters = [f"{voter}[{ids[voter]}]" if voter in ids else voter for voter in membership.voters]
+    return "voters " + " ".join((*voters, *(f"learner {node}" for node in membership.learners)))
+
+
 def entry_text(entry: Entry) -> str:
     """index/term, and what is in it."""
-    what = "noop" if entry.kind is EntryKind.NOOP else entry.data.decode()
+    what = "noop"
+    if entry.kind is EntryKind.CONFIG:
+        what = members_text(decode(entry.data))
+    elif entry.kind is EntryKind.COMMAND:
+        what = entry.data.decode()
     return f"{entry.index}/{entry.term} {what}"
 
 
@@ -144,7 +158,12 @@ class Transcript:
             self.do_start(name)
 
     def do_batch(self, size: str) -> None:
-        self.config = RaftConfig(append_bytes_max=int(size), probe_bytes_max=int(size))
+        self.config = replace(
+            self.config, append_bytes_max=int(size), probe_bytes_max=int(size)
+        )
+
+    def do_hold(self) -> None:
+        self.config = replace(self.config, promote_learners=False)
 
     def do_start(self, name: str) -> None:
         place = self.places[name]

@@ -32,17 +32,28 @@ def ask_whether(node: Node) -> None:
     log = node.log
     for voter in node.others(node.membership.voters):
         node.messages.append(
-            PreVote(node.group, node.id, voter, node.term + 1, log.last, log.last_term)
+            PreVote(
+                node.group, node.id, voter, node.term + 1, log.last, log.last_term,
+                node.membership.id_of(voter),
+            )
         )
 
 
 def ask_who_leads(node: Node) -> None:
     """What a learner does instead: a pre-vote for a term that is over is granted by nobody, and
-    the leader answers it like any other."""
+    the leader answers it like any other.
+
+    One that led this term until it was removed or demoted asks for the next: whoever believes in
+    it still learns that it leads no longer. It does not count what is granted.
+    """
     log = node.log
-    for voter in node.membership.voters:
+    term = node.term + 1 if node.vote == node.id else node.term
+    for voter in node.others(node.membership.voters):
         node.messages.append(
-            PreVote(node.group, node.id, voter, node.term, log.last, log.last_term)
+            PreVote(
+                node.group, node.id, voter, term, log.last, log.last_term,
+                node.membership.id_of(voter),
+            )
         )
 
 
@@ -56,7 +67,10 @@ def ask(node: Node) -> None:
     log = node.log
     for voter in node.others(node.membership.voters):
         node.after_sync.append(
-            Vote(node.group, node.id, voter, node.term, log.last, log.last_term)
+            Vote(
+                node.group, node.id, voter, node.term, log.last, log.last_term,
+                node.membership.id_of(voter), node.member_id,
+            )
         )
 
 
@@ -72,7 +86,8 @@ def on_pre_vote_reply(node: Node, message: PreVoteReply) -> None:
 
 def on_vote_reply(node: Node, message: VoteReply) -> None:
     """With a majority's votes, lead; refused by a majority, wait for the next attempt."""
-    count(node, message.sender, message.granted)
+    if message.asker == node.member_id:
+        count(node, message.sender, message.granted)
 
 
 def count(node: Node, voter: NodeId, granted: bool) -> None:

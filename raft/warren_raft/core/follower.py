@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren_raft.core.membership import decode
 from warren_raft.core.ready import Role
 from warren_raft.messages import (
     Append,
@@ -18,7 +19,7 @@ from warren_raft.messages import (
     VoteReply,
     WireEntry,
 )
-from warren_raft.types import Entry, Index
+from warren_raft.types import Entry, EntryKind, Index
 
 if TYPE_CHECKING:
     from warren_raft.core.node import Node
@@ -40,7 +41,7 @@ def on_append(node: Node, message: Append) -> None:
         node.after_sync.append(
             AppendReply(
                 node.group, node.id, message.sender, node.term,
-                False, message.prev_index, log.committed, hint_index, hint_term,
+                False, message.prev_index, log.committed, hint_index, hint_term, node.member_id,
             )
         )
         return
@@ -50,7 +51,10 @@ def on_append(node: Node, message: Append) -> None:
     log.commit_to(min(message.commit, prev))
     # Not log.last: what follows `prev` here may be another leader's and is not vouched for.
     node.after_sync.append(
-        AppendReply(node.group, node.id, message.sender, node.term, True, prev, log.committed)
+        AppendReply(
+            node.group, node.id, message.sender, node.term,
+            True, prev, log.committed, 0, 0, node.member_id,
+        )
     )
 
 
@@ -58,6 +62,7 @@ def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
     """Entries whose predecessor matches: keep those that are here, replace what differs."""
     log = node.log
     skip = 0
+    cut = False
     if first <= log.last:
         for skip, (term, _, _, _) in enumerate(wire):
             index = first + skip
@@ -65,15 +70,21 @@ def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
                 break
             if log.term(index) != term:
                 log.truncate_from(index)
+                cut = node.configs.truncate_from(index)
                 break
         else:
             return  # all here already: a repeat, or overtaken by a later message
-    log.append(
-        [
-            Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
-            for at in range(skip, len(wire))
-        ]
-    )
+    entries = [
+        Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
+        for at in range(skip, len(wire))
+    ]
+    configs = [e for e in entries if e.kind is EntryKind.CONFIG]
+    log.append(entries)
+    if cut or configs:
+        node.configs.forget_below(log.store.first_index() - 1)
+        for entry in configs:
+            node.configs.append(entry.index, decode(entry.data))
+        node.adopt()
 
 
 def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
@@ -92,7 +103,8 @@ def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
     log.commit_to(max(log.committed, message.index))
     node.after_sync.append(
         AppendReply(
-            node.group, node.id, message.sender, node.term, True, log.committed, log.committed
+            node.group, node.id, message.sender, node.term,
+            True, log.committed, log.committed, 0, 0, node.member_id,
         )
     )
 
@@ -101,14 +113,23 @@ def on_confirm(node: Node, message: Confirm) -> None:
     """The leader asks whether it still is."""
     node.follow(message.sender)
     node.after_sync.append(
-        ConfirmReply(node.group, node.id, message.sender, node.term, message.round)
+        ConfirmReply(
+            node.group, node.id, message.sender, node.term, message.round, node.member_id
+        )
     )
 
 
 def on_vote(node: Node, message: Vote) -> None:
-    """RequestVote of this term (Raft paper, 5.2 and 5.4.1)."""
+    """RequestVote of this term (Raft paper, 5.2 and 5.4.1).
+
+    A vote is asked of one life of this node's log, and given by no other: a member that lost its
+    disk may have voted in this term, or hold less than the one that is meant has acknowledged. The
+    id alone decides, not the membership in effect here: the CONFIG that made this member a voter
+    may not have come yet.
+    """
     granted = (
-        node.vote in (None, message.sender)
+        message.member == node.member_id
+        and node.vote in (None, message.sender)
         and node.leader is None
         and not node.log.newer_than(message.last_index, message.last_term)
     )
@@ -117,7 +138,7 @@ def on_vote(node: Node, message: Vote) -> None:
         # back with a shorter log than the one that was voted for.
         node.grant(message.sender)
     node.after_sync.append(
-        VoteReply(node.group, node.id, message.sender, node.term, granted)
+        VoteReply(node.group, node.id, message.sender, node.term, granted, message.asker)
     )
 
 
@@ -132,6 +153,7 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
         node.lose_leader()
     granted = (
         newer_term
+        and message.member == node.member_id
         and node.leader is None
         and not node.log.newer_than(message.last_index, message.last_term)
     )
@@ -146,7 +168,7 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
 def on_timeout_now(node: Node, message: TimeoutNow) -> None:
     """The leader hands over."""
     assert node.role is not Role.LEADER
-    if node.is_voter:
+    if node.is_voter and message.member == node.member_id:
         node.become_candidate()
 
 
@@ -155,15 +177,19 @@ def refuse_stale(node: Node, message: object) -> None:
 
     Answers and TimeoutNow of earlier terms need none. The term must be on disk before it is told.
     """
-    group, term = node.group, node.term
+    group, term, own = node.group, node.term, node.member_id
     reply: AppendReply | VoteReply | PreVoteReply
     match message:
         case Append(sender=sender, prev_index=index):
-            reply = AppendReply(group, node.id, sender, term, False, index, node.log.committed)
+            reply = AppendReply(
+                group, node.id, sender, term, False, index, node.log.committed, member=own
+            )
         case Confirm(sender=sender) | SnapshotChunk(sender=sender):
-            reply = AppendReply(group, node.id, sender, term, False, 0, node.log.committed)
-        case Vote(sender=sender):
-            reply = VoteReply(group, node.id, sender, term, False)
+            reply = AppendReply(
+                group, node.id, sender, term, False, 0, node.log.committed, member=own
+            )
+        case Vote(sender=sender, asker=asker):
+            reply = VoteReply(group, node.id, sender, term, False, asker)
         case PreVote(sender=sender):
             reply = PreVoteReply(group, node.id, sender, term, False)
         case _:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren_raft.core import changes
 from warren_raft.core.progress import Progress
 from warren_raft.core.quorum import held_by_majority
 from warren_raft.core.reads import Reads
 from warren_raft.core.ready import ReadState
+from warren_raft.errors import UsageError
 from warren_raft.messages import (
     Append,
     AppendReply,
@@ -32,7 +34,10 @@ class Leadership:
 
     first           index of its NOOP: from here on every entry is of its own term, and only
                     these are committed by counting (Raft paper, 5.4.2)
-    progress        of every other member, voters and learners
+    progress        of every other member, voters and learners, and of those that are leaving
+    counting        of the other voters that answer under the right id; absent: a 0 for each voter
+                    whose copy counts for nothing
+    unsettled       whether there may be something for changes.settle to do
     transfer_to     whom leadership is being handed to; nothing is proposed meanwhile
     transfer_by_ms  when that is given up
     confirm_due_ms  when a round of reads is asked for again; None: no round is open
@@ -41,17 +46,17 @@ class Leadership:
     """
 
     __slots__ = (
-        "confirm_due_ms", "first", "progress", "reads", "transfer_by_ms", "transfer_to",
-        "wire", "wire_key",
-    )
+        "absent", "confirm_due_ms", "counting", "first", "progress", "reads", "transfer_by_ms",
+        "transfer_to", "unsettled", "wire", "wire_key",
+    )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
         last = node.log.last
         self.first: Index = last + 1
-        self.progress = {
-            member: Progress(last + 1, member in node.suspected, node.now_ms)
-            for member in node.others(node.membership.voters + node.membership.learners)
-        }
+        self.progress: dict[NodeId, Progress] = {}
+        self.counting: tuple[Progress, ...] = ()
+        self.absent: list[Index] = []
+        self.unsettled = True
         self.reads = Reads()
         self.transfer_to: NodeId | None = None
         self.transfer_by_ms = 0
@@ -64,6 +69,12 @@ class Leadership:
         for member, progress in self.progress.items():
             progress.check()
             assert progress.next <= node.log.last + 1, (member, progress.next, node.log.last)
+            assert (member in node.membership) != bool(progress.leaving), member
+        members = node.membership
+        assert len(self.counting) + len(self.absent) + node.is_voter == len(members.voters)
+        for progress in self.counting:
+            (voter,) = (v for v in members.voters if self.progress.get(v) is progress)
+            assert progress.member == members.id_of(voter), (voter, progress.member)
         self.reads.check()
 
 
@@ -140,6 +151,10 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
     progress = lead.progress.get(message.sender)
     if progress is None:
         return
+    if message.member != progress.member:
+        progress = changes.heard_as(node, lead, message.sender, message.member)
+        if progress is None:
+            return
     if not message.ok:
         if progress.rejected(message.index, node.now_ms):
             match_at, _ = node.log.hint(message.hint_index, message.hint_term)
@@ -149,6 +164,8 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
     if progress.accepted(message.index, message.commit, node.now_ms):
         advance_commit(node, lead)
         hand_over(node, lead)
+    if lead.unsettled:
+        changes.settle(node, lead)
 
 
 def on_pre_vote(node: Node, message: PreVote) -> None:
@@ -182,10 +199,11 @@ def advance_commit(node: Node, lead: Leadership) -> None:
     term 4 on a majority makes that impossible and commits entry 2 with it.
     """
     log = node.log
-    progress = lead.progress
-    index = held_by_majority(
-        [log.durable if v == node.id else progress[v].match for v in node.membership.voters]
-    )
+    held = [progress.match for progress in lead.counting]
+    if node.is_voter:
+        held.append(log.durable)
+    held += lead.absent
+    index = held_by_majority(held)
     if index > log.committed and index >= lead.first:
         log.commit_to(index)
 
@@ -198,11 +216,28 @@ def on_snapshot_wanted(node: Node, message: SnapshotWanted) -> None:
     node.chunks.append(message)
 
 
+def begin_transfer(node: Node, lead: Leadership, to: NodeId) -> None:
+    """Leadership is to go to that voter; nothing happens when it could not take it now."""
+    if to not in node.membership.voters:
+        raise UsageError(
+            f"group {node.group}: {to} cannot lead, it is no voter; "
+            f"choose one of {', '.join(node.membership.voters)}"
+        )
+    if to != node.id and changes.hears(node, lead, to, node.membership):
+        lead.transfer_to = to
+        lead.transfer_by_ms = node.now_ms + node.config.transfer_timeout_ms
+        hand_over(node, lead)
+
+
 def hand_over(node: Node, lead: Leadership) -> None:
     """Send TimeoutNow once the successor has the whole log."""
     to = lead.transfer_to
-    if to is not None and lead.progress[to].match == node.log.last:
-        node.messages.append(TimeoutNow(node.group, node.id, to, node.term))
+    if to is None or lead.progress[to].match < node.log.last:
+        return
+    member = node.membership.id_of(to)
+    node.messages.append(TimeoutNow(node.group, node.id, to, node.term, member))
+    if not node.is_voter and not node.change_under_way:
+        node.become_follower(node.term)  # and asks, until somebody else is known to lead
 
 
 # ---------------------------------------------------------------------- reads
@@ -228,7 +263,8 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
     """A voter confirmed a round."""
     lead = node.leadership
     assert lead is not None
-    answer_reads(node, lead, message.sender, message.round)
+    if node.membership.votes(message.sender, message.member):
+        answer_reads(node, lead, message.sender, message.round)
 
 
 def answer_reads(node: Node, lead: Leadership, voter: NodeId, round_: int) -> None:
@@ -274,14 +310,21 @@ def deadline(node: Node, lead: Leadership) -> int | None:
 def tick(node: Node, lead: Leadership) -> None:
     """Repeat what was not answered; give up a transfer that takes too long."""
     now_ms = node.now_ms
-    for progress in lead.progress.values():
+    for member, progress in list(lead.progress.items()):
         if (
             not progress.paused
             and progress.waiting
             and now_ms >= progress.waiting_since + node.config.retransmit_ms
         ):
-            progress.become_probe()
+            if progress.leaving and progress.leaving <= node.log.committed:
+                del lead.progress[member]  # told once, and gone
+            else:
+                progress.become_probe()
     if lead.confirm_due_ms is not None and now_ms >= lead.confirm_due_ms:
         ask_confirm(node, lead)
     if lead.transfer_to is not None and now_ms >= lead.transfer_by_ms:
         lead.transfer_to = None
+        if not node.is_voter and not node.change_under_way:
+            node.become_follower(node.term)
+            return
+    changes.settle(node, lead)

@@ -2,9 +2,10 @@
 
 Nothing here waits, sends, writes or looks at a clock. A host calls, in any order,
 
-    step, propose, tick, campaign, transfer_leader, peer_*, read_index   something happened
-    ready                                                               what is to be done
-    durable, applied_to                                                 what was done
+    step, propose, propose_change, tick, campaign,
+    transfer_leader, peer_*, read_index               something happened
+    ready                                             what is to be done
+    durable, applied_to, installed                    what was done
 
 `now_ms` is milliseconds since the epoch on a clock that never goes back (see runtime.clock); it is
 compared with deadlines and stamped into entries.
@@ -12,57 +13,68 @@ compared with deadlines and stamped into entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from random import Random
-from typing import Any
 
 from warren_raft.config import RaftConfig
-from warren_raft.core import candidate, follower, leader
+from warren_raft.core import candidate, changes, follower, leader
 from warren_raft.core.candidate import Candidacy
+from warren_raft.core.configs import Configs
+from warren_raft.core.handlers import HANDLERS
 from warren_raft.core.leader import Leadership
 from warren_raft.core.log import LogView
+from warren_raft.core.membership import Change
 from warren_raft.core.quorum import majority
 from warren_raft.core.ready import ReadState, Ready, Role, SoftState
-from warren_raft.errors import NotLeader, TooManyReads, UsageError
+from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.messages import (
     AnyRaftMessage,
-    Append,
     AppendReply,
-    Confirm,
-    ConfirmReply,
     PreVote,
     PreVoteReply,
     ReadIndex,
-    ReadIndexReply,
     SnapshotChunk,
     SnapshotWanted,
-    TimeoutNow,
-    Vote,
-    VoteReply,
 )
 from warren_raft.ports import LogStore
-from warren_raft.types import Entry, EntryKind, GroupId, HardState, Index, Membership, NodeId, Term
+from warren_raft.types import (
+    Entry,
+    EntryKind,
+    GroupId,
+    HardState,
+    Index,
+    MemberId,
+    Membership,
+    MemberState,
+    NodeId,
+    Term,
+)
 
 
 class Node:
     """A member of a group; see the module.
 
+    member_id       which life of this node's log it is; it votes only where the membership names
+                    it under that id
+    configs         the memberships of the log; membership: the one in effect
     leader          whom this member believes to lead; None: nobody, or its node is suspected
     suspected       nodes not heard of
     election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
-                    leader is known, and when nobody would hear
+                    leader is known, when nobody would hear, and on one that is no member
     attempts        elections stood for in vain since the last leader was known
 
     Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
-    itself; only a voter stands or leads; a member with a leader has no election ahead; votes in
-    a term are given once (`vote` changes only with `term`, or from None).
+    itself; only a voter stands; only a voter leads, or one whose own removal is under way; a
+    member with a leader has no election ahead; votes in a term are given once (`vote` changes
+    only with `term`, or from None).
     """
 
     __slots__ = (
-        "after_sync", "attempts", "candidacy", "chunks", "config", "election_at_ms", "group",
-        "hard_changed", "id", "is_voter", "leader", "leadership", "log", "membership", "messages",
-        "now_ms", "reads", "rng", "role", "snapshots", "soft_given", "suspected", "term", "vote",
-    )
+        "after_sync", "attempts", "candidacy", "chunks", "config", "configs", "election_at_ms",
+        "group", "hard_changed", "id", "is_voter", "leader", "leadership", "log", "member_id",
+        "membership", "messages", "now_ms", "reads", "rng", "role", "snapshots", "soft_given",
+        "suspected", "term", "vote",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -76,12 +88,17 @@ class Node:
         now_ms: int,
         preferred: NodeId | None = None,
         applied: Index = 0,
+        member_id: MemberId = 0,
+        configs: Iterable[tuple[Index, bytes]] = (),
     ) -> None:
         """Begin as a follower that knows no leader.
 
+        membership       as of the snapshot; without one the founders; on a member that is joining
+                         and has no snapshot only whom to listen to
         hard_state, log  as they were on disk; all of the log is durable
         rng              may be shared by all groups of a node
         applied          what the machine's state holds already: the index of its snapshot
+        configs          see LogStore.configs
         preferred        who campaigns at once when the group is new (term 0, empty log); the
                          others wait new_group_delay_ms longer. A group of one campaigns at once
 
@@ -89,8 +106,10 @@ class Node:
         """
         self.group = group
         self.id = node_id
-        self.membership = membership
-        self.is_voter = node_id in membership.voters
+        self.member_id = member_id
+        self.configs = Configs(applied, membership, member_id != 0 and applied == 0, configs)
+        self.membership = self.configs.latest
+        self.is_voter = self.membership.votes(node_id, member_id)
         self.config = config
         self.rng = rng
         self.now_ms = now_ms
@@ -111,11 +130,13 @@ class Node:
         self.snapshots: list[NodeId] = []
         self.chunks: list[SnapshotChunk | SnapshotWanted] = []
         self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
-        self.election_at_ms: int | None = now_ms + self._first_delay(preferred)
+        self.election_at_ms: int | None = None
+        if self.asks:
+            self.election_at_ms = now_ms + self._first_delay(preferred)
 
     def _first_delay(self, preferred: NodeId | None) -> int:
         """How long a member that has just started waits for a leader to speak up."""
-        if len(self.membership.voters) == 1:
+        if self.is_voter and len(self.membership.voters) == 1:
             return 0
         delay = self.rng.randrange(*self.config.election_timeout_ms)
         if self.term == 0 and self.log.last == 0 and preferred is not None:
@@ -153,6 +174,18 @@ class Node:
         self.now_ms = now_ms
         return self.log.append_new(self.term, EntryKind.COMMAND, data, now_ms)
 
+    def propose_change(self, change: Change, now_ms: int) -> Index:
+        """Append a CONFIG with one change of the members; in effect at once, see core.changes.
+
+        returns  where it stands; it is done when that is committed in this term
+        raises   NotLeader, MembershipRefused
+        """
+        lead = self.leadership
+        if lead is None:
+            raise NotLeader(self.group, self.id, self.leader)
+        self.now_ms = now_ms
+        return changes.propose(self, lead, change)
+
     def tick(self, now_ms: int) -> None:
         """Do what is due; harmless when nothing is."""
         self.now_ms = now_ms
@@ -187,17 +220,8 @@ class Node:
         lead = self.leadership
         if lead is None:
             raise NotLeader(self.group, self.id, self.leader)
-        if to not in self.membership.voters:
-            raise UsageError(
-                f"group {self.group}: {to} cannot lead, it is no voter; "
-                f"choose one of {', '.join(self.membership.voters)}"
-            )
         self.now_ms = now_ms
-        if to == self.id or to in self.suspected:
-            return
-        lead.transfer_to = to
-        lead.transfer_by_ms = now_ms + self.config.transfer_timeout_ms
-        leader.hand_over(self, lead)
+        leader.begin_transfer(self, lead, to)
 
     def peer_suspected(self, node: NodeId, now_ms: int) -> None:
         """Nothing has been heard from that node for suspect_after_ms."""
@@ -212,7 +236,8 @@ class Node:
             lead.progress[node].pause()
         if lead.transfer_to == node:
             lead.transfer_to = None
-        if not self.majority_heard():
+        changes.settle(self, lead)
+        if self.leadership is not None and not self.majority_heard():
             # Check-quorum: it could commit nothing. Clients find another leader, if there is one.
             self.become_follower(self.term)
 
@@ -228,7 +253,7 @@ class Node:
         if lead is not None:
             if node in lead.progress:
                 lead.progress[node].resume()
-        elif self.leader is None:
+        elif self.leader is None and self.asks:
             # Whoever leads will say so to a member that comes back; give it that long.
             self.attempts = 0
             soon = now_ms + self.rng.randrange(*self.config.election_timeout_ms)
@@ -310,6 +335,7 @@ class Node:
         self.log.on_durable(sequence)
         if self.leadership is not None:
             leader.advance_commit(self, self.leadership)
+            changes.settle(self, self.leadership)
         elif self.role is Role.CANDIDATE:
             standing = self.candidacy
             assert standing is not None
@@ -320,17 +346,28 @@ class Node:
         """Everything up to `index` is applied."""
         self.log.on_applied(index)
 
-    def installed(self, index: Index, term: Term, time_ms: int) -> None:
+    def installed(
+        self, index: Index, term: Term, time_ms: int, membership: Membership | None = None
+    ) -> None:
         """A snapshot that `Ready.chunks` brought is durable; it is the log's new beginning.
+
+        membership  as of its last entry
 
         Ask `may_install` first; the store is changed right after this.
         """
         assert self.may_install(index, term), (index, term, self.log.committed)
+        if self.candidacy is not None:
+            # Who was asked, and under which id, is no longer who would be counted.
+            self.become_follower(self.term)
         self.log.reset_to(index, term, time_ms)
+        self.configs.reset_to(index, membership or self.membership)
+        self.adopt()
         if self.leader is not None:
-            self.after_sync.append(
-                AppendReply(self.group, self.id, self.leader, self.term, True, index, index)
-            )
+            reply = AppendReply(
+                self.group, self.id, self.leader, self.term, True, index, index, 0, 0,
+                self.member_id,
+            )  # fmt: skip
+            self.after_sync.append(reply)
 
     def wants_snapshot(self, member: NodeId) -> bool:
         """This member leads, and that one can be helped by a snapshot only."""
@@ -349,6 +386,25 @@ class Node:
     def synced(self) -> int:
         """The highest sequence that `durable` was told; 0 at first."""
         return self.log.synced
+
+    def membership_at(self, index: Index) -> Membership | None:
+        """The members as of that entry, at or above the snapshot: what a snapshot of it names.
+
+        None: not known. A member that joins learns it from the first CONFIG, or snapshot, that it
+        is sent; until then it can take no snapshot.
+        """
+        return self.configs.at(index)
+
+    def member_states(self) -> tuple[MemberState, ...]:
+        """All members as their leader sees them; raises NotLeader on anybody else."""
+        if self.leadership is None:
+            raise NotLeader(self.group, self.id, self.leader)
+        return changes.states(self, self.leadership)
+
+    @property
+    def change_under_way(self) -> bool:
+        """The membership in effect is not known to be committed."""
+        return self.configs.latest_index > self.log.committed
 
     @property
     def commit(self) -> Index:
@@ -384,17 +440,22 @@ class Node:
         progress = None if lead is None else lead.progress.get(to)
         if progress is None:
             return 0
-        there = index <= progress.match or (not progress.probing and index < progress.next)
+        # Not `match`: until it has answered on this connection its disk may be another one.
+        there = not progress.probing and index < progress.next
         return self.log.term(index) if there and index >= self.log.store.first_index() else 0
 
     def check(self) -> None:
         """Assert every invariant."""
         self.log.check()
+        self.configs.check()
+        assert self.membership == self.configs.latest, self.membership
+        assert self.is_voter == self.membership.votes(self.id, self.member_id), self.membership
+        assert self.configs.latest_index <= self.log.last, self.configs.latest_index
         assert self.log.last_term <= self.term, (self.log.last_term, self.term)
         standing = self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
         assert (self.candidacy is not None) == standing, self.role
         assert (self.leadership is not None) == (self.role is Role.LEADER), self.role
-        assert self.is_voter or self.role is Role.FOLLOWER, self.role
+        assert self.is_voter or self.role in (Role.FOLLOWER, Role.LEADER), self.role
         assert self.role is not Role.CANDIDATE or self.vote == self.id, self.vote
         if self.leadership is not None:
             assert self.leader == self.id, (self.leader, self.id)
@@ -412,10 +473,28 @@ class Node:
         return [member for member in members if member != self.id]
 
     def majority_heard(self) -> bool:
-        """Whether a majority of the voters is not suspected."""
+        """Whether a majority of the voters is not suspected, nor known to be another life."""
+        lead = self.leadership
+        if lead is not None:
+            return changes.hears_majority(self, lead, self.membership)
         voters = self.membership.voters
         heard = sum(1 for voter in voters if voter not in self.suspected)
         return heard >= majority(len(voters))
+
+    @property
+    def asks(self) -> bool:
+        """Whether it cares who leads: a member does; and one that led in this term until it was
+        removed does, because others may believe in it still."""
+        return self.id in self.membership or self.vote == self.id
+
+    def adopt(self) -> None:
+        """The membership in effect may be another one."""
+        self.membership = self.configs.latest
+        self.is_voter = self.membership.votes(self.id, self.member_id)
+        if self.leadership is not None:
+            changes.adopt(self, self.leadership)
+        elif not self.asks:
+            self.election_at_ms = None
 
     def follow(self, sender: NodeId) -> None:
         """`sender` has shown that it leads this term."""
@@ -454,7 +533,7 @@ class Node:
         """
         hopeless = self.attempts > self.config.election_backoff_max and not self.majority_heard()
         self.election_at_ms = None
-        if not hopeless:
+        if self.asks and not hopeless:
             self.election_at_ms = self.now_ms + delay_ms
 
     def next_attempt(self) -> None:
@@ -513,39 +592,5 @@ class Node:
         self.election_at_ms = None
         self.attempts = 0
         self.leadership = Leadership(self)
+        changes.adopt(self, self.leadership)
         self.log.append_new(self.term, EntryKind.NOOP, b"", self.now_ms)
-
-
-Handler = Callable[[Node, Any], None]
-
-ANYBODY: dict[type, Handler] = {
-    Append: follower.on_append,
-    SnapshotChunk: follower.on_snapshot_chunk,
-    Confirm: follower.on_confirm,
-    Vote: follower.on_vote,
-    PreVote: follower.on_pre_vote,
-    TimeoutNow: follower.on_timeout_now,
-    ReadIndexReply: lambda node, message: node.reads.append(
-        ReadState(message.context, message.index)
-    ),
-}
-
-HANDLERS: tuple[dict[type, Handler], ...] = (
-    ANYBODY,
-    ANYBODY | {PreVoteReply: candidate.on_pre_vote_reply},
-    ANYBODY | {VoteReply: candidate.on_vote_reply},
-    {
-        # Append and Confirm of its own term cannot come: one leader per term. They are here so
-        # that `follow` finds out.
-        Append: follower.on_append,
-        SnapshotChunk: follower.on_snapshot_chunk,
-        Confirm: follower.on_confirm,
-        Vote: follower.on_vote,
-        PreVote: leader.on_pre_vote,
-        AppendReply: leader.on_append_reply,
-        SnapshotWanted: leader.on_snapshot_wanted,
-        ConfirmReply: leader.on_confirm_reply,
-        ReadIndex: leader.on_read_index,
-    },
-)
-"""What a member of each role does with a message of its own term; what is missing is ignored."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 
-from warren_raft.types import Index
+from warren_raft.types import Index, MemberId
 
 
 class Progress:
     """Where a follower's log stands and what is under way to it.
 
+    member        the id under which it answered last; until then, of a voter, the one that is
+                  expected, of a learner None
+    leaving       it is a member no longer: the index of the CONFIG that says so; dropped when it
+                  knows that to be committed. 0: it is a member
     match         the follower holds everything up to here on disk
     next          the next entry to send
     probing       the place in its log is a guess, or it went silent: one message at a time
@@ -18,6 +22,8 @@ class Progress:
     unanswered    a probe is under way
     inflight      (last index, bytes) of every Append with entries that was not answered
     commit_sent   the highest commit index told; commit_known: that it is known to have heard
+    round_end     a learner has caught up, of one round, when it holds everything up to here
+    round_began_ms
     waiting_since when it last answered, or when the oldest unanswered message left; milliseconds
 
     Invariants: match < next;  commit_known <= commit_sent;  inflight ascends and lies in
@@ -25,11 +31,14 @@ class Progress:
     """
 
     __slots__ = (
-        "commit_known", "commit_sent", "inflight", "inflight_bytes", "match", "next", "paused",
-        "probing", "snapshotting", "unanswered", "waiting_since",
-    )
+        "commit_known", "commit_sent", "inflight", "inflight_bytes", "leaving", "match", "member",
+        "next", "paused", "probing", "round_began_ms", "round_end", "snapshotting", "unanswered",
+        "waiting_since",
+    )  # fmt: skip
 
     def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
+        self.member: MemberId | None = None
+        self.leaving: Index = 0
         self.match: Index = 0
         self.next: Index = next_index
         self.probing = True
@@ -41,6 +50,12 @@ class Progress:
         self.commit_sent: Index = 0
         self.commit_known: Index = 0
         self.waiting_since = now_ms
+        self.begin_round(next_index - 1, now_ms)
+
+    def begin_round(self, end: Index, now_ms: int) -> None:
+        """Of a learner's catching up, see core.changes: it ends where the log ends now."""
+        self.round_end = end
+        self.round_began_ms = now_ms
 
     def become_probe(self) -> None:
         """Forget what is under way and ask where the follower stands.

@@ -61,6 +61,10 @@ class Reads:
             done.append((commit, requests))
         return done
 
+    def forget(self, voter: NodeId) -> None:
+        """What that node confirmed was another life of its log."""
+        self.heard.pop(voter, None)
+
     def drain(self) -> list[Request]:
         """Leadership is lost: everything that waited."""
         waiting = [request for _, _, requests in self.rounds for request in requests]

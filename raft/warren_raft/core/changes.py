@@ -1,0 +1,272 @@
+"""The leader's side of a change of members.
+
+A change is a CONFIG entry with the whole membership after it. It is in effect as soon as it is in
+the log; the next one waits until it is committed (thesis, 4.1). Beside what is asked for, a leader
+by itself demotes a voter that answers under another id (its log was lost: it cannot count, and
+what it held is gone), and promotes a learner that has caught up, under the id by which it answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren_raft.core import leader
+from warren_raft.core.membership import WHAT, Change, Demote, Promote, changed, encode
+from warren_raft.core.progress import Progress
+from warren_raft.core.quorum import majority
+from warren_raft.errors import MembershipRefused
+from warren_raft.types import EntryKind, Index, MemberId, Membership, MemberState, NodeId
+
+if TYPE_CHECKING:
+    from warren_raft.core.leader import Leadership
+    from warren_raft.core.node import Node
+
+
+# ---------------------------------------------------------------------- one change
+
+
+def propose(node: Node, lead: Leadership, change: Change) -> Index:
+    """Append a CONFIG with that change; raises MembershipRefused."""
+    what = WHAT[type(change)]
+    remedy = obstacle(node, lead)
+    if remedy is not None:
+        raise MembershipRefused(what, change.node, remedy, again=True)
+    member: MemberId = 0
+    if isinstance(change, Promote) and change.node in node.membership.learners:
+        progress = lead.progress[change.node]
+        if not caught_up(node, progress):
+            raise MembershipRefused(
+                what, change.node,
+                f"it holds {progress.match} of {node.log.last} entries; wait until it caught up",
+                again=True,
+            )  # fmt: skip
+        member = progress.member or 0
+    after = changed(node.membership, change, member)
+    if not hears_majority(node, lead, after):
+        heard = [voter for voter in after.voters if hears(node, lead, voter, after)]
+        raise MembershipRefused(
+            what, change.node,
+            f"of its voters then ({', '.join(after.voters)}) only {', '.join(heard) or 'nobody'} "
+            f"would be heard, which is no majority; first bring back or remove others",
+            again=True,
+        )  # fmt: skip
+    index = node.log.append_new(node.term, EntryKind.CONFIG, encode(after), node.now_ms)
+    node.configs.forget_below(node.log.store.first_index() - 1)
+    node.configs.append(index, after)
+    node.adopt()
+    return index
+
+
+def obstacle(node: Node, lead: Leadership) -> str | None:
+    """Why nothing can be changed at the moment; None: it can.
+
+    1. S1 leads four, adds S5 in its log only, and is cut off.  2. S2 leads in a later term, removes
+    S1, and commits that with two of three.  3. S1 comes back, and leads again in a later term with
+    two of the others' votes: it adds its old CONFIG to a majority and overwrites what was
+    committed. Had S2, or S1 in 3, first committed an entry of its own term, the other CONFIG could
+    no more have been completed (the single-server bug; raft-dev, 2015).
+    Replayed by tests/raft/transcripts/single_server_bug.txt
+    """
+    log = node.log
+    if log.committed < lead.first:
+        return "nothing of this leader's term is committed yet; ask again soon"
+    if node.change_under_way:
+        return "another change is under way; ask again when that is committed"
+    if lead.transfer_to is not None:
+        return f"leadership is being handed to {lead.transfer_to}; ask the next leader"
+    return None
+
+
+# ---------------------------------------------------------------------- who counts
+
+
+def hears(node: Node, lead: Leadership, voter: NodeId, membership: Membership) -> bool:
+    """That voter of `membership` is heard of, and is the one that is meant."""
+    member = membership.id_of(voter)
+    if voter == node.id:
+        return member == node.member_id
+    progress = lead.progress.get(voter)
+    return progress is not None and not progress.paused and progress.member == member
+
+
+def hears_majority(node: Node, lead: Leadership, membership: Membership) -> bool:
+    """A majority of those voters is heard of."""
+    voters = membership.voters
+    return sum(hears(node, lead, v, membership) for v in voters) >= majority(len(voters))
+
+
+def is_lost(node: Node, lead: Leadership, voter: NodeId) -> bool:
+    """A voter of the membership in effect that answers under another id."""
+    if voter == node.id or voter not in node.membership.voters:
+        return False
+    return lead.progress[voter].member != node.membership.id_of(voter)
+
+
+def adopt(node: Node, lead: Leadership) -> None:
+    """The membership in effect may be another one: whom to tell, and who counts."""
+    members = node.membership
+    last, now_ms = node.log.last, node.now_ms
+    for member in node.others(members.voters + members.learners):
+        progress = lead.progress.get(member)
+        if progress is None or progress.leaving:
+            progress = Progress(last + 1, member in node.suspected, now_ms)
+            lead.progress[member] = progress
+        if member in members.learners:
+            progress.begin_round(last, now_ms)
+        elif progress.member is None:
+            progress.member = members.id_of(member)
+    for member, progress in lead.progress.items():
+        if member not in members and not progress.leaving:
+            progress.leaving = node.configs.latest_index
+    count(node, lead)
+    leader.answer_reads(node, lead, node.id, 0)  # fewer may be a majority now
+
+
+def count(node: Node, lead: Leadership) -> None:
+    """Work out whose copies count for a commit, and whether there is anything to settle."""
+    members = node.membership
+    counting = []
+    absent = 0
+    for voter in members.voters:
+        if voter == node.id:
+            absent += not node.is_voter
+        elif lead.progress[voter].member == members.id_of(voter):
+            counting.append(lead.progress[voter])
+        else:
+            absent += 1
+    lead.counting = tuple(counting)
+    lead.absent = [0] * absent
+    lead.unsettled = bool(
+        absent or not node.is_voter or node.change_under_way
+        or any(progress.leaving for progress in lead.progress.values())
+        or (members.learners and node.config.promote_learners)
+    )  # fmt: skip
+
+
+def heard_as(
+    node: Node, lead: Leadership, sender: NodeId, member: MemberId
+) -> Progress | None:
+    """A member answers under another id than the last time; its Progress now.
+
+    None: the answer is of no use: a founding member's, after a later life of that node was heard
+    of, or this member leads no longer. What the life before held is believed no more.
+
+    1. b acknowledges entry 5.  2. It loses its disk.  3. It comes back and acknowledges 6, under
+    another id, and holds nothing but 6: no, it cannot; it would have to hold 1 … 6. So its old
+    match must fall with the old id, and whatever the new one says is all there is.
+    """
+    progress = lead.progress[sender]
+    if progress.member is None:
+        progress.member = member
+        return progress
+    if member == 0:
+        return None
+    fresh = Progress(node.log.last + 1, progress.paused, node.now_ms)
+    fresh.member = member
+    fresh.leaving = progress.leaving
+    lead.progress[sender] = fresh
+    lead.reads.forget(sender)
+    if lead.transfer_to == sender:
+        lead.transfer_to = None
+    count(node, lead)
+    if not node.majority_heard():
+        node.become_follower(node.term)
+        return None
+    return fresh
+
+
+# ---------------------------------------------------------------------- by itself
+
+
+def settle(node: Node, lead: Leadership) -> None:
+    """Do what the moment allows; cheap when there is nothing."""
+    if not lead.unsettled or node.leadership is not lead:
+        return
+    for member, progress in list(lead.progress.items()):
+        if progress.leaving and progress.commit_known >= progress.leaving:
+            del lead.progress[member]
+    if obstacle(node, lead) is None:
+        if not node.is_voter:
+            hand_off(node, lead)
+            return
+        change = due(node, lead)
+        if change is not None:
+            propose(node, lead, change)
+            return
+    count(node, lead)
+
+
+def due(node: Node, lead: Leadership) -> Change | None:
+    """The change that this leader makes by itself now."""
+    members = node.membership
+    for voter in members.voters:
+        if is_lost(node, lead, voter):
+            change: Change = Demote(voter)
+            if hears_majority(node, lead, changed(members, change)):
+                return change
+    if not node.config.promote_learners:
+        return None
+    for learner in members.learners:
+        progress = lead.progress[learner]
+        if not progress.paused and caught_up(node, progress):
+            after = changed(members, Promote(learner), progress.member or 0)
+            if hears_majority(node, lead, after):
+                return Promote(learner)
+    return None
+
+
+def caught_up(node: Node, progress: Progress) -> bool:
+    """A learner needs no longer for what came meanwhile than an election takes.
+
+    It is sent the log in rounds: what was there when a round began, then what came during that
+    round, and so on; when one round took less than an election timeout, what is still missing
+    delays the commit of its promotion by no more than that (thesis, 4.2.1).
+    """
+    if progress.member is None or progress.snapshotting:
+        return False
+    quick_ms = node.config.election_timeout_ms[0]
+    while progress.match >= progress.round_end:
+        if node.now_ms - progress.round_began_ms < quick_ms:
+            return True
+        progress.begin_round(node.log.last, node.now_ms)
+    return False
+
+
+def hand_off(node: Node, lead: Leadership) -> None:
+    """This leader's removal is committed: the voter that holds most is to follow, at once."""
+    heard = [
+        (-lead.progress[voter].match, voter)
+        for voter in node.membership.voters
+        if hears(node, lead, voter, node.membership)
+    ]
+    if not heard:
+        node.become_follower(node.term)
+        return
+    leader.begin_transfer(node, lead, min(heard)[1])
+
+
+# ---------------------------------------------------------------------- how it stands
+
+
+def states(node: Node, lead: Leadership) -> tuple[MemberState, ...]:
+    """All members, voters first, as this leader sees them."""
+    members, last = node.membership, node.log.last
+    before = node.membership
+    if node.change_under_way:
+        before = node.configs.at(node.configs.latest_index - 1) or members
+    found = []
+    for member in members.voters + members.learners:
+        voter = member in members.voters
+        changing = voter != (member in before.voters) or (member in before) != (member in members)
+        if member == node.id:
+            found.append(
+                MemberState(member, voter, True, node.log.durable, last, changing=changing)
+            )
+            continue
+        progress = lead.progress[member]
+        state = MemberState(
+            member, voter, False, progress.match, last, progress.paused,
+            progress.snapshotting, is_lost(node, lead, member), changing,
+        )  # fmt: skip
+        found.append(state)
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""Which membership holds where in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from warren_raft.core.membership import decode
+from warren_raft.types import Index, Membership
+
+
+class Configs:
+    """The memberships of a log: one as of its beginning, one per CONFIG entry above that.
+
+    A membership is in effect from the moment its entry is in the log, committed or not (thesis,
+    4.1), and no longer when the entry is cut.
+
+    base_index  `base` holds from there on: 0, or the index of a snapshot
+    hinted      `base` is not the membership as of base_index but only whom to listen to: the
+                member is joining and has not been told yet
+    entries     (index, membership), ascending, all above base_index
+    """
+
+    __slots__ = ("base", "base_index", "entries", "hinted")
+
+    def __init__(
+        self,
+        base_index: Index,
+        base: Membership,
+        hinted: bool,
+        found: Iterable[tuple[Index, bytes]] = (),
+    ) -> None:
+        self.base_index = base_index
+        self.base = base
+        self.hinted = hinted
+        self.entries: list[tuple[Index, Membership]] = [
+            (index, decode(data)) for index, data in found if index > base_index
+        ]
+
+    @property
+    def latest(self) -> Membership:
+        """The one in effect."""
+        return self.entries[-1][1] if self.entries else self.base
+
+    @property
+    def latest_index(self) -> Index:
+        """Where it stands; base_index when the log holds no CONFIG above that."""
+        return self.entries[-1][0] if self.entries else self.base_index
+
+    def at(self, index: Index) -> Membership | None:
+        """The one as of that entry; None: not known here, see `hinted`."""
+        assert index >= self.base_index, (index, self.base_index)
+        for place, membership in reversed(self.entries):
+            if place <= index:
+                return membership
+        return None if self.hinted else self.base
+
+    def append(self, index: Index, membership: Membership) -> None:
+        """A CONFIG entry came into the log."""
+        assert index > self.latest_index, (index, self.latest_index)
+        self.entries.append((index, membership))
+
+    def truncate_from(self, index: Index) -> bool:
+        """Entries from `index` on were cut; returns whether the one in effect fell with them."""
+        before = len(self.entries)
+        while self.entries and self.entries[-1][0] >= index:
+            self.entries.pop()
+        return len(self.entries) < before
+
+    def forget_below(self, index: Index) -> None:
+        """Nothing below `index` will be asked for any more."""
+        while self.entries and self.entries[0][0] <= index:
+            self.base_index, self.base = self.entries.pop(0)
+            self.hinted = False
+
+    def reset_to(self, index: Index, membership: Membership) -> None:
+        """A snapshot that names its members took the place of the log."""
+        self.base_index, self.base, self.hinted = index, membership, False
+        self.entries.clear()
+
+    def check(self) -> None:
+        """Assert the class's invariants."""
+        places = [index for index, _ in self.entries]
+        assert places == sorted(set(places)), places
+        assert not places or places[0] > self.base_index, (places, self.base_index)

@@ -1,0 +1,61 @@
+"""What a member of each role does with a message of its own term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from warren_raft.core import candidate, follower, leader
+from warren_raft.core.ready import ReadState
+from warren_raft.messages import (
+    Append,
+    AppendReply,
+    Confirm,
+    ConfirmReply,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    SnapshotChunk,
+    SnapshotWanted,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+
+if TYPE_CHECKING:
+    from warren_raft.core.node import Node
+
+    Handler = Callable[[Node, Any], None]
+
+ANYBODY: dict[type, Handler] = {
+    Append: follower.on_append,
+    SnapshotChunk: follower.on_snapshot_chunk,
+    Confirm: follower.on_confirm,
+    Vote: follower.on_vote,
+    PreVote: follower.on_pre_vote,
+    TimeoutNow: follower.on_timeout_now,
+    ReadIndexReply: lambda node, message: node.reads.append(
+        ReadState(message.context, message.index)
+    ),
+}
+
+HANDLERS: tuple[dict[type, Handler], ...] = (
+    ANYBODY,
+    ANYBODY | {PreVoteReply: candidate.on_pre_vote_reply},
+    ANYBODY | {VoteReply: candidate.on_vote_reply},
+    {
+        # Append and Confirm of its own term cannot come: one leader per term. They are here so
+        # that `follow` finds out.
+        Append: follower.on_append,
+        SnapshotChunk: follower.on_snapshot_chunk,
+        Confirm: follower.on_confirm,
+        Vote: follower.on_vote,
+        PreVote: leader.on_pre_vote,
+        AppendReply: leader.on_append_reply,
+        SnapshotWanted: leader.on_snapshot_wanted,
+        ConfirmReply: leader.on_confirm_reply,
+        ReadIndex: leader.on_read_index,
+    },
+)
+"""By role; what is missing is ignored."""
