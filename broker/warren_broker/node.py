@@ -85,7 +85,7 @@ class Node:
         self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
             broker, stream, peer
         )
-        self.broker.definitions.start(self.broker.members)
+        self.broker.start()
         self.shortage.listen(self.listener.blocked)
         self.alarms.start()
         self._write_ready(ready)

@@ -15,6 +15,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
 from warren_broker.cluster.dead_letters import DeadLetters
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.joining import Joining, own_address
 from warren_broker.cluster.members import Members
 from warren_broker.cluster.publishing import Publishing
 from warren_broker.cluster.queues import Queues
@@ -77,6 +78,7 @@ class Broker:
         timeout_ms = settings.limits.operation_timeout_ms
         bootstrap = (settings.default_vhost, settings.default_user, settings.default_pass)
         self.definitions = Definitions(cluster, timeout_ms, bootstrap)
+        self.joining = Joining(cluster, self.definitions, settings.peers)
         self.queues = Queues(cluster, self.definitions, timeout_ms)
         self.reading = Reading(cluster, timeout_ms)
         self.consuming = Consuming(self.queues)
@@ -95,10 +97,10 @@ class Broker:
         cluster.leading.on_expired = self._expired
         cluster.leading.on_dead_letter = self.dead_letters.publish
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Every node of the cluster, sorted."""
-        return tuple(sorted(self.settings.peers)) or (self.settings.node,)
+    def start(self) -> None:
+        """Find the cluster and take part in it; the host has been started."""
+        configured = self.settings.peers.get(self.settings.node)
+        self.joining.start(own_address(self.cluster.host.address, configured))
 
     # ------------------------------------------------------------ who
 
@@ -192,7 +194,7 @@ class Broker:
         own = self.settings.node
         if kind == "classic":
             return (own,)
-        others = [node for node in self.members if node != own]
+        others = list(self.definitions.others())
         random.shuffle(others)
         others.sort(key=lambda node: not self.cluster.host.connected(node))
         return tuple(sorted([own, *others[: size - 1]]))

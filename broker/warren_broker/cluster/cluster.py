@@ -32,6 +32,8 @@ class Cluster:
     on_metadata  hears every command applied in the metadata group
     remark       what the cluster runs short of, to end a sentence about what does not answer
     on_leader    hear of a group that another node leads now than before, as far as is known here
+    on_led       hear of a group that this node leads from now on
+    on_members   hear of a group of which another membership is committed
     handlers     peer message type to its handler; parts that speak to their like on other nodes
                  (reads, replies) add theirs
     """
@@ -54,6 +56,8 @@ class Cluster:
         self.on_peer_up: list[Callable[[str], None]] = []
         self.on_peer_down: list[Callable[[str], None]] = []
         self.on_leader: list[Callable[[int], None]] = []
+        self.on_led: list[Callable[[int], None]] = []
+        self.on_members: list[Callable[[int], None]] = []
         self.handlers: dict[type, OnPeerMessage] = {
             messages.Submit: self._on_submit,
             messages.NotLeader: self._on_not_leader,
@@ -196,6 +200,8 @@ class Cluster:
 
     def members_changed(self, group: int, membership: Membership) -> None:
         """See `Observer`."""
+        for call in self.on_members:
+            call(group)
 
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
         """See `Observer`."""
@@ -220,6 +226,8 @@ class Cluster:
         if client is not None:
             client.leader_found(self.host.node_id, self.host.term(group))
         self._tell_leader(group)
+        for call in self.on_led:
+            call(group)
 
     def _announce(
         self, message: messages.LeaderIs | messages.NotLeader | messages.WhoLeads
@@ -231,14 +239,15 @@ class Cluster:
         3. This one steps down: nobody would ever answer, and nothing else is sent.
         """
         data = messages.encode(message)
-        for node in self._peers():
+        for node in self.peers():
             self.host.send(node, data)
 
     def _tell_leader(self, group: int) -> None:
         for call in self.on_leader:
             call(group)
 
-    def _peers(self) -> list[str]:
+    def peers(self) -> list[str]:
+        """Every node that a connection stands with, sorted."""
         return sorted({node for node in self._nodes.values() if self.host.connected(node)})
 
     def disk_full(self, full: bool) -> None:

@@ -14,29 +14,38 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.cluster import messages
+from warren_broker.cluster.carrying import Carrying
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.everywhere import Everywhere
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata import commands, passwords
-from warren_broker.metadata.changes import NodeRenewed
+from warren_broker.metadata.changes import (
+    MembersSet,
+    NodeRenewed,
+    NodesChanged,
+    QueueCreated,
+    QueueDeleted,
+)
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
 from warren_broker.metadata.lives import is_retired
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Queue, User, Vhost
 from warren_broker.metadata.state import MetadataState
-from warren_broker.queue.machine import QueueMachine
 from warren_broker.routing.topology import Topology
 from warren_broker.session.permissions import Permissions
 from warren_broker.session.requests import ExchangeFacts
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
+from warren_raft.runtime.formation import Formation
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Stage
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 
+REFUSED_RETRY_MS = 5_000
+"""A node that its cluster refuses asks again so often: an operator may change that."""
 Done = Callable[[Any], None]
 """Called once with a reply of `metadata.commands`, or with a Refusal."""
 
@@ -45,7 +54,9 @@ class Definitions:
     """This node's side of the metadata group.
 
     on_deleted   hears of each queue that is gone, after its group was stopped here
-    Invariant: `_started` holds the groups of queues that have been reconciled.
+    on_members   hear of each group whose members are to be others
+    on_nodes     hear when the registry of nodes is another: which one joined or left, "": neither
+    on_ready     hear once, when this node knows the definitions
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
@@ -54,46 +65,67 @@ class Definitions:
         self._bootstrap = bootstrap
         self._machine = MetadataMachine()
         self._state = self._machine.init()
-        self._last_group_seen = 0
-        self._started: dict[int, Queue] = {}
         self._arrived: list[tuple[int, Done, Any]] = []
-        self._others: tuple[str, ...] = ()
-        self._everywhere = Everywhere(cluster, lambda: cluster.host.applied_index(METADATA_GROUP))
+        self._begun = False
+        self._dirty: dict[int, None] = {}
+        self._all_dirty = False
+        self._nodes_changed: dict[str, None] = {}
+        self._everywhere = Everywhere(cluster, self._applied_index)
         self._asked = False
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
+        self.on_members: list[Callable[[int], None]] = []
+        self.on_nodes: list[Callable[[str], None]] = []
+        self.on_ready: list[Callable[[], None]] = []
+        self._carrying = Carrying(cluster, lambda queue: self.on_deleted(queue))
         self.topology = Topology(self._state.scopes)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
-        cluster.on_metadata_restored = self._ask_settle
+        cluster.on_metadata_restored = self._restored
         cluster.leading.is_retired = self._is_retired
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
-    def start(self, members: tuple[str, ...]) -> None:
-        """Join the group; the host has been started."""
+    def start(self, peers: tuple[str, ...], address: str) -> None:
+        """Find out how to take part in the group, and do; the host has been started.
+
+        peers    nodes that may know who leads; address: where they reach this one
+        """
         host = self._cluster.host
-        host.start_group(GroupSpec(METADATA_GROUP, members), self._machine)
         node, boot_id = host.node_id, host.boot_id
-        self._others = tuple(member for member in members if member != node)
         uplink = Uplink(
             lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
             _no_blocks,
             None,
             self._cluster.in_flight,
         )
-        self._cluster.open_client(METADATA_GROUP, members, uplink)
-        self.submit(commands.NodeStarted(node, boot_id), self._node_started, forever=True)
+        self._cluster.open_client(METADATA_GROUP, peers, uplink)
+        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address))
+        host.formation(self._formed)
 
-    def _node_started(self, reply: Any) -> None:
-        # Queues that were declared and deleted while this node was away left their logs here.
-        host = self._cluster.host
-        for group in host.stored_groups():
-            if group != METADATA_GROUP and group not in self.state.groups:
-                host.delete_group(group)
+    def _formed(self, formation: Formation) -> None:
+        self._begun = True
+        spec = GroupSpec(METADATA_GROUP, formation.voters, joining=formation.joining)
+        self._cluster.host.start_group(spec, self._machine)
+        self._restored()  # a snapshot on disk is a state that nobody was told of
+        if formation.joining:
+            log.info("this node joins a cluster that exists: %s", ", ".join(formation.voters))
+
+    def _say_started(self, command: commands.NodeStarted) -> None:
+        def started(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal):
+                log.error("the cluster refuses this node: %s", reply.detail)
+                self._cluster.loop.call_later(
+                    REFUSED_RETRY_MS, lambda: self._say_started(command))
+                return
+            self._is_ready()
+
+        self.submit(command, started, forever=True)
+
+    def _is_ready(self) -> None:
         self.ready = True
         waiting, self._when_ready = self._when_ready, []
-        for call in waiting:
+        for call in (*self.on_ready, *waiting):
             call()
 
     def call_when_ready(self, call: Callable[[], None], too_late: Callable[[], None]) -> None:
@@ -160,8 +192,24 @@ class Definitions:
                     answer = messages.MetadataReplied(meta.index, encode_reply(reply))
                     self._cluster.host.send(node, messages.encode(answer))
         for effect in applied.effects:
-            if isinstance(effect, NodeRenewed) and effect.previous:
-                self._cluster.leading.node_down(effect.previous)
+            self._note(effect)
+        self._ask_settle()
+
+    def _note(self, change: Any) -> None:
+        match change:
+            case QueueCreated(queue) | QueueDeleted(queue) | MembersSet(queue):
+                self._dirty[queue.group] = None
+            case NodesChanged(joined, left):
+                self._nodes_changed[joined or left] = None
+            case NodeRenewed(node, uplink, previous):
+                if previous:
+                    self._cluster.leading.node_down(previous)
+                if uplink == self._cluster.host.boot_id:
+                    self._all_dirty = True
+
+    def _restored(self) -> None:
+        self._all_dirty = True
+        self._nodes_changed[""] = None
         self._ask_settle()
 
     def _is_retired(self, node: str, uplink: int) -> bool:
@@ -190,12 +238,17 @@ class Definitions:
             self._asked = True
             self._cluster.loop.at_turn_end(Stage.GATHER, self._settle)
 
+    def _applied_index(self) -> int:
+        return self._cluster.host.applied_index(METADATA_GROUP) if self._begun else 0
+
     def _settle(self) -> None:
         """Start and stop groups as the definitions say, then answer who waits for that."""
         self._asked = False
-        self._reconcile()
+        if not self._begun:
+            return
+        self._carry_on()
         self._everywhere.answer()
-        applied_index = self._cluster.host.applied_index(METADATA_GROUP)
+        applied_index = self._applied_index()
         arrived, self._arrived = self._arrived, []
         seen_here = [item for item in arrived if item[0] <= applied_index]
         self._arrived += [item for item in arrived if item[0] > applied_index]
@@ -206,43 +259,53 @@ class Definitions:
             for _, answer, result in seen_here:
                 answer(result)
 
-        others = [node for node in self._others if self._cluster.host.connected(node)]
+        others = [node for node in self.others() if self._cluster.host.connected(node)]
         if others and self.ready:
             self._everywhere.call_when_seen(others, max(item[0] for item in seen_here), tell)
         else:
             tell()
 
-    def _reconcile(self) -> None:
+    def _carry_on(self) -> None:
+        """Let this node's members, then whoever listens, follow the definitions."""
         state = self.state
-        for group in sorted(self._started.keys() - state.groups.keys()):
-            queue = self._started.pop(group)
-            self._cluster.host.delete_group(group)
-            self.on_deleted(queue)
-        if state.last_group == self._last_group_seen:
-            return
-        fresh = []
-        for queue in reversed(state.groups.values()):
-            if queue.group <= self._last_group_seen:
-                break
-            fresh.append(queue)
-        self._last_group_seen = state.last_group
-        host = self._cluster.host
-        for queue in reversed(fresh):
-            self._started[queue.group] = queue
-            if host.node_id in queue.nodes:
-                spec = GroupSpec(
-                    queue.group,
-                    tuple(sorted(queue.nodes)),
-                    volatile=bool(queue.life),
-                    preferred=queue.leader,
-                )
-                host.start_group(spec, QueueMachine(queue.config))
+        nodes, self._nodes_changed = self._nodes_changed, {}
+        dirty, self._dirty = self._dirty, {}
+        if self._all_dirty:
+            self._all_dirty = False
+            dirty = dict.fromkeys(state.groups)
+            self._carrying.settle_all(state)
+        else:
+            self._carrying.settle(state, dirty)
+        for name in nodes:
+            for told in self.on_nodes:
+                told(name)
+        for group in dirty:
+            for call in self.on_members:
+                call(group)
 
     # ------------------------------------------------------------ looking up
+
+    def nodes(self) -> tuple[str, ...]:
+        """Every node that is to stay in the cluster, sorted: those that are registered, with the
+        founders that have not been heard of yet."""
+        known = {name for name, one in self.state.nodes.items() if not one.forgetting}
+        if not self._begun:
+            return tuple(sorted(known))
+        members = self._cluster.host.members(METADATA_GROUP)
+        unheard = {
+            name for name in (*members.voters, *members.learners) if name not in self.state.nodes
+        }
+        return tuple(sorted(known | unheard))
+
+    def others(self) -> tuple[str, ...]:
+        """Every other node of the cluster, sorted."""
+        return tuple(node for node in self.nodes() if node != self._cluster.host.node_id)
 
     @property
     def state(self) -> MetadataState:
         """As applied here."""
+        if not self._begun:
+            return self._state
         state: MetadataState = self._cluster.host.state(METADATA_GROUP)
         if state is not self._state:
             self._state = state

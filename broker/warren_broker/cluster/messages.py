@@ -200,6 +200,77 @@ class HasSeen(PeerMessage, frozen=True, array_like=True, tag="has_seen"):
     request: int
 
 
+class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
+    """A node that does not know the definitions yet wants to be one of the cluster's.
+
+    passed_on  it comes from a node that does not lead the metadata group
+    """
+
+    node: str
+    disk: int
+    address: str
+    passed_on: bool = False
+
+
+class AskMembers(PeerMessage, frozen=True, array_like=True, tag="ask_members"):
+    """How do the groups stand that you lead? `stopping`: which of all those that you lead would
+    lose their majority if that node stopped (then `groups` is empty)."""
+
+    request: int
+    groups: tuple[int, ...]
+    stopping: str = ""
+
+
+class MemberFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A member as its leader sees it; fields as in `warren_raft.types.MemberState`."""
+
+    node: str
+    voter: bool
+    leader: bool
+    match: int
+    suspected: bool
+    snapshotting: bool
+    lost: bool
+    sent_bytes: int = 0
+    total_bytes: int = 0
+
+
+class GroupFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A group as its leader sees it."""
+
+    group: int
+    term: int
+    last: int
+    commit: int
+    members: tuple[MemberFacts, ...]
+
+
+class MembersAre(PeerMessage, frozen=True, array_like=True, tag="members_are"):
+    """The answer to AskMembers; groups that the sender does not lead are missing."""
+
+    request: int
+    facts: tuple[GroupFacts, ...]
+
+
+class CriticalAre(PeerMessage, frozen=True, array_like=True, tag="critical_are"):
+    """The answer to AskMembers with `stopping`.
+
+    led       every group that the sender leads, ascending
+    critical  those of them that would lose their majority
+    """
+
+    request: int
+    led: tuple[int, ...]
+    critical: tuple[int, ...]
+
+
+class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
+    """Make that node the leader of a group that you lead; who leads is announced as ever."""
+
+    group: int
+    to: str
+
+
 AnyPeerMessage: TypeAlias = (
     Submit
     | NotLeader
@@ -222,6 +293,11 @@ AnyPeerMessage: TypeAlias = (
     | ReplyFor
     | HaveYouSeen
     | HasSeen
+    | Join
+    | AskMembers
+    | MembersAre
+    | CriticalAre
+    | HandOver
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -156,7 +156,7 @@ class Process:
     def start(self) -> None:
         """Recover and join."""
         self.host.start()
-        self.broker.definitions.start(self.broker.members)
+        self.broker.start()
         self.world.wire.began(self.name)
         self.wake(self.world.agenda.now_ms)
 
