@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -64,8 +65,11 @@ class Machine(Protocol, Generic[State]):
         """The inverse of `snapshot`."""
         ...
 
-    def live_indexes(self, state: State) -> tuple[Index, ...]:
-        """Indexes of the entries whose bytes the state still refers to, ascending."""
+    def live_indexes(self, state: State) -> Sequence[Index]:
+        """Indexes of the entries whose bytes the state still refers to, ascending.
+
+        `indexes.Indexes` when there may be many: the loop waits for this, and for `snapshot`.
+        """
         ...
 
 

@@ -291,14 +291,12 @@ def ready_runs(order: Order, count_max: int) -> Runs:
     """The first messages in delivery order, without touching them."""
     found: list[tuple[int, int, int, int, int]] = []
     left = count_max
-    lanes = [((*run, 0, 0) for run in lane) for lane in reversed(order.lanes)]
-    for runs in (iter(order.returned), *lanes):
-        for index, first, last, failed, acquired in runs:
-            if left <= 0:
-                return tuple(found)
-            last = min(last, first + left - 1)
-            left -= last - first + 1
-            found.append((index, first, last, failed, acquired))
+    for index, first, last, failed, acquired in order:
+        if left <= 0:
+            break
+        last = min(last, first + left - 1)
+        left -= last - first + 1
+        found.append((index, first, last, failed, acquired))
     return tuple(found)
 
 

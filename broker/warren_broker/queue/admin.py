@@ -60,8 +60,12 @@ def purge(turn: Turn, command: Purge) -> AnyReply:
 
 def _empty(state: QueueState) -> int:
     count = state.order.count
-    for index, first, last, _, _ in state.order.clear():
-        state.contents.drop(index, last - first + 1)
+    gone = state.order.clear()
+    if state.claimed or state.staged or any(c.held for c in state.all_consumers()):
+        for index, first, last, _, _ in gone:
+            state.contents.drop(index, last - first + 1)
+    else:
+        state.contents = Contents()  # whatever the backlog: nothing else is referred to
     state.ready_bytes = 0
     return count
 

@@ -1,187 +1,81 @@
 """What a queue remembers of the blocks it still refers to: how much of each lives, sizes, expiry.
 
 The bytes themselves stay in the log. A block whose messages are all of one size and do not expire
-costs one integer; others keep what their bytes were measured to be.
+is one integer; others keep what their bytes were measured to be. Blocks that nobody has looked at
+for a while are packed, PAGE neighbouring entries together: of a long backlog of small blocks all
+but the newest and those being delivered.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice
-from operator import add, sub
-from typing import Any, Final
+from typing import Final
 
-NO_TTL: Final = 0xFFFFFFFF
-"""In a ttl column: this message has none."""
-_LIVE: Final = 0xFFFFFFFF
-_SIZE_SHIFT: Final = 32
+from warren_broker.queue import pages
+from warren_broker.queue.pages import LIVE, SIZE_SHIFT
+from warren_broker.queue.shapes import Detail, Shape
+from warren_raft.indexes import PAGE_BITS, Indexes
+from warren_raft.packed import pack
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What the machine reads from a block.
-
-    runs     (first ordinal, priority), ascending by ordinal; priorities 0 … 31, descending
-    total    bytes of all bodies and properties
-    largest  bytes of the largest message
-    ends     None: every message has the same size; else ends[i] is the size of messages 0 … i
-    ttl      milliseconds each message may live; None: no limit; an array: one for each
-    """
-
-    count: int
-    runs: tuple[tuple[int, int], ...]
-    total: int
-    largest: int
-    ends: array[int] | None = None
-    ttl: int | array[int] | None = None
-
-
-@lru_cache(maxsize=256)
-def _even(count: int, size: int) -> bytes:
-    """The offset column of `count` messages of one size."""
-    if not size:
-        return bytes(4 * (count + 1))
-    return array("I", range(0, size * count + 1, size)).tobytes()
-
-
-def measure(
-    properties: memoryview, bodies: memoryview, exact: bool
-) -> tuple[int, int, array[int] | None]:
-    """(total, largest, ends) from the two offset columns, as bytes of little-endian u32.
-
-    exact  False: when the largest is within a quarter of the mean, `ends` is left out; partial
-           runs are then counted in proportion, and bounded by their largest
-    """
-    count = len(bodies) // 4 - 1
-    head, body = _evenly(properties, count), _evenly(bodies, count)
-    if head >= 0 and body >= 0:
-        return (head + body) * count, head + body, None
-    ends = bodies.cast("I").tolist()
-    if head > 0:
-        ends = list(map(add, ends, range(0, head * (count + 1), head)))
-    elif head < 0:
-        ends = list(map(add, ends, properties.cast("I").tolist()))
-    total = ends[-1]
-    largest = max(map(sub, islice(ends, 1, None), ends))
-    if not exact and largest * count <= total + (total >> 2):
-        return total, largest, _PROPORTIONAL
-    return total, largest, array("I", islice(ends, 1, None))
-
-
-def _evenly(column: memoryview, count: int) -> int:
-    """The size of every item of an offset column; -1: they differ."""
-    last = int.from_bytes(column[-4:], "little")
-    size, rest = divmod(last, count)
-    return size if not rest and bytes(column) == _even(count, size) else -1
-
-
-_PROPORTIONAL: Final = array("I")
-"""Stands for `ends` of a block whose sizes are near each other."""
-
-
-@dataclass(slots=True)
-class Detail:
-    """What does not fit into one integer.
-
-    ends     as in Shape; empty: sizes are near each other, partial runs count in proportion
-    ttl      as in Shape
-    cap_ms   the queue's own limit when the messages became ready; -1: none
-    born_ms  when they became ready; -1: not yet (staged)
-    """
-
-    count: int
-    total: int
-    largest: int
-    ends: array[int] | None
-    ttl: int | array[int] | None
-    cap_ms: int = -1
-    born_ms: int = -1
-
-    def size(self, first: int, last: int) -> int:
-        """Bytes of a run; adds up over disjoint runs to `total`."""
-        if self.ends is None:
-            return self.largest * (last - first + 1)
-        if self.ends:
-            return self.ends[last] - (self.ends[first - 1] if first else 0)
-        return self.total * (last + 1) // self.count - self.total * first // self.count
-
-    def expiry(self, ordinal: int) -> int | None:
-        """When a message may no longer be delivered; None: never. A ttl of 0 gives `born_ms`."""
-        ttl = self.ttl
-        if isinstance(ttl, array):
-            ttl = ttl[ordinal]
-            if ttl == NO_TTL:
-                ttl = None
-        if self.cap_ms >= 0:
-            ttl = self.cap_ms if ttl is None else min(ttl, self.cap_ms)
-        return None if ttl is None or self.born_ms < 0 else self.born_ms + ttl
-
-    def stale(self, first: int, last: int, now: int, final: bool) -> int:
-        """How many messages of a run have expired, from its first up to one that has not.
-
-        final  a ttl of 0 is over in the millisecond it began; otherwise in the one after, so that
-               a consumer that waits gets the message
-        """
-        if not isinstance(self.ttl, array):
-            return last - first + 1 if self._is_stale(first, now, final) else 0
-        for ordinal in range(first, last + 1):
-            if not self._is_stale(ordinal, now, final):
-                return ordinal - first
-        return last - first + 1
-
-    def fresh(self, first: int, last: int, now: int) -> int:
-        """How many messages of a run have not expired, from its first up to one that has."""
-        if not isinstance(self.ttl, array):
-            return 0 if self._is_stale(first, now, False) else last - first + 1
-        for ordinal in range(first, last + 1):
-            if self._is_stale(ordinal, now, False):
-                return ordinal - first
-        return last - first + 1
-
-    def _is_stale(self, ordinal: int, now: int, final: bool) -> bool:
-        expiry = self.expiry(ordinal)
-        if expiry is None:
-            return False
-        return now > expiry or (now == expiry and (final or expiry > self.born_ms))
+FILLED_PAGES_MAX: Final = 2
+"""Pages that blocks came into last, unpacked: what is consumed at once is never packed."""
+TOUCHED_PAGES_MAX: Final = 128
+"""Pages unpacked again because somebody asked: as many as consumers hold messages of."""
 
 
 class Contents:
     """The live blocks of a queue.
 
-    Invariants: every index in `table` has 1 … 2^32 - 1 live messages; `details` ⊆ `table`;
-    `expiring` counts the details whose messages can expire
+    table    blocks as `pages` has them, of pages that are unpacked
+    details  what does not fit into an integer, of blocks in `table`
+    count    blocks in all; detailed: those with details; expiring: those of them that can expire
+
+    Which pages are packed shows nowhere: not in answers, not in `dump`.
+    Invariants: every block has 1 … 2^32 - 1 live messages; details ⊆ table; a page is packed or its
+    blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`
     """
 
-    __slots__ = ("details", "expiring", "table")
+    __slots__ = ("_filled", "_newest", "_packed", "_touched", "count", "detailed", "details",
+                 "expiring", "table")  # fmt: skip
 
     def __init__(self) -> None:
         self.table: dict[int, int] = {}
         self.details: dict[int, Detail] = {}
+        self.count = 0
+        self.detailed = 0
         self.expiring = 0
+        self._packed: dict[int, bytes] = {}
+        self._filled: dict[int, None] = {}  # in the order they were begun
+        self._touched: dict[int, None] = {}  # in the order they were asked for
+        self._newest = -1
 
     def add(self, index: int, shape: Shape) -> None:
         """A block that is referred to from here on, with all its messages; not yet ready."""
-        assert index not in self.table and 0 < shape.count <= _LIVE, (index, shape.count)
-        if shape.ends is None and shape.ttl is None and shape.largest <= _LIVE:
-            self.table[index] = shape.largest << _SIZE_SHIFT | shape.count
+        assert 0 < shape.count <= LIVE, (index, shape.count)
+        page = index >> PAGE_BITS
+        if page != self._newest:
+            self._begin(page)
+        assert index not in self.table, index
+        self.count += 1
+        if shape.ends is None and shape.ttl is None and shape.largest <= LIVE:
+            self.table[index] = shape.largest << SIZE_SHIFT | shape.count
             return
         self.table[index] = shape.count
         self.details[index] = Detail(shape.count, shape.total, shape.largest, shape.ends, shape.ttl)
+        self.detailed += 1
 
     def ready_at(self, index: int, time_ms: int, ttl_ms: int | None) -> Detail | None:
         """Its messages become ready: their lives begin. Their detail when they can expire."""
+        packed = self._block(index)
         detail = self.details.get(index)
         if ttl_ms is None and (detail is None or detail.ttl is None):
             return None
         if detail is None:
-            packed = self.table[index]
-            count, size = packed & _LIVE, packed >> _SIZE_SHIFT
+            count, size = packed & LIVE, packed >> SIZE_SHIFT
             detail = Detail(count, size * count, size, None, None)
             self.details[index] = detail
+            self.detailed += 1
             self.table[index] = count
         detail.born_ms = time_ms
         detail.cap_ms = -1 if ttl_ms is None else ttl_ms
@@ -190,7 +84,7 @@ class Contents:
 
     def size(self, index: int, first: int, last: int) -> int:
         """Bytes of bodies and properties of a run; exact for whole blocks, additive for parts."""
-        size = self.table[index] >> _SIZE_SHIFT
+        size = self._block(index) >> SIZE_SHIFT
         if size:
             return size * (last - first + 1)
         detail = self.details.get(index)
@@ -199,7 +93,7 @@ class Contents:
     def fitting(self, index: int, first: int, last: int, size_bytes: int) -> int:
         """How many messages from `first` on surely fit into `size_bytes`; at most the run."""
         wanted = last - first + 1
-        size = self.table[index] >> _SIZE_SHIFT
+        size = self._block(index) >> SIZE_SHIFT
         if size:
             return min(wanted, size_bytes // size)
         detail = self.details.get(index)
@@ -214,50 +108,125 @@ class Contents:
 
     def expiring_detail(self, index: int) -> Detail | None:
         """Its detail when its messages can expire."""
+        self._block(index)
         detail = self.details.get(index)
         return detail if detail is not None and detail.born_ms >= 0 else None
 
     def drop(self, index: int, count: int) -> None:
         """That many of its messages are referred to no longer; with the last one the block goes."""
-        packed = self.table[index]
-        live = packed & _LIVE
+        packed = self._block(index)
+        live = packed & LIVE
         assert live >= count > 0, (index, live, count)
         if live > count:
             self.table[index] = packed - count
             return
         del self.table[index]
+        self.count -= 1
         if self.details:
             detail = self.details.pop(index, None)
-            if detail is not None and detail.born_ms >= 0:
-                self.expiring -= 1
+            if detail is not None:
+                self.detailed -= 1
+                self.expiring -= detail.born_ms >= 0
 
-    def live(self, index: int) -> int:
-        """Messages of a block that are still referred to; 0 when it is not known."""
-        return self.table.get(index, 0) & _LIVE
+    def has(self, index: int) -> bool:
+        """Whether a block is referred to."""
+        if index in self.table:
+            return True
+        packed = self._packed.get(index >> PAGE_BITS)
+        return packed is not None and index in pages.blocks(packed)[0]
 
-    def dump(self) -> Iterator[Any]:
-        """The blocks as plain values, ascending by index."""
-        for index in sorted(self.table):
-            packed, detail = self.table[index], self.details.get(index)
-            if detail is None:
-                yield (index, packed)
-                continue
-            ttl = detail.ttl.tobytes() if isinstance(detail.ttl, array) else detail.ttl
-            yield (
-                index, packed, detail.count, detail.total, detail.largest,
-                None if detail.ends is None else detail.ends.tobytes(), ttl,
-                detail.cap_ms, detail.born_ms,
-            )
+    # ------------------------------------------------------------ packing
 
-    def load(self, rows: list[Any]) -> None:
+    def _block(self, index: int) -> int:
+        """The block, unpacked."""
+        try:
+            return self.table[index]
+        except KeyError:
+            self._unpack(index >> PAGE_BITS)
+            return self.table[index]
+
+    def _begin(self, page: int) -> None:
+        """Blocks come into another page than before."""
+        self._newest = page
+        self._filled[page] = None
+        if page in self._packed:
+            self._unpack(page)
+        while len(self._filled) > FILLED_PAGES_MAX:
+            oldest = next(iter(self._filled))
+            del self._filled[oldest]
+            if oldest not in self._touched:
+                self._pack(oldest)
+
+    def _unpack(self, page: int) -> None:
+        data = self._packed.pop(page)
+        self.table.update(zip(*pages.blocks(data), strict=True))
+        self.details.update(pages.details(data))
+        if page in self._filled:
+            return
+        self._touched[page] = None
+        while len(self._touched) > TOUCHED_PAGES_MAX:
+            oldest = next(iter(self._touched))
+            del self._touched[oldest]
+            if oldest not in self._filled:
+                self._pack(oldest)
+
+    def _pack(self, page: int) -> None:
+        data = pages.encode(self.table, self.details, page)
+        if data:
+            self._packed[page] = data
+            for index in pages.blocks(data)[0]:
+                del self.table[index]
+                self.details.pop(index, None)
+        if not self.table:
+            self.table = {}  # a dictionary never shrinks
+
+    # ------------------------------------------------------------ as a whole
+
+    def dump(self) -> list[bytes]:
+        """The pages that have blocks, ascending; equal contents give equal bytes."""
+        found = dict(self._packed)
+        for page in (*self._filled, *self._touched):
+            data = pages.encode(self.table, self.details, page)
+            if data:
+                found[page] = data
+        return [found[page] for page in sorted(found)]
+
+    def load(self, dumped: list[bytes]) -> None:
         """The inverse of `dump`, into an empty object."""
-        for index, packed, *rest in rows:
-            self.table[index] = packed
-            if not rest:
-                continue
-            count, total, largest, ends, ttl, cap_ms, born_ms = rest
-            self.details[index] = Detail(
-                count, total, largest, None if ends is None else array("I", ends),
-                array("I", ttl) if isinstance(ttl, bytes) else ttl, cap_ms, born_ms,
-            )
-            self.expiring += born_ms >= 0
+        for data in dumped:
+            self._packed[pages.blocks(data)[0][0] >> PAGE_BITS] = data
+            count, detailed, expiring = pages.census(data)
+            self.count += count
+            self.detailed += detailed
+            self.expiring += expiring
+
+    def indexes(self) -> Indexes:
+        """The entries whose blocks these are."""
+        found = {page: pages.indexes(data) for page, data in self._packed.items()}
+        for page in (*self._filled, *self._touched):
+            run = pages.indexes_of(self.table, page)
+            if run:
+                found[page] = pack(run)
+        return Indexes(found[page] for page in sorted(found))
+
+    def rows(self) -> Iterator[tuple[int, int, Detail | None]]:
+        """(index, block, detail) of every block, ascending; unpacks nothing for good."""
+        for data in self.dump():
+            details = pages.details(data)
+            for index, block in zip(*pages.blocks(data), strict=True):
+                yield index, block, details.get(index)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        unpacked = {index >> PAGE_BITS for index in self.table}
+        assert unpacked <= {*self._filled, *self._touched}, "unpacked pages that nobody knows of"
+        assert unpacked.isdisjoint(self._packed), "a page both packed and not"
+        assert all(index in self.table for index in self.details)
+        rows = list(self.rows())
+        assert self.count == len(rows), (self.count, len(rows))
+        details = [detail for _, _, detail in rows if detail is not None]
+        assert self.detailed == len(details), (self.detailed, len(details))
+        expiring = sum(detail.born_ms >= 0 for detail in details)
+        assert self.expiring == expiring, (self.expiring, expiring)
+        for page, data in self._packed.items():
+            assert {index >> PAGE_BITS for index in pages.blocks(data)[0]} == {page}, page

@@ -10,8 +10,8 @@ from warren_broker.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockErro
 from warren_broker.queue import consumers, limits
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.contents import NO_TTL, Shape, measure
 from warren_broker.queue.order import PRIORITIES
+from warren_broker.queue.shapes import NO_TTL, Shape, measure
 from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
@@ -92,7 +92,7 @@ def enqueue(turn: Turn, command: Enqueue) -> AnyReply:
     state, index = turn.state, turn.index
     if not shape.count:
         return DONE
-    if index in state.contents.table:
+    if state.contents.has(index):
         return Refused("invalid", f"entry {index}: only one command of a submission owns its block")
     if turn.config.overflow == "reject-publish" and limits.limited(turn):
         return _enqueue_within_limits(turn, shape)
@@ -107,7 +107,7 @@ def make_ready(
     """All messages of a block that `contents` knows join the ready ones, each in its lane."""
     state = turn.state
     config = state.config
-    if config.message_ttl_ms is not None or state.contents.details:
+    if config.message_ttl_ms is not None or state.contents.detailed:
         state.contents.ready_at(index, turn.now, config.message_ttl_ms)
     if len(runs) == 1:
         state.order.append(runs[0][1], index, 0, count - 1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.queue.dead_letter import bury
 from warren_broker.queue.order import PRIORITIES
@@ -84,9 +83,15 @@ def expire_heads(turn: Turn) -> None:
 def _expire_lane(turn: Turn, lane: int, left: int) -> int:
     """The same for one lane and at most `left` runs; how many are left then."""
     order, contents = turn.state.order, turn.state.contents
-    backlog: deque[Any] = order.returned if lane < 0 else order.lanes[lane]
-    while backlog and contents.expiring:
-        index, first, last = backlog[0][:3]
+    while contents.expiring:
+        if lane < 0:
+            if not order.returned:
+                return left
+            index, first, last = order.returned[0][:3]
+        else:
+            if not order.lanes[lane]:
+                return left
+            index, first, last = order.lanes[lane].head()
         detail = contents.expiring_detail(index)
         if detail is None:
             return left

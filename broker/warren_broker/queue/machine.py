@@ -20,6 +20,7 @@ from warren_broker.queue.effects import Expired, SetTimer
 from warren_broker.queue.state import QueueState, Uplink
 from warren_broker.queue.turn import Turn
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
+from warren_raft.indexes import Indexes
 from warren_raft.machine import Applied, Meta
 
 REPLIES_KEPT: Final = 1_024
@@ -88,9 +89,9 @@ class QueueMachine:
         """The inverse of `snapshot`. The settings are those of the snapshot."""
         return snapshot.restore(data)
 
-    def live_indexes(self, state: QueueState) -> tuple[int, ...]:
+    def live_indexes(self, state: QueueState) -> Indexes:
         """Entries whose blocks the state still refers to, ascending."""
-        return tuple(sorted(state.contents.table))
+        return state.contents.indexes()
 
 
 def _first_apply(turn: Turn) -> None:

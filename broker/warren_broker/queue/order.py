@@ -5,19 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
+from warren_broker.queue.backlog import Backlog, Fresh
 from warren_broker.queue.ranges import Run
 
 PRIORITIES: Final = 32
-Fresh: TypeAlias = tuple[int, int, int]
-"""(index, first, last) of messages that were never delivered."""
 
 
 class Order:
     """Ready messages as runs.
 
-    lanes     one backlog per priority
+    lanes     one backlog per priority that was used
     returned  came back, in the order they came, ahead of all lanes and regardless of priority;
               classic queues without priorities have them in the order they arrived at first
     counts    messages per lane
@@ -30,7 +29,7 @@ class Order:
     __slots__ = ("count", "counts", "lanes", "mask", "returned", "returned_count")
 
     def __init__(self) -> None:
-        self.lanes: list[deque[Fresh]] = [deque() for _ in range(PRIORITIES)]
+        self.lanes: dict[int, Backlog] = {}
         self.counts = [0] * PRIORITIES
         self.mask = 0
         self.returned: deque[Run] = deque()
@@ -40,7 +39,10 @@ class Order:
     def append(self, priority: int, index: int, first: int, last: int) -> None:
         """A run joins the end of its lane; a priority above 31 counts as 31."""
         lane = min(priority, PRIORITIES - 1)
-        self.lanes[lane].append((index, first, last))
+        backlog = self.lanes.get(lane)
+        if backlog is None:
+            backlog = self.lanes[lane] = Backlog()
+        backlog.append((index, first, last))
         self.mask |= 1 << lane
         self.counts[lane] += last - first + 1
         self.count += last - first + 1
@@ -77,7 +79,7 @@ class Order:
             return self.returned[0]
         if not self.mask:
             return None
-        return (*self.lanes[self.mask.bit_length() - 1][0], 0, 0)
+        return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
 
     def take(self, count: int) -> Run:
         """The first `count` messages of the head's run, or all of it when it has fewer."""
@@ -103,7 +105,7 @@ class Order:
 
     def _cut(self, lane: int, count: int) -> Fresh:
         backlog = self.lanes[lane]
-        run = backlog[0]
+        run = backlog.head()
         index, first, last = run
         size = last - first + 1
         if size <= count:
@@ -111,7 +113,7 @@ class Order:
             if not backlog:
                 self.mask &= ~(1 << lane)
         else:
-            backlog[0] = (index, first + count, last)
+            backlog.shorten_head(first + count)
             run = (index, first, first + count - 1)
             size = count
         self.counts[lane] -= size
@@ -122,11 +124,13 @@ class Order:
         """Up to `count` messages off the end of a lane, as far as they are of block `index`."""
         backlog = self.lanes[lane]
         taken: list[Fresh] = []
-        while count and backlog and backlog[-1][0] == index:
-            _, first, last = backlog.pop()
+        while count and backlog and backlog.tail()[0] == index:
+            _, first, last = backlog.tail()
             size = min(last - first + 1, count)
             if first <= last - size:
-                backlog.append((index, first, last - size))
+                backlog.shorten_tail(last - size)
+            else:
+                backlog.pop()
             taken.append((index, last - size + 1, last))
             count -= size
             self.counts[lane] -= size
@@ -135,34 +139,45 @@ class Order:
             self.mask &= ~(1 << lane)
         return taken
 
-    def clear(self) -> list[Run]:
-        """Empty it; what was there, in no order that matters."""
-        runs = list(self)
-        for lane in self.lanes:
-            lane.clear()
-        self.returned.clear()
+    def clear(self) -> Iterator[Run]:
+        """Empty it; what was there, in the order it would have left."""
+        gone = Order()
+        gone.lanes, gone.returned = self.lanes, self.returned
+        self.lanes, self.returned = {}, deque()
         self.counts = [0] * PRIORITIES
         self.mask = self.returned_count = self.count = 0
-        return runs
+        return iter(gone)
 
     def __iter__(self) -> Iterator[Run]:
         """All runs in the order they would leave."""
         yield from self.returned
-        for lane in reversed(self.lanes):
-            for run in lane:
+        for lane in sorted(self.lanes, reverse=True):
+            for run in self.lanes[lane]:
                 yield (*run, 0, 0)
 
     def by_priority(self) -> tuple[tuple[int, int], ...]:
         """(priority, ready messages) of the lanes that have any, ascending."""
         return tuple((lane, count) for lane, count in enumerate(self.counts) if count)
 
-    def load(self, returned: Iterable[Run], lanes: Iterable[tuple[int, Iterable[Fresh]]]) -> None:
-        """Fill an empty one."""
+    def dump(self) -> list[tuple[int, int, list[bytes]]]:
+        """(priority, messages, chunks) of the lanes that have any, ascending."""
+        return [
+            (lane, self.counts[lane], self.lanes[lane].chunks())
+            for lane in sorted(self.lanes)
+            if self.counts[lane]
+        ]
+
+    def load(
+        self, returned: Iterable[Run], lanes: Iterable[tuple[int, int, Iterable[bytes]]]
+    ) -> None:
+        """Fill an empty one with what `dump` gave."""
         for run in returned:
             index, first, last, failed, acquired = run
             self.returned.append((index, first, last, failed, acquired))
             self.returned_count += last - first + 1
             self.count += last - first + 1
-        for lane, runs in lanes:
-            for index, first, last in runs:
-                self.append(lane, index, first, last)
+        for lane, count, chunks in lanes:
+            self.lanes[lane] = Backlog(chunks)
+            self.mask |= 1 << lane
+            self.counts[lane] = count
+            self.count += count

@@ -33,7 +33,7 @@ def stage(turn: Turn, command: Stage) -> AnyReply:
     sink = state.sinks.get(command.sink) or Sink()
     if command.batch <= sink.last_batch or not shape.count:
         return DONE
-    if turn.index in state.contents.table:
+    if state.contents.has(turn.index):
         return Refused(
             "invalid", f"entry {turn.index}: only one command of a submission owns its block"
         )

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.contents import Contents
-from warren_broker.queue.order import Order
+from warren_broker.queue.order import PRIORITIES, Order
+from warren_broker.queue.pages import LIVE, SIZE_SHIFT
 from warren_broker.queue.ranges import Held, Run, length
 
 ConsumerKey: TypeAlias = tuple[int, int]
@@ -232,27 +233,32 @@ class QueueState:
         for where, index, first, last in self.runs_in_use():
             assert 0 <= first <= last, (where, index, first, last)
             places.setdefault(index, []).append((first, last, where))
-        assert sorted(places) == sorted(self.contents.table), "blocks without messages, or missing"
+        self.contents.check()
+        blocks = {index: block for index, block, _ in self.contents.rows()}
+        assert sorted(places) == list(blocks), "blocks without messages, or missing"
         for index, runs in places.items():
             runs.sort()
             for before, after in pairwise(runs):
                 assert before[1] < after[0], (index, before, after)
             live = sum(last - first + 1 for first, last, _ in runs)
-            assert live == self.contents.live(index), (index, live, self.contents.live(index))
-        details = self.contents.details
-        assert all(index in self.contents.table for index in details)
-        expiring = sum(detail.born_ms >= 0 for detail in details.values())
-        assert expiring == self.contents.expiring, (expiring, self.contents.expiring)
+            assert live == blocks[index] & LIVE, (index, live, blocks[index] & LIVE)
 
     def _check_counts(self) -> None:
         order = self.order
-        for lane, backlog in enumerate(order.lanes):
+        assert all(lane in order.lanes for lane in range(PRIORITIES) if order.counts[lane])
+        for lane, backlog in order.lanes.items():
+            backlog.check()
             count = sum(last - first + 1 for _, first, last in backlog)
             assert count == order.counts[lane], (lane, count, order.counts[lane])
             assert bool(backlog) == bool(order.mask >> lane & 1), (lane, order.mask)
         assert order.returned_count == length(order.returned), order.returned_count
         assert order.count == sum(order.counts) + order.returned_count, order.count
-        size = sum(self.contents.size(index, first, last) for index, first, last, _, _ in order)
+        sizes = {index: (block, detail) for index, block, detail in self.contents.rows()}
+        size = 0
+        for index, first, last, _, _ in order:
+            block, detail = sizes[index]
+            each = block >> SIZE_SHIFT
+            size += detail.size(first, last) if detail is not None else each * (last - first + 1)
         assert size == self.ready_bytes, (size, self.ready_bytes)
         claims = [claim for reader in self.readers.values() for claim in reader.claims.values()]
         assert self.claimed == sum(claim.messages for claim in claims), self.claimed

@@ -6,7 +6,6 @@ from typing import Any, Literal, TypeAlias
 
 from warren_broker.queue.commands import Delivery
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.contents import Shape
 from warren_broker.queue.effects import (
     AnyEffect,
     CancelConsumer,
@@ -17,6 +16,7 @@ from warren_broker.queue.effects import (
     SetTimer,
 )
 from warren_broker.queue.ranges import Held
+from warren_broker.queue.shapes import Shape
 from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, Uplink
 
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]

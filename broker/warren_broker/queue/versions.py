@@ -4,6 +4,7 @@ A log is applied by the version it was written under, on every member alike. A c
 gets a new number here, and the handlers of the old one stay.
 
 1   the first
+2   behaves as 1; its snapshots are packed (`snapshot`), which a member of version 1 cannot read
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from warren_broker.queue.turn import Turn
 
 Handler: TypeAlias = Callable[[Turn, Any], AnyReply]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warren_raft.errors import StorageError
@@ -75,7 +76,7 @@ class Upkeep:
         return take(group, live) if worth else None
 
 
-def take(group: Group, live: tuple[Index, ...]) -> Snapshot:
+def take(group: Group, live: Sequence[Index]) -> Snapshot:
     """The group as it stands, as a snapshot."""
     store, members = group.store, group.node.membership
     index = group.applied

@@ -78,7 +78,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
 def grow(seed: int, entries: int = 80) -> Queue:
     """A queue that went through a log of that many entries; its `log` is that log."""
     random = Random(seed)
-    queue = Queue(config(**CONFIGS[seed % len(CONFIGS)]))
+    queue = Queue(config(**CONFIGS[seed % len(CONFIGS)]), stride=(1, 300, 1100)[seed % 3])
     lives = {1: 1, 2: 2, 3: 3}
     for _ in range(entries):
         queue.now += random.choice((0, 0, 1, 10, 30))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,6 +19,7 @@ from hypothesis.stateful import (
 from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
+from warren_broker.queue import contents
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained
 
 SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
@@ -41,12 +44,21 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_pages_unpacked() -> Iterator[None]:
+    """So that short logs come by every way of packing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contents, "FILLED_PAGES_MAX", 1)
+        patch.setattr(contents, "TOUCHED_PAGES_MAX", 1)
+        yield
+
+
 class AgainstModel(RuleBasedStateMachine):
     """Every rule is one submission; afterwards both have sent the same and hold the same."""
 
-    @initialize(settings=CONFIGS)
-    def begin(self, settings: dict[str, Any]) -> None:
-        self.queue = Queue(config(**settings))
+    @initialize(settings=CONFIGS, stride=st.sampled_from([1, 300, 1500]))
+    def begin(self, settings: dict[str, Any], stride: int) -> None:
+        self.queue = Queue(config(**settings), stride)
         self.model = Model(self.queue.state.config)
         self.model.now = self.queue.now
         self.queue.do(c.RegisterReader("r"))
@@ -76,7 +88,7 @@ class AgainstModel(RuleBasedStateMachine):
         """The messages of the next entry's block, in block order."""
         order = sorted(range(len(sizes)), key=lambda i: -prio[i])
         return [
-            Message((self.queue.index + 1, at), sizes[i], prio[i], ttls[i])
+            Message((self.queue.index + self.queue.stride, at), sizes[i], prio[i], ttls[i])
             for at, i in enumerate(order)
         ]
 

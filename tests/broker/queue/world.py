@@ -58,13 +58,17 @@ class Queue:
     log        (Meta, data) of every entry, for replay
     effects    of the last entry
     delivered  (uplink, consumer) to messages, as `messages` has them
+    stride     how far one entry's index is from the next one's, as if others stood between them
     """
 
-    def __init__(self, machine_config: QueueConfig | None = None, **settings: Any) -> None:
+    def __init__(
+        self, machine_config: QueueConfig | None = None, stride: int = 1, **settings: Any
+    ) -> None:
         self.machine = QueueMachine(machine_config or config(**settings))
         self.state = self.machine.init()
         self.now = 1_000_000
         self.index = 0
+        self.stride = stride
         self.seqs: dict[int, int] = {}
         self.log: list[tuple[Meta, bytes]] = []
         self.effects: tuple[Any, ...] = ()
@@ -72,7 +76,7 @@ class Queue:
 
     def apply(self, data: bytes) -> Applied:
         """One entry."""
-        self.index += 1
+        self.index += self.stride
         meta = Meta(self.index, 1, self.now)
         self.log.append((meta, data))
         applied = self.machine.apply(meta, data, self.state)

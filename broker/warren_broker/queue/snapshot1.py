@@ -1,0 +1,40 @@
+"""What version 1 of the machine wrote into snapshots, as it is written now."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from warren_broker.queue import pages
+from warren_broker.queue.backlog import Backlog
+from warren_broker.queue.shapes import Detail
+from warren_raft.indexes import PAGE_BITS
+
+
+def contents(rows: Sequence[Any]) -> list[bytes]:
+    """As `Contents.dump` gives them; rows: one per block, ascending."""
+    table: dict[int, int] = {}
+    details: dict[int, Detail] = {}
+    for index, packed, *rest in rows:
+        table[index] = packed
+        if rest:
+            count, total, largest, ends, ttl, cap_ms, born_ms = rest
+            details[index] = Detail(
+                count, total, largest, None if ends is None else array("I", ends),
+                array("I", ttl) if isinstance(ttl, bytes) else ttl, cap_ms, born_ms,
+            )  # fmt: skip
+    numbers = dict.fromkeys(index >> PAGE_BITS for index in table)
+    return [pages.encode(table, details, page) for page in numbers]
+
+
+def lanes(rows: Sequence[Any]) -> list[tuple[int, int, list[bytes]]]:
+    """As `Order.dump` gives them; rows: (priority, runs)."""
+    found = []
+    for lane, runs in rows:
+        backlog = Backlog()
+        for index, first, last in runs:
+            backlog.append((index, first, last))
+        count = sum(last - first + 1 for _, first, last in runs)
+        found.append((lane, count, backlog.chunks()))
+    return found
