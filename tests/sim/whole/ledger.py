@@ -1,63 +1,129 @@
-"""What the people of a world were told, and what must follow from it.
+"""What the people of a world were told of each queue, and what must follow from it.
 
-A message's body is its name: `publisher/life of its node/number`. Nothing here is returned after a
-timeout and no claim is released, so a message that was settled, or claimed, is gone for good.
+A message's body is its name; every queue (a Raft group: one declared again is another one) has its
+own books.
 """
 
 from __future__ import annotations
 
 from sim.checkers import require
+from sim.whole.profile import DEAD, QueuePlan
 
 
-class Ledger:
-    """Books over every message.
+class Book:
+    """The books of one queue.
 
     sent       every body that was handed to a broker
     confirmed  those whose confirm came back
+    refused    those that were refused
     seen       body -> index of the entry it was delivered, or claimed, from
     settled    bodies whose settle was answered
+    buried     (index, ordinal) -> why the queue gave it up, and when
+    rejected   bodies that a consumer has rejected
     claims     (reader, number) -> runs, as first answered
     claimed    body -> the claim it is in
+    released   claims that were given back, or may have been
+    swept      somebody has begun to purge or delete it: what was sent until it was done may be gone
     """
 
-    def __init__(self) -> None:
-        self.sent: dict[bytes, bool] = {}
+    def __init__(self, ledger: Ledger, group: int, plan: QueuePlan) -> None:
+        self.ledger = ledger
+        self.group = group
+        self.plan = plan
+        self.sent: dict[bytes, int | None] = {}
         self.confirmed: dict[bytes, bool] = {}
+        self.refused: dict[bytes, bool] = {}
         self.seen: dict[bytes, int] = {}
         self.settled: dict[bytes, bool] = {}
+        self.rejected: dict[bytes, bool] = {}
+        self.buried: dict[tuple[int, int], tuple[str, int]] = {}
+        self.given_up: dict[bytes, str] = {}
         self.claims: dict[tuple[str, int], tuple[tuple[int, int, int], ...]] = {}
         self.claimed: dict[bytes, tuple[str, int]] = {}
+        self.released: dict[tuple[str, int], bool] = {}
+        self.swept: dict[bytes, bool] = {}
+        self.sweeping = 0
+        self.doomed = False
         self.deliveries = 0
 
-    def publish(self, bodies: list[bytes]) -> None:
+    # ------------------------------------------------------------ in
+
+    def publish(self, bodies: list[bytes], ttl_ms: int | None = None) -> None:
         """They are on their way."""
         for body in bodies:
             require(body not in self.sent, "the simulation sends a message twice", body)
-            self.sent[body] = True
+            self.sent[body] = ttl_ms
+            if self.sweeping:
+                self.swept[body] = True
 
     def confirm(self, bodies: list[bytes]) -> None:
         """From here on the cluster must never forget them."""
         for body in bodies:
             require(body not in self.confirmed, "confirmed twice", body)
+            require(body not in self.refused, "confirmed after it was refused", body)
             self.confirmed[body] = True
+
+    def refuse(self, bodies: list[bytes]) -> None:
+        """They are not in the queue, and never will be."""
+        for body in bodies:
+            require(self.plan.refuses or self.doomed, "a publish was refused", self.group, body)
+            require(body not in self.confirmed, "refused after it was confirmed", body)
+            require(body not in self.seen, "refused after it was delivered", body)
+            self.refused[body] = True
+
+    def sweep(self) -> None:
+        """Somebody begins to purge the queue."""
+        self.sweeping += 1
+        for body in self.sent:
+            self.swept[body] = True
+
+    def swept_now(self) -> None:
+        """It is done."""
+        self.sweeping -= 1
+
+    # ------------------------------------------------------------ out
 
     def see(self, body: bytes, index: int) -> None:
         """It comes out of the queue, from that entry."""
+        if self.plan.name == DEAD:
+            self.ledger.dead_letter(body, index)
+            return
         require(body in self.sent, "a message nobody sent", body)
+        require(body not in self.refused, "a refused message comes out", body, index)
         known = self.seen.setdefault(body, index)
-        require(known == index, "enqueued twice", body, known, index)
+        require(known == index, "enqueued twice", self.group, body, known, index)
 
     def deliver(self, body: bytes, index: int) -> None:
         """A consumer gets it."""
         self.deliveries += 1
         self.see(body, index)
-        require(body not in self.settled, "delivered after its settle was answered", body)
-        require(body not in self.claimed, "delivered while claimed", body, self.claimed.get(body))
+        require(
+            body not in self.settled or self.plan.takes_back or self.plan.name == DEAD,
+            "delivered after its settle was answered", self.group, body,
+        )
+        owner = self.claimed.get(body)
+        require(
+            owner is None or owner in self.released, "delivered while claimed", body, owner
+        )
+        require(body not in self.given_up, "delivered after it was given up", body)
 
     def settle(self, bodies: list[bytes]) -> None:
         """The settle of a consumer that still is one was answered."""
         for body in bodies:
             self.settled[body] = True
+
+    def bury(self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int) -> None:
+        """The queue gives it up, as some member applies an entry; others must do so alike."""
+        if (index, ordinal) not in self.buried and "x-dead-letter-exchange" in self.plan.arguments:
+            self.ledger.letters[body] = self.ledger.letters.get(body, 0) + 1
+        known = self.buried.setdefault((index, ordinal), (reason, time_ms))
+        require(known == (reason, time_ms), "given up differently", index, ordinal, known, reason)
+        allowed = (*self.plan.forgets, "expired" if self.sent.get(body) is not None else "")
+        require(
+            reason in allowed or (reason == "rejected" and body in self.rejected),
+            "given up for no reason", self.group, body, reason,
+        )
+        self.given_up[body] = reason
 
     def claim(
         self,
@@ -67,15 +133,65 @@ class Ledger:
         bodies: list[tuple[bytes, int]],
     ) -> None:
         """A claim was answered."""
-        known = self.claims.setdefault((reader, number), runs)
+        name = (reader, number)
+        known = self.claims.setdefault(name, runs)
         require(known == runs, "a claim changed", reader, number, known, runs)
         for body, index in bodies:
             self.see(body, index)
-            require(body not in self.settled, "claimed after its settle was answered", body)
-            owner = self.claimed.setdefault(body, (reader, number))
-            require(owner == (reader, number), "in two claims", body, owner, (reader, number))
+            require(
+                body not in self.settled or self.plan.takes_back,
+                "claimed after its settle was answered", body,
+            )
+            owner = self.claimed.get(body, name)
+            require(owner == name or owner in self.released, "in two claims", body, owner, name)
+            self.claimed[body] = name
+
+    # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """The queue is empty: everything confirmed has come out."""
-        lost = [body for body in self.confirmed if body not in self.seen]
-        require(not lost, "confirmed and lost", lost[:5], len(lost))
+        """The queue is empty: everything confirmed has come out, or was given up with reason."""
+        if self.plan.volatile or self.doomed:
+            return
+        lost = [
+            body for body in self.confirmed
+            if body not in self.seen and body not in self.given_up and body not in self.swept
+        ]  # fmt: skip
+        require(not lost or self.plan.no_ack, "confirmed and lost", self.group, lost[:5], len(lost))
+
+
+class Ledger:
+    """The books of every queue there ever was.
+
+    letters  body -> how many queues have given it up by way of the dead letter exchange
+    dead     body -> the entries it came out of, in the queue for dead letters
+    """
+
+    def __init__(self) -> None:
+        self.books: dict[int, Book] = {}
+        self.letters: dict[bytes, int] = {}
+        self.dead: dict[bytes, dict[int, bool]] = {}
+
+    def dead_letter(self, body: bytes, index: int) -> None:
+        """It comes out of the queue for dead letters: at most once for each that gave it up."""
+        entries = self.dead.setdefault(body, {})
+        entries[index] = True
+        count = self.letters.get(body, 0)
+        require(len(entries) <= count, "more dead letters than deaths", body, entries, count)
+
+    def of(self, group: int, plan: QueuePlan | None = None) -> Book:
+        """The books of a group; begun when it is first heard of."""
+        book = self.books.get(group)
+        if book is None:
+            assert plan is not None, group
+            book = self.books[group] = Book(self, group, plan)
+        return book
+
+    @property
+    def confirmed(self) -> int:
+        """Messages whose confirm came back."""
+        return sum(len(book.confirmed) for book in self.books.values())
+
+    def close(self) -> None:
+        """All of them."""
+        for book in self.books.values():
+            book.close()

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from warren_raft.errors import RaftError
 
 if TYPE_CHECKING:
-    from sim.whole.process import Machine
+    from sim.whole.process import Machine, Process
     from sim.whole.world import World
 
-KINDS = ("crash", "crash_leader", "crash_all", "pause", "cut", "isolate", "reset", "transfer",
-         "slow_disk")  # fmt: skip
+JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
 
 class Misfortunes:
@@ -20,13 +19,12 @@ class Misfortunes:
     def __init__(self, world: World) -> None:
         self.world = world
         self.rng = world.rng
-        self.kinds = [kind for kind in KINDS for _ in range(self.rng.choice((0, 1, 2)))]
         self.stopped = False
         self.count = 0
 
     def begin(self) -> None:
         """Plan the first."""
-        if self.world.profile.fault_every_ms and self.kinds:
+        if self.world.profile.fault_every_ms and self.world.profile.faults:
             self.plan()
 
     def plan(self) -> None:
@@ -37,7 +35,7 @@ class Misfortunes:
     def strike(self) -> None:
         """One."""
         if not self.stopped:
-            kind = self.rng.choice(self.kinds)
+            kind = self.rng.choice(self.world.profile.faults)
             self.count += 1
             self.world.note("fault", kind, self.count)
             getattr(self, kind)()
@@ -48,6 +46,8 @@ class Misfortunes:
         self.stopped = True
         for machine in self.world.processes.values():
             machine.slow_until = 0
+            machine.files.full = False
+            machine.files.syncs_to_fail = 0
             if machine.running is None:
                 machine.start()
             else:
@@ -56,14 +56,14 @@ class Misfortunes:
         for link in self.world.wire.links.values():
             self.world.wire.heal(link)
 
-    # ------------------------------------------------------------------ the kinds
+    # ------------------------------------------------------------------ who
 
     def anybody(self) -> Machine:
         """A machine."""
         return self.world.processes[self.rng.choice(self.world.names)]
 
     def leader(self) -> Machine:
-        """The one whose process leads the queue, or else anybody."""
+        """The one whose process leads a queue, or else anybody."""
         for machine in self.world.processes.values():
             if machine.running is not None:
                 host = machine.running.host
@@ -71,11 +71,15 @@ class Misfortunes:
                     return machine
         return self.anybody()
 
-    def crash(self, machine: Machine | None = None) -> None:
+    # ------------------------------------------------------------------ processes
+
+    def crash(self, machine: Machine | None = None, away_ms: int | None = None) -> None:
         """A machine stops, and is started again."""
         machine = machine or self.anybody()
         machine.crash(silent=self.rng.random() < 0.3)
-        self.world.agenda.after(self.rng.choice((1, 100, 600, 2_000)), machine.start)
+        if away_ms is None:
+            away_ms = self.rng.choice((1, 100, 600, 2_000))
+        self.world.agenda.after(away_ms, machine.start)
 
     def crash_leader(self) -> None:
         """The one that leads the queue."""
@@ -86,48 +90,125 @@ class Misfortunes:
         for machine in self.world.processes.values():
             self.crash(machine)
 
-    def pause(self) -> None:
+    def flapping(self) -> None:
+        """One machine comes up only to go again."""
+        machine = self.anybody()
+        for at in range(self.rng.choice((2, 4))):
+            self.world.agenda.after(at * self.rng.choice((20, 150)), self._again, machine)
+
+    def _again(self, machine: Machine) -> None:
+        if not self.stopped and machine.running is not None:
+            self.crash(machine, 1)
+
+    def rolling_restart(self) -> None:
+        """One after the other is stopped in good order and started again."""
+        pause = self.rng.choice((150, 400))
+        for at, machine in enumerate(self.world.processes.values()):
+            self.world.agenda.after(at * pause, self._restart, machine)
+
+    def _restart(self, machine: Machine) -> None:
+        process = machine.running
+        if self.stopped or process is None or process.leaving:
+            return
+        process.leaving = True  # its clients are sent away
+        process.inject(process.broker.hand_over)
+        self.world.agenda.after(self.rng.choice((20, 120)), self._stop, process)
+
+    def _stop(self, process: Process) -> None:
+        if process.dead:
+            return
+        process.machine.stop()
+        self.world.agenda.after(self.rng.choice((1, 60)), process.machine.start)
+
+    def pause(self, process: Process | None = None) -> None:
         """A process stands still."""
-        process = self.anybody().running
+        process = process or self.anybody().running
         if process is not None:
             until = self.world.agenda.now_ms + self.rng.choice((50, 400, 1_500))
             process.paused_until = until
 
+    def pause_leader(self) -> None:
+        """The one that leads."""
+        self.pause(self.leader().running)
+
+    def clock_jump(self) -> None:
+        """Somebody sets a clock."""
+        machine = self.anybody()
+        if self.world.profile.skew_ms and machine.jumped_ms < max(JUMPS_MS):
+            jump = self.rng.choice(JUMPS_MS)
+            machine.jumped_ms += max(0, jump)
+            machine.skew_ms += jump
+
+    # ------------------------------------------------------------------ ways
+
     def cut(self) -> None:
         """One connection carries nothing for a while."""
         links = list(self.world.wire.links.values())
-        self.world.wire.cut(self.rng.choice(links), self.rng.choice((50, 700, 2_000)))
+        if links:
+            self.world.wire.cut(self.rng.choice(links), self.rng.choice((50, 700, 2_000)))
+
+    def half_cut(self) -> None:
+        """One connection carries nothing one way."""
+        links = list(self.world.wire.links.values())
+        if links:
+            link = self.rng.choice(links)
+            sender = self.rng.choice(link.ends)
+            self.world.wire.cut(link, self.rng.choice((50, 700, 2_000)), sender)
 
     def isolate(self) -> None:
-        """One node hears nobody for a while."""
+        """One node hears nobody, and nobody hears it, for a while."""
         name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
         for_ms = self.rng.choice((200, 900, 2_500))
         for link in self.world.wire.links_of(name):
             self.world.wire.cut(link, for_ms)
 
+    def half_isolate(self) -> None:
+        """One node hears nobody for a while, or nobody hears it."""
+        name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
+        for_ms = self.rng.choice((200, 900, 2_500))
+        deaf = self.rng.random() < 0.5
+        for link in self.world.wire.links_of(name):
+            self.world.wire.cut(link, for_ms, link.peer(name) if deaf else name)
+
     def reset(self) -> None:
         """A connection breaks."""
-        link = self.rng.choice(list(self.world.wire.links.values()))
-        if link.live:
-            self.world.wire.broken(link)
+        links = [link for link in self.world.wire.links.values() if link.live]
+        if links:
+            self.world.wire.broken(self.rng.choice(links))
+
+    # ------------------------------------------------------------------ disks
+
+    def slow_disk(self) -> None:
+        """A disk takes ten times as long."""
+        self.anybody().slow_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))
+
+    def sync_fails(self) -> None:
+        """A disk takes what is written and cannot keep it: the node must stop."""
+        self.anybody().files.syncs_to_fail = 1
+
+    def disk_full(self) -> None:
+        """Somebody else takes all the space, for a while."""
+        machine = self.anybody()
+        machine.files.full = True
+        self.world.agenda.after(self.rng.choice((100, 600, 2_000)), self._space, machine)
+
+    def _space(self, machine: Machine) -> None:
+        machine.files.full = False
+
+    # ------------------------------------------------------------------ operators
 
     def transfer(self) -> None:
-        """The operator moves the queue's leadership."""
+        """The operator moves a queue's leadership."""
         process = self.leader().running
         if process is None:
             return
         for group in process.host.groups():
             if process.host.is_leader(group):
                 to = self.rng.choice(process.host.members(group).voters)
-                process.inject(lambda group=group, to=to: self.hand_over(process, group, to))
+                process.inject(lambda group=group, to=to: self._hand_over(process, group, to))
 
-    def hand_over(self, process: object, group: int, to: str) -> None:
-        """In the node's turn."""
+    def _hand_over(self, process: Process, group: int, to: str) -> None:
         try:
-            process.host.transfer(group, to)  # type: ignore[attr-defined]
+            process.host.transfer(group, to)
         except RaftError:
             pass
-
-    def slow_disk(self) -> None:
-        """A disk takes ten times as long."""
-        self.anybody().slow_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from sim.whole.checkers import DATA_DIR
+from sim.checkers import Violation
 from sim.whole.files import MemoryFiles
 from sim.whole.sync import SimulatedJanitor
 from warren_broker.cluster.broker import Broker
@@ -16,21 +17,23 @@ from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.storage.errors import WriteFailed
 
 if TYPE_CHECKING:
     from sim.whole.world import World
 
+DATA_DIR = Path("/sim")
 TURNS_AT_ONCE_MAX = 100
-HEARTBEAT_MS = 100
-SUSPECT_MS = 500
+RESTART_MS = 300
 
 
 class SimulatedClock:
-    """A node's clock against the world's."""
+    """A node's clock, as SystemClock makes it: the wall's steps forward are followed."""
 
-    def __init__(self, world: World, skew_ms: int) -> None:
-        self.agenda = world.agenda
-        self.skew_ms = skew_ms
+    def __init__(self, machine: Machine) -> None:
+        self.agenda = machine.world.agenda
+        self.machine = machine
+        self.offset_ms = machine.skew_ms
 
     def monotonic_ms(self) -> int:
         """See Clock."""
@@ -38,7 +41,9 @@ class SimulatedClock:
 
     def epoch_ms(self) -> int:
         """See Clock."""
-        return self.agenda.now_ms + self.skew_ms
+        if self.machine.skew_ms > self.offset_ms:
+            self.offset_ms = self.machine.skew_ms
+        return self.agenda.now_ms + self.offset_ms
 
 
 class Ear:
@@ -63,18 +68,30 @@ class Ear:
         self.process.world.checkers.leader(self.process, group, term, leading)
         self.cluster.leader_changed(group, leader, term, leading)
 
+    def restored(self, group: int) -> None:
+        """See Observer."""
+        self.process.world.checkers.restored(self.process, group)
+        self.cluster.restored(group)
+
 
 class Machine:
-    """A computer with a disk; `running` is the process on it."""
+    """A computer with a disk and a clock; `running` is the process on it.
+
+    jumped_ms  how far its clock was set forward in all
+    stops      how often a process stopped by itself, because of the disk
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.rng = Random(world.rng.randrange(1 << 48))
-        self.files = MemoryFiles(self.rng)
-        self.clock = SimulatedClock(world, self.rng.choice((0, self.rng.randrange(-800, 800))))
+        self.files = MemoryFiles(self.rng, world.profile.sector_bytes)
+        skew = world.profile.skew_ms
+        self.skew_ms = self.rng.choice((0, self.rng.randrange(-skew, skew))) if skew else 0
+        self.jumped_ms = 0
         self.running: Process | None = None
         self.lives = 0
+        self.stops = 0
         self.slow_until = 0
 
     def sync_ms(self) -> int:
@@ -103,16 +120,35 @@ class Machine:
             self.files.crash()
             self.world.wire.died(self.name, silent)
 
+    def stop(self) -> None:
+        """The process ends in good order: what it has written is on the disk."""
+        process = self.running
+        if process is not None:
+            self.world.note("stop", self.name)
+            process.host.stop()
+            self.crash(silent=False)
+
+    def stopped(self, error: Exception) -> None:
+        """The process has ended by itself: somebody starts it again."""
+        self.world.note("stopped", self.name, str(error))
+        self.stops += 1
+        self.crash(silent=False)
+        self.world.agenda.after(RESTART_MS, self.start)
+
 
 class Process:
-    """One life of a node: the parts as `warren_broker.node` puts them together."""
+    """One life of a node: the parts as `warren_broker.node` puts them together.
+
+    leaving  it is being stopped in good order: nobody connects to it any more
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.world = world = machine.world
         self.name = machine.name
-        self.clock = machine.clock
+        self.clock = SimulatedClock(machine)
         self.dead = False
+        self.leaving = False
         self.janitor: SimulatedJanitor | None = None
         self.paused_until = 0
         self.wake_at: int | None = None
@@ -128,8 +164,8 @@ class Process:
                 peers={name: ("127.0.0.1", 1) for name in world.names if name != self.name},
                 data_dir=DATA_DIR,
                 raft=world.profile.config,
-                heartbeat_ms=HEARTBEAT_MS,
-                suspect_after_ms=SUSPECT_MS,
+                heartbeat_ms=world.profile.heartbeat_ms,
+                suspect_after_ms=5 * world.profile.heartbeat_ms,
                 wal_file_bytes=world.profile.wal_file_bytes,
                 memtable_bytes=world.profile.memtable_bytes,
                 snapshot_entries_min=world.profile.snapshot_entries_min,
@@ -193,14 +229,22 @@ class Process:
         if self.world.agenda.now_ms < self.paused_until:
             self.wake(self.paused_until)
             return
+        try:
+            wait_ms = self._turns()
+        except WriteFailed as error:
+            if not self.machine.files.refused:
+                raise Violation(f"{self.name} stopped, though its disk is well: {error}") from error
+            self.machine.stopped(error)
+            return
+        if wait_ms is not None:
+            self.wake(self.world.agenda.now_ms + wait_ms)
+
+    def _turns(self) -> int | None:
         for _ in range(TURNS_AT_ONCE_MAX):
             self.loop.run_turn(0)
             if self.dead:
-                return
+                return None
             wait_ms = self.loop._wait_ms(None)
             if wait_ms != 0 and not self.loop._posted:
-                break
-        else:
-            raise AssertionError(f"{self.name} turns without end")
-        if wait_ms is not None:
-            self.wake(self.world.agenda.now_ms + wait_ms)
+                return wait_ms
+        raise AssertionError(f"{self.name} turns without end")

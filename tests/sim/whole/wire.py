@@ -18,6 +18,7 @@ class Link:
 
     live     bytes travel; epoch counts the connections, what belongs to an older one is lost
     believes which of the two still takes it for established
+    cut      whose bytes do not get through; one end only: a half-open way
     stalled  while it is cut: what was sent, in order
     """
 
@@ -26,10 +27,15 @@ class Link:
         self.live = False
         self.epoch = 0
         self.believes = {one: False, other: False}
-        self.cut = False
+        self.cut = {one: False, other: False}
         self.stalled: list[tuple[str, Callable[[Process], None]]] = []
         self.free_at = {one: 0, other: 0}
         self.read_ms = {one: 0, other: 0}
+
+    @property
+    def blocked(self) -> bool:
+        """Nobody could connect: something does not get through."""
+        return any(self.cut.values())
 
     def peer(self, name: str) -> str:
         """The other end."""
@@ -62,7 +68,7 @@ class Wire:
         """`act` on the other end, later; lost when the connection is."""
         if not link.live:
             return
-        if link.cut:
+        if link.cut[sender]:
             link.stalled.append((sender, act))
             return
         agenda = self.world.agenda
@@ -101,7 +107,7 @@ class Wire:
         ends = [self.world.processes[name].running for name in link.ends]
         if link.live or None in ends:
             return
-        if link.cut:
+        if link.blocked:
             self.connect_later(link, 200)
             return
         link.live = True
@@ -130,7 +136,7 @@ class Wire:
         link.stalled.clear()
         for name in link.ends:
             process = self.world.processes[name].running
-            if process is not None and not silent:
+            if process is not None and not silent and not link.cut[link.peer(name)]:
                 delay = self.rng.randrange(30)
                 self.world.agenda.after(delay, self.tell_down, link, link.epoch, process)
         if not silent:
@@ -174,7 +180,7 @@ class Wire:
             broken = link.epoch
             process.inject(lambda: self.down(link, broken, process))
             self.connect_later(link)
-        elif link.cut:
+        elif link.blocked:
             self.world.agenda.after(200, self.renew, link, epoch, process)
         else:
             self.broken(link, silent=True)
@@ -182,16 +188,18 @@ class Wire:
 
     # ------------------------------------------------------------------ cutting
 
-    def cut(self, link: Link, for_ms: int) -> None:
-        """Nothing gets through for a while; then it does, late, or the connection is gone."""
-        link.cut = True
+    def cut(self, link: Link, for_ms: int, sender: str | None = None) -> None:
+        """Nothing gets through for a while, or nothing from `sender`; then it does, late, or the
+        connection is gone."""
+        for name in link.ends:
+            link.cut[name] = link.cut[name] or sender in (None, name)
         self.world.agenda.after(for_ms, self.heal, link)
 
     def heal(self, link: Link) -> None:
         """The way is free again."""
-        if not link.cut:
+        if not link.blocked:
             return
-        link.cut = False
+        link.cut = dict.fromkeys(link.ends, False)
         stalled, link.stalled = link.stalled, []
         if not link.live:
             self.connect_later(link)
@@ -208,6 +216,7 @@ class SimulatedTransport:
     def __init__(self, world: World, config: HostConfig) -> None:
         self.world = world
         self.name = config.node
+        self.port = config.listen[1]
         self.peers: list[str] = []
         self.wire = world.wire
 

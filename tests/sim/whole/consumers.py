@@ -1,0 +1,246 @@
+"""Consumers: some acknowledge, some give back, some leave without a word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.checkers import require
+from sim.whole.ledger import Book
+from sim.whole.people import Person
+from sim.whole.profile import DEAD, QueuePlan
+from warren_broker.block import Block
+from warren_broker.errors import Refusal
+from warren_broker.metadata.records import Queue
+from warren_broker.queue import commands
+from warren_broker.session import requests
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+CREDIT = 3
+
+
+class Subscription:
+    """One session with one consumer of one queue, at one life of a node.
+
+    next_msg_id  the id its next message must have
+    newest       (publisher, life, priority) -> the number of the newest message
+    ended        the session is over; what comes after is nobody's
+    """
+
+    def __init__(self, owner: Consumer, process: Process, queue: Queue) -> None:
+        self.owner = owner
+        self.process = process
+        self.queue = queue
+        self.book: Book = owner.book(queue)
+        self.session = process.broker.ids.session()
+        self.consumer = process.broker.ids.consumer()
+        self.no_ack = owner.plan.no_ack and owner.rng.random() < 0.5
+        self.explicit = not self.no_ack and not owner.steady and owner.rng.random() < 0.15
+        self.next_msg_id = 0
+        self.newest: dict[tuple[bytes, bytes, int], int] = {}
+        self.ended = False
+
+    def begin(self) -> None:
+        """In the node's turn: become a consumer."""
+        rng, consuming = self.owner.rng, self.process.broker.consuming
+        prefetch = 0 if self.no_ack or self.explicit else rng.choice((1, 3, 20))
+        command = commands.Checkout(
+            self.consumer, self.session, "tag", prefetch, no_ack=self.no_ack,
+            explicit_credit=self.explicit, priority=rng.choice((0, 0, 5)),
+        )  # fmt: skip
+
+        def joined(reply: Any) -> None:
+            if isinstance(reply, Refusal):
+                self.end(False)
+            else:
+                self.flow()
+
+        consuming.checkout(self.queue, command, self, joined)
+
+    def flow(self) -> None:
+        """Tell the queue that more may come."""
+        if (self.explicit or self.no_ack) and not self.ended:
+            credit = CREDIT if self.explicit else 0
+            self.process.broker.consuming.credit(
+                commands.Credit(self.consumer, self.next_msg_id, credit)
+            )
+
+    def end(self, failed: bool) -> None:
+        """The session is over, in the node's turn."""
+        if not self.ended:
+            self.ended = True
+            self.process.broker.consuming.session_down(self.session, failed)
+        if self.owner.subscription is self:
+            self.owner.subscription = None
+
+    def cancel(self) -> None:
+        """Nothing more is wanted; what is held is worked on, then the session ends."""
+        self.process.broker.consuming.cancel(self.consumer, lambda reply: None)
+        self.owner.later(self.process, 400, self.end, False)
+
+    # ------------------------------------------------------------ Receiver
+
+    def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
+        """Messages of one block."""
+        if self.ended or self.process.dead:
+            return
+        require(consumer == self.consumer, "delivered to another consumer", consumer)
+        require(
+            delivery.first_msg_id == self.next_msg_id
+            or (self.no_ack and delivery.first_msg_id > self.next_msg_id)
+            or self.book.plan.takes_back,
+            "a delivery is missing or repeated", consumer, self.next_msg_id, delivery,
+        )
+        self.next_msg_id = delivery.first_msg_id
+        world = self.owner.world
+        for at in range(delivery.first, delivery.last + 1):
+            body, msg_id = bytes(block.body(at)), self.next_msg_id
+            self.next_msg_id += 1
+            self.book.deliver(body, delivery.index)
+            if delivery.acquired_count == 0 and self.book.plan.name != DEAD:
+                self.in_order(body, block.priority(at))
+            if self.no_ack:
+                self.book.settle([body])
+            else:
+                self.owner.later(
+                    self.process, world.profile.work_ms, self.done, msg_id, body
+                )
+        if self.no_ack:
+            self.owner.later(self.process, 50, self.flow)
+
+    def in_order(self, body: bytes, priority: int) -> None:
+        """What one publisher sent through one node comes, the first time, as it was sent."""
+        publisher, life, number = body.split(b"/")
+        key = (publisher, life, priority)
+        before = self.newest.get(key, 0)
+        require(int(number) > before, "out of order", body, before)
+        self.newest[key] = int(number)
+
+    def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        """The queue has given it up: the channel ends, as RabbitMQ's does."""
+        if reason == "timeout":
+            require(self.book.plan.takes_back, "cancelled for a timeout", consumer)
+        if not self.ended and not self.process.dead:
+            self.process.inject(lambda: self.end(True))
+
+    def done(self, msg_id: int, body: bytes) -> None:
+        """It has worked on a message: settle it, give it back, or reject it."""
+        if self.ended:
+            return
+        ids, rng = ((msg_id, msg_id),), self.owner.rng
+        consuming = self.process.broker.consuming
+        if not self.owner.steady and rng.random() < 0.15:
+            if "rejected" in self.book.plan.forgets and rng.random() < 0.5:
+                self.book.rejected[body] = True
+                consuming.settle(commands.Discard(self.consumer, ids))
+            else:
+                consuming.settle(commands.Return(self.consumer, ids, rng.random() < 0.5))
+            self.flow()
+            return
+        client = self.process.broker.queues.cluster.client(self.queue.group)
+        if client is not None:  # else the queue was deleted
+            settle = commands.Settle(self.consumer, ids)
+            client.command(settle, lambda reply, index: self.settled(reply, body))
+        self.flow()
+
+    def settled(self, reply: Any, body: bytes) -> None:
+        """The queue knows that a message is done."""
+        if not self.ended and isinstance(reply, commands.Done):
+            self.book.settle([body])
+
+
+class Consumer(Person):
+    """Consumes, and sometimes comes back as a new session.
+
+    steady  it comes for the end: it gives nothing back and stays
+    """
+
+    def __init__(
+        self, world: World, number: int, plan: QueuePlan, steady: bool = False
+    ) -> None:
+        super().__init__(world, number, plan)
+        self.steady = steady
+        self.subscription: Subscription | None = None
+
+    def arrived(self, process: Process) -> None:
+        """The subscription went with the old node."""
+        self.subscription = None
+
+    def act(self) -> None:
+        """Subscribe, or give up a subscription."""
+        process = self.connected()
+        if process is not None:
+            if self.subscription is None:
+                process.inject(lambda: self.subscribe(process))
+            elif not self.steady and self.rng.random() < 0.08:
+                subscription, self.subscription = self.subscription, None
+                leave = self.rng.choice(("cancel", "end", "fail"))
+                process.inject(lambda: self.leave(subscription, leave))
+        self.again(300)
+
+    def leave(self, subscription: Subscription, how: str) -> None:
+        """In the node's turn."""
+        if how == "cancel":
+            subscription.cancel()
+        else:
+            subscription.end(how == "fail")
+
+    def subscribe(self, process: Process) -> None:
+        """In the node's turn."""
+        queue = self.queue(process)
+        if queue is not None and self.subscription is None:
+            self.subscription = Subscription(self, process, queue)
+            self.subscription.begin()
+
+
+class Getter(Person):
+    """Asks for one message at a time (basic.get)."""
+
+    def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
+        super().__init__(world, number, plan)
+        self.busy = False
+
+    def arrived(self, process: Process) -> None:
+        """What was asked for there is lost."""
+        self.busy = False
+
+    def act(self) -> None:
+        """Ask for the next one."""
+        process = self.connected()
+        if process is not None and not self.busy:
+            self.busy = True
+            process.inject(lambda: self.ask(process))
+        self.again(200)
+
+    def ask(self, process: Process) -> None:
+        """In the node's turn."""
+        queue = self.queue(process)
+        if queue is None:
+            self.busy = False
+            return
+        book, broker = self.book(queue), process.broker
+        session, consumer = broker.ids.session(), broker.ids.consumer()
+        no_ack = book.plan.no_ack and self.rng.random() < 0.5
+
+        def got(reply: Any) -> None:
+            self.busy = False
+            if not isinstance(reply, requests.Got):
+                broker.consuming.session_down(session, False)
+                return
+            delivery, body = reply.delivery, bytes(reply.block.body(reply.delivery.first))
+            book.deliver(body, delivery.index)
+            if no_ack:
+                book.settle([body])
+            done = commands.Settle(consumer, ((delivery.first_msg_id, delivery.first_msg_id),))
+            self.later(process, 100, self.done, process, session, None if no_ack else done)
+
+        command = commands.Get(consumer, session, no_ack)
+        broker.consuming.get(queue, command, got)
+
+    def done(self, process: Process, session: int, settle: commands.Settle | None) -> None:
+        """Settle it, or forget to."""
+        if settle is not None and self.rng.random() < 0.7:
+            process.broker.consuming.settle(settle)
+        process.broker.consuming.session_down(session, self.rng.random() < 0.5)

@@ -1,0 +1,77 @@
+"""What leaves may vouch only for what a disk holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.checkers import require
+from sim.whole.ledger import Book
+from warren_raft.core.quorum import majority
+from warren_raft.messages import AnyRaftMessage, AppendReply, VoteReply
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+REPLY_EVERY = 40
+"""Of append replies, which are many, every so manieth is looked at."""
+CONFIRM_EVERY = 12
+
+
+class Durability:
+    """Durable before acknowledged: votes, terms and entries, and a publisher's confirm."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.replies = 0
+        self.confirms = 0
+
+    def sent(self, process: Process, message: AnyRaftMessage) -> None:
+        """Recovery, were the power to go now, would find what the message vouches for."""
+        if type(message) is VoteReply:
+            if message.granted:
+                hard_state, _ = self.world.checkers.directories.recovered(process, message.group)
+                require(
+                    hard_state.term > message.term
+                    or (hard_state.term, hard_state.vote) == (message.term, message.to),
+                    "a vote leaves before it is on disk", process.name, message, hard_state,
+                )
+        elif type(message) is AppendReply and message.ok:
+            self.replies += 1
+            if self.replies % REPLY_EVERY == 0:
+                directories = self.world.checkers.directories
+                hard_state, log = directories.recovered(process, message.group)
+                require(hard_state.term >= message.term, "a term not on disk", message)
+                if hard_state.term == message.term:
+                    require(
+                        log is not None and log.last >= message.index,
+                        "acknowledged before it is on disk", process.name, message,
+                    )
+
+    def confirmed(self, book: Book, bodies: list[bytes]) -> None:
+        """A publisher hears that it is safe: its entry is on the disks of a majority."""
+        self.confirms += 1
+        if self.confirms % CONFIRM_EVERY or book.plan.volatile or book.doomed:
+            return
+        group, checkers = book.group, self.world.checkers
+        index = next(
+            (i for (g, i), held in checkers.bodies.items() if g == group and bodies[0] in held), 0
+        )
+        require(index > 0, "confirmed, and nobody has applied it", group, bodies[0])
+        members: tuple[str, ...] = ()
+        for machine in self.world.processes.values():
+            process = machine.running
+            if process is not None and group in process.host._groups:
+                node = process.host._groups[group].node
+                if node.applied >= index:
+                    members = node.membership.voters
+        if not members:
+            return  # they have stopped since
+        holders = [
+            name for name in members
+            if checkers.directories.holds(self.world.processes[name], group, index)
+        ]  # fmt: skip
+        require(
+            len(holders) >= majority(len(members)),
+            "confirmed without a majority on disk", group, index, holders, members,
+        )

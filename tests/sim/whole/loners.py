@@ -1,0 +1,111 @@
+"""Connections that work with an exclusive queue of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.checkers import require
+from sim.whole.people import VHOST, Person
+from sim.whole.profile import QueuePlan
+from warren_broker.block import Block
+from warren_broker.errors import Refusal
+from warren_broker.kernel import MessageTable, Route
+from warren_broker.metadata.commands import QueueIs
+from warren_broker.queue import commands
+from warren_broker.session import requests
+from warren_broker.wire.amqp091 import properties
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+MESSAGES = 5
+
+
+class Loner(Person):
+    """Declares an exclusive queue, publishes to it, gets everything back in order, goes away.
+
+    As long as its node lives, nothing may be lost: the queue is that node's alone.
+    """
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number, QueuePlan("own", durable=False, volatile=True))
+        self.rounds = 0
+        self.busy: Process | None = None
+        self.received: list[bytes] = []
+
+    def act(self) -> None:
+        """Begin, unless something is under way."""
+        if self.busy is None or self.busy.dead:
+            machine = self.world.processes[self.rng.choice(self.world.names)]
+            process = machine.running
+            if process is not None and process.broker.definitions.ready and not process.leaving:
+                self.busy = process
+                self.rounds += 1
+                process.inject(lambda: self.declare(process))
+        self.again(500)
+
+    def declare(self, process: Process) -> None:
+        """In the node's turn."""
+        connection = process.broker.ids.connection()
+        name = f"own-{self.number}-{self.rounds}"
+
+        def declared(reply: Any) -> None:
+            if isinstance(reply, Refusal):
+                self.leave(process, connection)
+            else:
+                require(isinstance(reply, QueueIs), "an exclusive queue was not declared", reply)
+                self.work(process, connection, reply)
+
+        process.broker.declare_queue(
+            VHOST, name, durable=False, exclusive=True, auto_delete=False, arguments={},
+            connection=connection, server_named=False, done=declared,
+        )  # fmt: skip
+
+    def work(self, process: Process, connection: int, declared: QueueIs) -> None:
+        """Publish, and consume what was published."""
+        queue, broker = declared.queue, process.broker
+        received: list[bytes] = []
+        table, sent = MessageTable(), []
+        for number in range(MESSAGES):
+            body = b"own-%d/%d/%d" % (self.number, self.rounds, number)
+            sent.append(body)
+            table.append(Route(b"", queue.name.encode(), False), properties.NONE, body)
+        session, consumer = broker.ids.session(), broker.ids.consumer()
+
+        def received_all() -> None:
+            require(received == sent, "an exclusive queue lost something", received, sent)
+            broker.consuming.session_down(session, False)
+            self.leave(process, connection)
+
+        class Own:
+            """Where the messages go."""
+
+            def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
+                """See Receiver."""
+                for at in range(delivery.first, delivery.last + 1):
+                    received.append(bytes(block.body(at)))
+                if len(received) >= MESSAGES:
+                    process.inject(received_all)
+
+            def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+                """See Receiver."""
+                require(False, "an exclusive queue gave its consumer up", reason)
+
+        broker.consuming.checkout(
+            queue, commands.Checkout(consumer, session, "tag", no_ack=True), Own(),
+            lambda reply: require(isinstance(reply, requests.Done), "not consuming", reply),
+        )
+        broker.publishing.publish(
+            VHOST, table, 0, MESSAGES, None,
+            lambda part, ok, refused: require(ok, "an exclusive queue refused", part),
+        )
+
+    def leave(self, process: Process, connection: int) -> None:
+        """The connection ends, and its queue."""
+
+        def gone(reply: Any) -> None:
+            if self.busy is process:
+                self.busy = None
+
+        process.broker.connection_gone(connection, gone)

@@ -1,0 +1,120 @@
+"""Operators: they purge queues, delete them, declare them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.checkers import require
+from sim.whole.people import EXCHANGE, VHOST, Person
+from sim.whole.profile import DEAD, QueuePlan
+from warren_broker.errors import Refusal, Unavailable
+from warren_broker.metadata.commands import Bind, DeclareExchange, QueueIs
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+
+class Operator(Person):
+    """Sweeps one queue: purges it, or deletes it; `Declarer` makes it anew."""
+
+    def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
+        super().__init__(world, number, plan)
+        self.busy = False
+
+    def arrived(self, process: Process) -> None:
+        """Whether what was asked for there is done is unknown."""
+        self.busy = False
+
+    def act(self) -> None:
+        """Now and then."""
+        process = self.connected()
+        if process is not None and not self.busy and not self.world.calm:
+            self.busy = True
+            process.inject(lambda: self.sweep(process))
+        self.again(1_000)
+
+    def sweep(self, process: Process) -> None:
+        """In the node's turn."""
+        queue = self.queue(process)
+        if queue is None:
+            self.busy = False
+            return
+        book = self.book(queue)
+        book.sweep()
+        broker, name = process.broker, self.plan.name
+        self.world.note("sweeps", self.world.agenda.now_ms, book.group)
+
+        def swept(reply: Any) -> None:
+            self.busy = False
+            if not isinstance(reply, Unavailable):  # else it may still come
+                book.swept_now()
+
+        if self.rng.random() < 0.5:
+            try:
+                broker.purge_queue(VHOST, name, 0, swept)
+            except Refusal as refusal:
+                swept(refusal)
+        else:
+            book.doomed = True
+            broker.delete_queue(VHOST, name, False, False, 0, swept)
+
+
+class Declarer(Person):
+    """Sees to it that every queue of the plan is there."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, 0, world.profile.queues[0])
+        self.asked: dict[str, int] = {}
+
+    def act(self) -> None:
+        """Declare what is missing, on some node."""
+        machine = self.world.processes[self.rng.choice(self.world.names)]
+        process = machine.running
+        if process is not None and process.broker.definitions.ready and not process.leaving:
+            process.inject(lambda: self.look(process))
+        self.again(400)
+
+    def look(self, process: Process) -> None:
+        """In the node's turn."""
+        state = process.broker.definitions.state
+        for plan in self.world.profile.queues:
+            if state.queue(VHOST, plan.name) is None:
+                declare(self.world, process, plan, lambda reply: None)
+        if self.world.profile.fanout:
+            feed(process, [plan.name for plan in self.world.profile.queues if plan.name != DEAD])
+
+
+def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:
+    """Ask for a queue; asking twice is harmless."""
+
+    def answered(reply: Any) -> None:
+        require(
+            isinstance(reply, QueueIs | Unavailable), "a queue was not declared", plan.name, reply
+        )
+        if isinstance(reply, QueueIs):
+            world.ledger.of(reply.queue.group, plan)
+        done(reply)
+
+    arguments = dict(plan.arguments)
+    if arguments.get("x-queue-type") == "quorum":
+        arguments["x-quorum-initial-group-size"] = plan.group_size
+    process.broker.declare_queue(
+        VHOST, plan.name, durable=plan.durable, exclusive=False, auto_delete=False,
+        arguments=arguments, connection=0, server_named=False, done=answered,
+    )  # fmt: skip
+
+
+def feed(process: Process, names: list[str]) -> None:
+    """Every queue hears a fanout exchange."""
+    definitions = process.broker.definitions
+    if definitions.state.exchange(VHOST, EXCHANGE) is None:
+        exchange = DeclareExchange(VHOST, EXCHANGE, "fanout", True, False, False, {})
+        definitions.submit(exchange, lambda reply: None)
+        return
+    bound = definitions.topology.route(VHOST, EXCHANGE, "")
+    for name in names:
+        if name not in bound and definitions.state.queue(VHOST, name) is not None:
+            definitions.submit(
+                Bind(VHOST, EXCHANGE, name, True, "", {}, 0), lambda reply: None
+            )

@@ -1,0 +1,70 @@
+"""What whole nodes find in the place of threads, sockets and true chance."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from sim.whole.process import Process
+from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
+from sim.whole.wire import SimulatedTransport
+from warren_broker.metadata import passwords
+from warren_broker.queue.turn import Turn
+from warren_raft.runtime import host as host_module
+from warren_raft.storage import log_store as log_store_module
+from warren_raft.storage import wal as wal_module
+
+if TYPE_CHECKING:
+    from sim.whole.world import World
+
+
+@contextmanager
+def outside(world: World) -> Iterator[None]:
+    """The world stands around the nodes for as long as the context lasts."""
+
+    def running(is_it: Any) -> Process:
+        return next(
+            machine.running for machine in world.processes.values()
+            if machine.running is not None and is_it(machine.running)
+        )
+
+    def transport(config: Any, loop: Any, boot_id: int, owner: Any) -> SimulatedTransport:
+        return SimulatedTransport(world, config)
+
+    def wal(files: Any, *args: Any, **named: Any) -> SimulatedWal:
+        process = running(lambda process: process.machine.files is files)
+        rng = process.machine.rng
+        return SimulatedWal(
+            process.after_sync, lambda: rng.randrange(1 << 32), files, *args, **named
+        )
+
+    def janitor(post: Any, path: Any) -> SimulatedJanitor:
+        process = running(lambda process: process.loop.post == post)
+        process.janitor = SimulatedJanitor(
+            process.after_sync, lambda: world.checkers.rewritten(process), post, path
+        )
+        return process.janitor
+
+    dead_letter = Turn.dead_letter
+
+    def heard(self: Turn, reason: Any, index: int, first: int, last: int) -> None:
+        world.checkers.buried(reason, index, first, last, self.now)
+        dead_letter(self, reason, index, first, last)
+
+    with ExitStack() as stack:
+        logging.disable(logging.CRITICAL)
+        stack.callback(logging.disable, logging.NOTSET)
+        for where, name, by in (
+            (host_module, "Transport", transport),
+            (log_store_module, "Wal", wal),
+            (log_store_module, "Janitor", janitor),
+            (wal_module, "threading", NoThreading),
+            (passwords, "hash_password", lambda password, salt: "hash"),
+            (Turn, "dead_letter", heard),
+        ):
+            stack.enter_context(patch.object(where, name, by))
+        stack.enter_context(patch("warren_broker.cluster.broker.random", world.rng))
+        yield

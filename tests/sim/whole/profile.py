@@ -1,0 +1,216 @@
+"""What kind of world a seed makes: its nodes, its queues, its people, its faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from warren_raft.config import RaftConfig
+
+DEAD = "dead"
+"""The queue that dead letters go to."""
+Kind = Literal["ack", "no-ack", "mixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """A queue, and what its people may do to it.
+
+    group_size  how many members it begins with
+    volatile    it goes with its node: nothing is promised
+    forgets     messages may leave it unread, but only for these reasons of `bury`
+    takes_back  what was delivered may be taken back although nobody lost it (timeouts)
+    no_ack      some consumers take without acknowledging: what they got and lost is lost
+    refuses     a publish may be refused
+    swept       operators purge it, delete it, declare it again
+    """
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    group_size: int = 3
+    durable: bool = True
+    volatile: bool = False
+    forgets: tuple[str, ...] = ()
+    takes_back: bool = False
+    no_ack: bool = False
+    refuses: bool = False
+    swept: bool = False
+    ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How bad the world is; times in milliseconds, (min, max) where there are two.
+
+    faults       which kinds strike, each as often as it is named
+    epochs       clocks differ by up to so much, and jump by up to so much
+    unlucky      nodes whose disks may be lost or damaged: too few for any majority
+    fanout       publishers use an exchange that feeds every queue now and then
+    """
+
+    nodes: int
+    safety_ms: int
+    latency_ms: tuple[int, int]
+    sync_ms: tuple[int, int]
+    sector_bytes: int
+    fault_every_ms: int
+    faults: tuple[str, ...]
+    skew_ms: int
+    unlucky: tuple[str, ...]
+    queues: tuple[QueuePlan, ...]
+    messages: int
+    publishers: int
+    consumers: int
+    getters: int
+    readers: int
+    rivals: bool
+    sinks: int
+    loners: int
+    operators: int
+    window: int
+    pace_ms: int
+    work_ms: int
+    message_ttl: bool
+    fanout: bool
+    heartbeat_ms: int
+    wal_file_bytes: int
+    snapshot_entries_min: int
+    retained_bytes_max: int
+    memtable_bytes: int
+    codec: bool
+    config: RaftConfig
+
+
+FAULTS = (
+    "crash", "crash", "crash_leader", "crash_leader", "crash_all", "pause", "pause_leader", "cut",
+    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
+    "disk_full", "clock_jump", "rolling_restart", "flapping",
+)  # fmt: skip
+
+
+def draw(rng: Random) -> Profile:
+    """A profile; the same generator state gives the same one."""
+    nodes = rng.choice((3, 3, 3, 3, 3, 3, 1, 2, 4, 5, 5, 7))
+    small = rng.random() < 0.3
+    consumers, readers = rng.choice(((1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (0, 1), (0, 2)))
+    safety = (600, 1_000, 1_500, 2_500) if nodes < 7 else (600,)
+    return Profile(
+        nodes=nodes,
+        safety_ms=rng.choice(safety) if rng.random() < 0.9 else 6_000,
+        latency_ms=rng.choice(((0, 2), (0, 2), (1, 10), (5, 40), (0, 120))),
+        sync_ms=rng.choice(((1, 3), (2, 20), (2, 20), (5, 80))),
+        sector_bytes=rng.choice((64, 512, 512, 4096)),
+        fault_every_ms=rng.choice((0, 80, 150, 150, 300, 600)),
+        faults=tuple(kind for kind in FAULTS for _ in range(rng.choice((0, 1, 2)))),
+        skew_ms=rng.choice((0, 0, 800, 5_000)),
+        unlucky=(),
+        queues=_queues(rng, nodes),
+        messages=rng.choice((15, 30, 60)),
+        publishers=rng.choice((1, 2)),
+        consumers=consumers,
+        getters=rng.choice((0, 0, 0, 1)),
+        readers=readers,
+        rivals=rng.random() < 0.5,
+        sinks=rng.choice((0, 0, 1, 2)),
+        loners=rng.choice((0, 0, 0, 1)),
+        operators=rng.choice((0, 1)),
+        window=rng.choice((1, 4, 16)),
+        pace_ms=rng.choice((20, 60)),
+        work_ms=rng.choice((5, 60, 400)),
+        message_ttl=rng.random() < 0.1,
+        fanout=rng.random() < 0.2,
+        heartbeat_ms=rng.choice((100, 200)),
+        wal_file_bytes=rng.choice((2_000, 2_000, 6_000, 1 << 20)),
+        snapshot_entries_min=rng.choice((1, 6, 64)),
+        retained_bytes_max=rng.choice((0, 1_000, 1 << 20)),
+        memtable_bytes=rng.choice((500, 1 << 20)),
+        codec=rng.random() < 0.3,
+        config=RaftConfig(
+            append_bytes_max=300 if small else 1 << 20,
+            probe_bytes_max=100 if small else 1 << 16,
+            inflight_messages_max=rng.choice((1, 4)) if small else 128,
+            inflight_bytes_max=600 if small else 16 << 20,
+            retransmit_ms=rng.choice((300, 1_000)),
+        ),
+    )
+
+
+def _queues(rng: Random, nodes: int) -> tuple[QueuePlan, ...]:
+    """A plain queue, which forgets nothing, and some of the others."""
+    sizes = tuple(size for size in (3, 3, 3, 5, 2, 1) if size <= nodes)
+    plain: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    if rng.random() < 0.2:
+        plain["x-single-active-consumer"] = True
+    plans = [QueuePlan("plain", plain, rng.choice(sizes))]
+    kinds = list(SPECIAL)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        kind = kinds.pop(rng.randrange(len(kinds)))
+        plans.append(SPECIAL[kind](rng, rng.choice(sizes)))
+    if any("x-dead-letter-exchange" in plan.arguments for plan in plans):
+        plans.append(
+            QueuePlan(DEAD, {"x-queue-type": "quorum", "x-delivery-limit": -1}, sizes[0])
+        )
+    return tuple(plans)
+
+
+def _letters(rng: Random) -> dict[str, Any]:
+    """Dead letters go to the queue for them, or nowhere."""
+    if rng.random() < 0.5:
+        return {}
+    return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+
+
+def _short(rng: Random, size: int) -> QueuePlan:
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-max-length": 6}
+    return QueuePlan("short", {**arguments, **_letters(rng)}, size, forgets=("maxlen",))
+
+
+def _refusing(rng: Random, size: int) -> QueuePlan:
+    limit = rng.choice(({"x-max-length": 5}, {"x-max-length-bytes": 60}))
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-overflow": "reject-publish"}
+    return QueuePlan("refusing", {**arguments, **limit}, size, refuses=True)
+
+
+def _ageing(rng: Random, size: int) -> QueuePlan:
+    ttl_ms = rng.choice((0, 50, 400))
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-message-ttl": ttl_ms}
+    return QueuePlan(
+        "ageing", {**arguments, **_letters(rng)}, size, forgets=("expired",), ttl_ms=ttl_ms
+    )
+
+
+def _limited(rng: Random, size: int) -> QueuePlan:
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": rng.choice((0, 2))}
+    reasons = ("delivery_limit", "rejected")
+    return QueuePlan("limited", {**arguments, **_letters(rng)}, size, forgets=reasons)
+
+
+def _impatient(rng: Random, size: int) -> QueuePlan:
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-consumer-timeout": 300,
+                 "x-consumer-disconnected-timeout": 200}  # fmt: skip
+    return QueuePlan("impatient", arguments, size, takes_back=True)
+
+
+def _careless(rng: Random, size: int) -> QueuePlan:
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    return QueuePlan("careless", arguments, size, no_ack=True)
+
+
+def _swept(rng: Random, size: int) -> QueuePlan:
+    return QueuePlan("swept", {"x-queue-type": "quorum", "x-delivery-limit": -1}, size, swept=True)
+
+
+def _classic(rng: Random, size: int) -> QueuePlan:
+    return QueuePlan("classic", {"x-queue-type": "classic"}, 1)
+
+
+def _fleeting(rng: Random, size: int) -> QueuePlan:
+    return QueuePlan("fleeting", {"x-queue-type": "classic"}, 1, durable=False, volatile=True)
+
+
+SPECIAL = {
+    "short": _short, "refusing": _refusing, "ageing": _ageing, "limited": _limited,
+    "impatient": _impatient, "careless": _careless, "swept": _swept, "classic": _classic,
+    "fleeting": _fleeting,
+}  # fmt: skip

@@ -1,0 +1,102 @@
+"""Publishers with confirms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.whole.ledger import Book
+from sim.whole.people import EXCHANGE, VHOST, Person
+from sim.whole.profile import DEAD, QueuePlan
+from warren_broker.kernel import TTL_NONE, MessageTable, Route
+from warren_broker.wire.amqp091 import properties
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+
+class Publisher(Person):
+    """Publishes runs with confirms; what its node took down with it is nobody's.
+
+    left       messages it still has
+    under_way  runs whose confirms are missing, on the node it is connected to
+    """
+
+    def __init__(self, world: World, number: int, plan: QueuePlan, messages: int) -> None:
+        super().__init__(world, number, plan)
+        self.left = messages
+        self.sent = 0
+        self.under_way = 0
+
+    @property
+    def finished(self) -> bool:
+        """Nothing to send, nothing unanswered."""
+        return self.left <= 0 and (self.under_way == 0 or self.at is None or self.at.dead)
+
+    def arrived(self, process: Process) -> None:
+        """What was under way on the old node is unknown for ever."""
+        self.under_way = 0
+
+    def act(self) -> None:
+        """Publish, while the window allows."""
+        if not self.under_way and self.left > 0:
+            plans = [plan for plan in self.world.profile.queues if plan.name != DEAD]
+            self.plan = self.rng.choice((self.plan, plans[0], *plans))
+        process = self.connected()
+        if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
+            count = min(self.left, self.rng.choice((1, 1, 2, 5)))
+            self.left -= count
+            self.under_way += 1
+            fan = self.world.profile.fanout and self.rng.random() < 0.3
+            process.inject(lambda: self.publish(process, count, fan))
+        self.again(self.world.profile.pace_ms)
+
+    def publish(self, process: Process, count: int, fan: bool) -> None:
+        """In the node's turn."""
+        state, topology = process.broker.definitions.state, process.broker.definitions.topology
+        fed = topology.route(VHOST, EXCHANGE, "") if fan else ()
+        names = fed or (self.plan.name,)
+        queues = [state.queue(VHOST, name) for name in names]
+        if None in queues:
+            self.left += count
+            self.under_way -= 1
+            return
+        books = [self.book(queue) for queue in queues if queue is not None]
+        route = Route(b"", self.plan.name.encode(), False)
+        if fed:
+            route = Route(EXCHANGE.encode(), b"", False)
+        bodies, table = [], MessageTable()
+        ttl_ms = None
+        if self.world.profile.message_ttl and self.rng.random() < 0.3:
+            ttl_ms = self.rng.choice((0, 30, 300))
+        for _ in range(count):
+            self.sent += 1
+            body = b"%d/%d/%d" % (self.number, process.boot_id, self.sent)
+            bodies.append(body)
+            table.append(
+                route, properties.NONE, body, self.rng.choice((4, 4, 4, 9)),
+                TTL_NONE if ttl_ms is None else ttl_ms,
+            )
+        for book in books:
+            book.publish(bodies, ttl_ms)
+        left = [len(books)]
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            left[0] -= 1
+            if self.at is process and not left[0]:
+                self.under_way -= 1
+            self.answered(process, books[part], bodies, ok, refused)
+
+        process.broker.publishing.publish(VHOST, table, 0, count, None, confirmed)
+
+    def answered(
+        self, process: Process, book: Book, bodies: list[bytes], ok: bool, refused: list[int] | None
+    ) -> None:
+        """One queue has taken them, or not, or only some."""
+        self.world.note("confirmed", book.group, bodies[0], ok, refused)
+        gone = [] if ok else refused if refused is not None else list(range(len(bodies)))
+        taken = [body for at, body in enumerate(bodies) if at not in gone]
+        book.refuse([bodies[at] for at in gone])
+        book.confirm(taken)
+        if taken:
+            self.world.checkers.durability.confirmed(book, taken)

@@ -1,0 +1,141 @@
+"""Readers of claims, as Spark's driver is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.checkers import require
+from sim.whole.ledger import Book
+from sim.whole.people import Person
+from sim.whole.profile import QueuePlan
+from warren_broker.block import Block
+from warren_broker.cluster.reading import ReadFailed
+from warren_broker.errors import Refusal
+from warren_broker.queue import commands
+from warren_broker.session import requests
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+MESSAGES = 4
+
+
+class Reader(Person):
+    """Opens, perhaps opens again, fetches, settles, seldom releases.
+
+    Two of one name fence each other: the claims are the name's, whoever drives.
+    epoch    None: not registered with this connection
+    claim    the claim that is open or comes next
+    lost     the last one that was released: to be counted as done when registering again
+    """
+
+    def __init__(self, world: World, number: int, plan: QueuePlan, name: str) -> None:
+        super().__init__(world, number, plan)
+        self.name = name
+        self.epoch: int | None = None
+        self.claim = 0
+        self.lost = 0
+        self.busy = False
+
+    def arrived(self, process: Process) -> None:
+        """A new driver."""
+        self.epoch = None
+        self.busy = False
+
+    def act(self) -> None:
+        """Take the next step."""
+        process = self.connected()
+        if process is not None and not self.busy:
+            self.busy = True
+            process.inject(lambda: self.step(process))
+        self.again(120 if not self.world.profile.rivals else 350)
+
+    def step(self, process: Process) -> None:
+        """In the node's turn."""
+        queue = self.queue(process)
+        if queue is None:
+            self.busy = False
+            return
+        book, name = self.book(queue), (self.name, self.claim)
+        if self.epoch is None:
+            self.ask(process, commands.RegisterReader(self.name, self.lost), self.registered)
+        elif name in book.claims and name not in book.released and self.rng.random() < 0.7:
+            if self.rng.random() < 0.05:
+                book.released[name] = True
+                release = commands.ReleaseClaim(self.name, self.claim, self.epoch)
+                self.ask(process, release, self.released)
+            else:
+                settle = commands.SettleClaims(self.name, self.claim, self.epoch)
+                self.ask(process, settle, self.settled)
+        elif name in book.released:
+            again = commands.ReleaseClaim(self.name, self.claim, self.epoch)
+            self.ask(process, again, self.released)
+        else:
+            open_ = commands.OpenClaim(self.name, self.claim, self.epoch, MESSAGES, 10_000)
+            self.ask(process, open_, lambda reply: self.opened(process, book, reply))
+
+    def ask(self, process: Process, command: commands.AnyCommand, heard: Any) -> None:
+        """A command and what its reply is for."""
+        queue = self.queue(process)
+        assert queue is not None
+
+        def done(reply: Any) -> None:
+            if self.at is not process:
+                return
+            self.busy = False
+            if isinstance(reply, Refusal):
+                self.epoch = None
+            else:
+                heard(reply)
+
+        process.broker.queues.ask(queue, command, done)
+
+    def registered(self, reply: commands.ReaderReply) -> None:
+        """It knows where it was."""
+        self.epoch = reply.epoch
+        self.claim = reply.settled + 1
+
+    def opened(self, process: Process, book: Book, reply: commands.ClaimReply) -> None:
+        """A claim with something in it, or nothing was ready."""
+        if not reply.messages:
+            return
+        runs = tuple((index, first, last) for index, first, last, _, _ in reply.runs)
+        bodies = self.world.checkers.bodies
+        named = [
+            (bodies[book.group, index][at], index)
+            for index, first, last in runs
+            for at in range(first, last + 1)
+        ]
+        require(len(named) == reply.messages, "a claim counts wrongly", reply)
+        self.world.note("claim", self.name, reply.number, reply.messages)
+        book.claim(self.name, reply.number, runs, named)
+        if self.rng.random() < 0.3:
+            self.fetch(process, book, reply.number, [body for body, _ in named])
+
+    def fetch(self, process: Process, book: Book, number: int, expected: list[bytes]) -> None:
+        """Read what it holds, as an executor does: any member will do."""
+        reading = process.broker.reading
+
+        def found(runs: Any) -> None:
+            if not isinstance(runs, ReadFailed):
+                reading.block(book.group, runs, 1 << 20, read)
+
+        def read(reply: Any) -> None:
+            if not isinstance(reply, ReadFailed):
+                count, data = reply
+                block = Block.decode(data)
+                bodies = [bytes(block.body(at)) for at in range(count)]
+                require(bodies == expected, "a claim reads otherwise", bodies, expected)
+
+        reading.runs(book.group, self.name, number, 0, len(expected), found)
+
+    def settled(self, reply: Any) -> None:
+        """On to the next."""
+        require(isinstance(reply, requests.Done | commands.Count), "a settle was answered", reply)
+        self.claim += 1
+
+    def released(self, reply: Any) -> None:
+        """The claim is lost, for ever; its messages are the queue's again."""
+        self.lost = max(self.lost, self.claim)
+        self.epoch = None
