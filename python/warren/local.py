@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import json
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import NotFound, PeerError, Unavailable, UsageError, WarrenError
+from warren.local_node import (
+    STATE_FILE,
+    LocalNode,
+    State,
+    _toml,  # noqa: F401  the nemesis writes its configurations with it
+    new_nodes,
+    read_state,
+    write_config,
+    write_state,
+)
 from warren.uri import Address
+
+Which: TypeAlias = int | str
+"""A node's number among `LocalCluster.nodes`, from 0, or its name."""
 
 NODES_MAX = 9
 START_S = 60.0
 STOP_S = 10.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 20
-STATE_FILE = "cluster.json"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalNode:
-    """One node's place: its name, ports on loopback, directory."""
-
-    name: str
-    amqp_port: int
-    peers_port: int
-    directory: str
-
-    @property
-    def config_file(self) -> Path:
-        """The TOML file that it is started with."""
-        return Path(self.directory) / "warren.toml"
-
-    @property
-    def data_dir(self) -> Path:
-        """Where it keeps its data, and `ready.json` while it runs."""
-        return Path(self.directory) / "data"
-
-    @property
-    def log_file(self) -> Path:
-        """Its standard output and error."""
-        return Path(self.directory) / "log.txt"
 
 
 class LocalCluster:
@@ -64,6 +49,7 @@ class LocalCluster:
                One that holds a cluster already is taken up as it is: nodes, ports and data
     settings   more keys of the nodes' configuration, such as {"raft": {"heartbeat_ms": 50}}
     detached   the processes outlive this one; stop them with `LocalCluster(directory=…).stop()`
+    port       the first node's for clients, the others' follow; None: any that are free
 
     `start` waits until every node serves; using it as a context manager starts and stops it.
     """
@@ -75,6 +61,7 @@ class LocalCluster:
         *,
         settings: Mapping[str, Any] | None = None,
         detached: bool = False,
+        port: int | None = None,
     ) -> None:
         if not 1 <= nodes <= NODES_MAX:
             raise UsageError(f"{nodes} nodes: a local cluster has 1 to {NODES_MAX}")
@@ -85,17 +72,18 @@ class LocalCluster:
             self._temporary.name if self._temporary else str(directory)
         ).absolute()
         self._detached = detached
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._pids: dict[int, int] = {}
-        self._guards: dict[int, subprocess.Popen[bytes]] = {}
-        state = self.directory / STATE_FILE
-        if state.exists():
-            self.nodes, self._pids = _read_state(state)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._guards: dict[str, subprocess.Popen[bytes]] = {}
+        if (self.directory / STATE_FILE).exists():
+            state = read_state(self.directory)
+            self.nodes, self._next = state.nodes, state.next
+            self._pids, self._settings = dict(state.pids), dict(state.settings)
         else:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self.nodes = _new_nodes(nodes, self.directory)
-            for node in self.nodes:
-                _write_config(node, self.nodes, settings or {})
+            self.nodes = new_nodes(range(nodes), self.directory, port)
+            self._next = nodes
+            self._pids, self._settings = {}, dict(settings or {})
+            self._configure()
             self._write_state()
 
     # -------------------------------------------------------------- addresses
@@ -120,13 +108,21 @@ class LocalCluster:
         """host:port of every node, comma-separated."""
         return ",".join(self.addresses)
 
-    def node_address(self, i: int) -> Address:
+    def node_address(self, i: Which) -> Address:
         """Node i alone."""
-        return Address(hosts=(("127.0.0.1", self.nodes[i].amqp_port),))
+        return Address(hosts=(("127.0.0.1", self.node(i).amqp_port),))
 
     def connect(self) -> Connection:
         """A new connection to the cluster."""
         return Connection(self.address)
+
+    def node(self, i: Which) -> LocalNode:
+        """A node by number or name; NotFound."""
+        for number, node in enumerate(self.nodes):
+            if i in (number, node.name):
+                return node
+        names = ", ".join(node.name for node in self.nodes)
+        raise NotFound(f"no node {i!r} in {self.directory}: there are {names}, from number 0")
 
     # -------------------------------------------------------------- processes
 
@@ -141,42 +137,48 @@ class LocalCluster:
     ) -> None:
         self.stop()
 
-    def start(self, i: int | None = None, timeout_s: float = START_S) -> LocalCluster:
+    def start(self, i: Which | None = None, timeout_s: float = START_S) -> LocalCluster:
         """Start node i, or every node that does not run.
 
         One node: waits until it listens (it serves as soon as a majority does). All: waits until
         every one has answered. Unavailable, with the end of the node's log, when that takes too
         long.
         """
-        deadline = time.monotonic() + timeout_s
-        wanted = range(len(self.nodes)) if i is None else (i,)
-        started = [each for each in wanted if not self.is_running(each)]
+        wanted = self.nodes if i is None else (self.node(i),)
+        return self._start(wanted, i is None, time.monotonic() + timeout_s)
+
+    def _start(
+        self, wanted: tuple[LocalNode, ...], serving: bool, deadline: float
+    ) -> LocalCluster:
+        started = [node for node in wanted if not self.is_running(node.name)]
         try:
-            for each in started:
-                self._spawn(each)
-            for each in wanted:
-                self._wait_listening(each, deadline)
-            if i is None:
-                for each in wanted:
-                    self._wait_serving(each, deadline)
+            for node in started:
+                self._spawn(node)
+            for node in wanted:
+                self._wait_listening(node, deadline)
+            if serving:
+                for node in wanted:
+                    self._wait_serving(node, deadline)
         except WarrenError:
-            for each in started:
-                self.kill(each)
+            for node in started:
+                self.kill(node.name)
             raise
         return self
 
-    def kill(self, i: int) -> None:
+    def kill(self, i: Which) -> None:
         """kill -9: node i loses what was not on disk."""
-        self._signal(i, signal.SIGKILL)
-        self._reap(i, time.monotonic() + STOP_S)
+        node = self.node(i)
+        self._signal(node, signal.SIGKILL)
+        self._reap(node, time.monotonic() + STOP_S)
 
-    def stop_node(self, i: int, timeout_s: float = STOP_S) -> None:
+    def stop_node(self, i: Which, timeout_s: float = STOP_S) -> None:
         """Ask node i to stop; kills it when it has not by then."""
-        self._signal(i, signal.SIGTERM)
-        if not self._reap(i, time.monotonic() + timeout_s):
+        node = self.node(i)
+        self._signal(node, signal.SIGTERM)
+        if not self._reap(node, time.monotonic() + timeout_s):
             self.kill(i)
 
-    def restart(self, i: int, *, kill: bool = False, timeout_s: float = START_S) -> None:
+    def restart(self, i: Which, *, kill: bool = False, timeout_s: float = START_S) -> None:
         """Stop (or kill -9) node i, start it again."""
         if kill:
             self.kill(i)
@@ -184,42 +186,91 @@ class LocalCluster:
             self.stop_node(i)
         self.start(i, timeout_s)
 
-    def pause(self, i: int) -> None:
+    def pause(self, i: Which) -> None:
         """SIGSTOP: node i neither answers nor dies."""
-        self._signal(i, signal.SIGSTOP)
+        self._signal(self.node(i), signal.SIGSTOP)
 
-    def resume(self, i: int) -> None:
+    def resume(self, i: Which) -> None:
         """SIGCONT after `pause`."""
-        self._signal(i, signal.SIGCONT)
+        self._signal(self.node(i), signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop every node; a temporary directory goes."""
-        for i in range(len(self.nodes)):
-            self._signal(i, signal.SIGCONT)  # a paused one could not stop
-            self._signal(i, signal.SIGTERM)
+        for node in self.nodes:
+            self._signal(node, signal.SIGCONT)  # a paused one could not stop
+            self._signal(node, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
-        for i in range(len(self.nodes)):
-            if not self._reap(i, deadline):
-                self.kill(i)
+        for node in self.nodes:
+            if not self._reap(node, deadline):
+                self.kill(node.name)
         atexit.unregister(self.stop)
         if self._temporary is not None:
             self._temporary.cleanup()
 
-    def is_running(self, i: int) -> bool:
+    def is_running(self, i: Which) -> bool:
         """Whether node i's process lives."""
-        process = self._processes.get(i)
+        node = self.node(i)
+        process = self._processes.get(node.name)
         if process is not None:
             return process.poll() is None
-        return _is_node(self._pids.get(i, 0), self.nodes[i])
+        return _is_node(self._pids.get(node.name, 0), node)
 
-    def pid(self, i: int) -> int:
+    def pid(self, i: Which) -> int:
         """Node i's process; 0: none was started."""
-        return self._pids.get(i, 0)
+        return self._pids.get(self.node(i).name, 0)
 
-    def log(self, i: int) -> str:
+    def log(self, i: Which) -> str:
         """What node i has written so far."""
-        path = self.nodes[i].log_file
+        path = self.node(i).log_file
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    # -------------------------------------------------------------- nodes come, nodes go
+
+    def add_node(self, *, start: bool = True, timeout_s: float = START_S) -> LocalNode:
+        """One more node, the last of `nodes` from now on; the others need no new configuration.
+
+        It joins the running cluster as soon as it is started, which waits until it serves; it has
+        no members of queues until some are given to it (`Admin.grow`). In a cluster that was
+        never started it is one of the founders.
+        """
+        if len(self.nodes) == NODES_MAX:
+            raise UsageError(f"a local cluster has 1 to {NODES_MAX} nodes")
+        (node,) = new_nodes((self._next,), self.directory)
+        founded = any(each.data_dir.exists() for each in self.nodes)
+        self.nodes = (*self.nodes, node)
+        self._next += 1
+        if founded:
+            write_config(node, self.nodes, self._settings)
+        else:
+            self._configure()
+        self._write_state()
+        if start:
+            self._start((node,), True, time.monotonic() + timeout_s)
+        return node
+
+    def wipe_node(self, i: Which) -> None:
+        """Kill node i and empty its data directory, as a lost disk would. Started again, it gets
+        everything from the others, and does not vote before it has it."""
+        self.kill(i)
+        data = self.node(i).data_dir
+        for each in sorted(data.iterdir()) if data.exists() else ():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+
+    def remove_node(self, i: Which) -> None:
+        """Kill node i and delete its directory: after `Admin.forget`, which tells the cluster.
+        The numbers of the nodes after it go down by one."""
+        node = self.node(i)
+        if len(self.nodes) == 1:
+            raise UsageError(f"{node.name} is the only node: `stop` the cluster instead")
+        self.kill(i)
+        self.nodes = tuple(each for each in self.nodes if each is not node)
+        self._processes.pop(node.name, None)
+        self._pids.pop(node.name, None)
+        self._write_state()
+        shutil.rmtree(node.directory)
 
     # -------------------------------------------------------------- questions
 
@@ -239,9 +290,8 @@ class LocalCluster:
 
     # -------------------------------------------------------------- inside
 
-    def _spawn(self, i: int) -> None:
-        self._dismiss_guard(i)
-        node = self.nodes[i]
+    def _spawn(self, node: LocalNode) -> None:
+        self._dismiss_guard(node)
         ready = node.data_dir / "ready.json"
         ready.unlink(missing_ok=True)
         with node.log_file.open("ab") as log:
@@ -254,70 +304,67 @@ class LocalCluster:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._processes[i] = process
-        self._pids[i] = process.pid
+        self._processes[node.name] = process
+        self._pids[node.name] = process.pid
         self._write_state()
         if not self._detached:
-            self._guards[i] = _guard(process.pid)
+            self._guards[node.name] = _guard(process.pid)
             atexit.unregister(self.stop)
             atexit.register(self.stop)
 
-    def _wait_listening(self, i: int, deadline: float) -> None:
+    def _wait_listening(self, node: LocalNode, deadline: float) -> None:
         """Until the node says so itself."""
-        while not (self.nodes[i].data_dir / "ready.json").exists():
-            self._check_alive(i, deadline, "is not ready")
+        while not (node.data_dir / "ready.json").exists():
+            self._check_alive(node, deadline, "is not ready")
             time.sleep(POLL_S)
 
-    def _wait_serving(self, i: int, deadline: float) -> None:
+    def _wait_serving(self, node: LocalNode, deadline: float) -> None:
         """Until it has answered a request, for which the cluster needs its majority."""
-        address = Address(hosts=(("127.0.0.1", self.nodes[i].amqp_port),), request_timeout_s=1.0)
+        address = Address(hosts=(("127.0.0.1", node.amqp_port),), request_timeout_s=1.0)
         with Connection(address) as connection:
             while True:
                 try:
                     Admin(connection).exchanges()
                     return
                 except (Unavailable, PeerError) as error:
-                    self._check_alive(i, deadline, str(error))
+                    self._check_alive(node, deadline, str(error))
                     time.sleep(POLL_S)
 
-    def _check_alive(self, i: int, deadline: float, what: str) -> None:
-        if self.is_running(i) and time.monotonic() < deadline:
+    def _check_alive(self, node: LocalNode, deadline: float, what: str) -> None:
+        running = self.is_running(node.name)
+        if running and time.monotonic() < deadline:
             return
-        how = "ran out of time" if self.is_running(i) else "has ended"
-        tail = "\n".join(self.log(i).splitlines()[-LOG_TAIL_LINES:])
-        raise Unavailable(
-            f"node {self.nodes[i].name} {how}: {what}\n{self.nodes[i].log_file}:\n{tail}"
-        )
+        how = "ran out of time" if running else "has ended"
+        tail = "\n".join(self.log(node.name).splitlines()[-LOG_TAIL_LINES:])
+        raise Unavailable(f"node {node.name} {how}: {what}\n{node.log_file}:\n{tail}")
 
-    def _signal(self, i: int, which: signal.Signals) -> None:
-        if self.is_running(i):
-            os.kill(self._pids[i], which)
+    def _signal(self, node: LocalNode, which: signal.Signals) -> None:
+        if self.is_running(node.name):
+            os.kill(self._pids[node.name], which)
 
-    def _reap(self, i: int, deadline: float) -> bool:
-        """Wait for node i's end; whether it came in time."""
-        while self.is_running(i):
+    def _reap(self, node: LocalNode, deadline: float) -> bool:
+        """Wait for the node's end; whether it came in time."""
+        while self.is_running(node.name):
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)
-        self._dismiss_guard(i)
-        (self.nodes[i].data_dir / "ready.json").unlink(missing_ok=True)
+        self._dismiss_guard(node)
+        (node.data_dir / "ready.json").unlink(missing_ok=True)
         return True
 
-    def _dismiss_guard(self, i: int) -> None:
+    def _dismiss_guard(self, node: LocalNode) -> None:
         """Before the number of a node that has ended can be another process's."""
-        guard = self._guards.pop(i, None)
+        guard = self._guards.pop(node.name, None)
         if guard is not None:
             guard.kill()
             guard.communicate()
 
+    def _configure(self) -> None:
+        for node in self.nodes:
+            write_config(node, self.nodes, self._settings)
+
     def _write_state(self) -> None:
-        state = {
-            "nodes": [asdict(node) for node in self.nodes],
-            "pids": {str(i): pid for i, pid in self._pids.items()},
-        }
-        new = self.directory / (STATE_FILE + ".new")
-        new.write_text(json.dumps(state, indent=2), encoding="utf-8")
-        new.replace(self.directory / STATE_FILE)
+        write_state(self.directory, State(self.nodes, self._pids, self._settings, self._next))
 
 
 def existing_cluster(directory: str | Path) -> LocalCluster:
@@ -325,50 +372,6 @@ def existing_cluster(directory: str | Path) -> LocalCluster:
     if not (Path(directory) / STATE_FILE).exists():
         raise NotFound(f"no cluster in {directory}; start one with `warren cluster start`")
     return LocalCluster(directory=directory, detached=True)
-
-
-def _read_state(path: Path) -> tuple[tuple[LocalNode, ...], dict[int, int]]:
-    state = json.loads(path.read_text(encoding="utf-8"))
-    nodes = tuple(LocalNode(**node) for node in state["nodes"])
-    return nodes, {int(i): int(pid) for i, pid in state["pids"].items()}
-
-
-def _new_nodes(count: int, directory: Path) -> tuple[LocalNode, ...]:
-    """Nodes on ports that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    nodes = []
-    for i in range(count):
-        place = directory / f"node-{i}"
-        place.mkdir(exist_ok=True)
-        nodes.append(LocalNode(f"node-{i}", ports[2 * i], ports[2 * i + 1], str(place)))
-    return tuple(nodes)
-
-
-def _write_config(
-    node: LocalNode, nodes: tuple[LocalNode, ...], settings: Mapping[str, Any]
-) -> None:
-    """The node's TOML file; see `warren_broker.config`."""
-    values: dict[str, Any] = {
-        "node": node.name,
-        "cluster": "local",
-        "secret": "local",
-        "data_dir": str(node.data_dir),
-        "listen": {"amqp": f"127.0.0.1:{node.amqp_port}", "peers": f"127.0.0.1:{node.peers_port}"},
-        "peers": {each.name: f"127.0.0.1:{each.peers_port}" for each in nodes},
-    }
-    for key, value in settings.items():
-        both = isinstance(value, Mapping) and isinstance(values.get(key), dict)
-        values[key] = {**values[key], **value} if both else value
-    lines = [
-        f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, Mapping)
-    ]
-    for key, table in values.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{key}]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in table.items())]
-    node.config_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _guard(pid: int) -> subprocess.Popen[bytes]:
@@ -380,13 +383,6 @@ def _guard(pid: int) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-
-
-def _toml(value: Any) -> str:
-    """A string, number or flag as TOML, which for these is JSON."""
-    if not isinstance(value, (str, int, float)):
-        raise UsageError(f"setting {value!r}: a text, number or flag is expected")
-    return json.dumps(value)
 
 
 def _environment() -> dict[str, str]:

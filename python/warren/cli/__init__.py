@@ -6,13 +6,18 @@ import sys
 
 from warren.cli.app import app
 from warren.cli.output import fail
-from warren.errors import WarrenError
+from warren.errors import StillUnderWay, WarrenError
+
+EXIT_REFUSED = 1
+EXIT_STILL_UNDER_WAY = 75
+"""What RabbitMQ's tools exit with after a timeout (sysexits: try later)."""
 
 
 def main() -> None:
-    """Run it; an error of ours is one line on standard error with exit code 1."""
+    """Run it; an error of ours is one line on standard error with exit code 1 (75: what was begun
+    goes on, but was not done in time)."""
     try:
         app()
     except WarrenError as error:
         fail(str(error))
-        sys.exit(1)
+        sys.exit(EXIT_STILL_UNDER_WAY if isinstance(error, StillUnderWay) else EXIT_REFUSED)

@@ -6,17 +6,19 @@ import typer
 
 from warren.cli.claims import claims
 from warren.cli.cluster import cluster
+from warren.cli.members import queues
+from warren.cli.nodes import nodes
 from warren.cli.publish import publish
-from warren.cli.queues import queues
 
 app = typer.Typer(
     name="warren",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Look after a Warren cluster: its queues, its claims, a local one for trying things.",
+    help="Look after a Warren cluster: its queues, nodes, claims; a local one for trying things.",
 )
 app.add_typer(cluster, name="cluster")
 app.add_typer(queues, name="queues")
+app.add_typer(nodes, name="nodes")
 app.add_typer(claims, name="claims")
 app.command("publish")(publish)

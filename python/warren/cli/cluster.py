@@ -13,13 +13,18 @@ from warren.cli import output
 from warren.cli.target import DIRECTORY, Json
 from warren.connection import Connection
 from warren.errors import UsageError, WarrenError
-from warren.local import LocalCluster, existing_cluster
+from warren.local import STATE_FILE, LocalCluster, existing_cluster
+from warren.local_node import LocalNode, PortTaken
+from warren.uri import Address
 
 cluster = typer.Typer(no_args_is_help=True, help="Start, look at, stop a cluster on this machine.")
 
 Directory = Annotated[Path, typer.Option(help="where its configuration, data and logs are")]
-Node = Annotated[int, typer.Argument(help="the node's number, from 0")]
+Node = Annotated[str, typer.Argument(help="the node's name, or its number from 0")]
 STATUS_S = 3.0
+PORT_FIRST = 5672
+"""RabbitMQ's: where every client looks first."""
+FORGET_S = 60.0
 
 
 @cluster.command()
@@ -28,11 +33,42 @@ def start(
         int, typer.Option(help="how many; a directory with a cluster keeps its own")
     ] = 3,
     directory: Directory = DIRECTORY,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="the first node's for clients, the others' follow; without it: "
+            f"{PORT_FIRST} where it is free, else any"
+        ),
+    ] = None,
 ) -> None:
     """Start the cluster (or those of its nodes that do not run)."""
-    made = LocalCluster(nodes, directory, detached=True).start()
+    made = _cluster(nodes, directory, port).start()
     output.say(f"cluster of {len(made.nodes)} in {made.directory}")
     output.say(f"clients: {made.address} (password guest)")
+    first = made.nodes[0]
+    if port is None and first.amqp_port != PORT_FIRST:
+        output.say(
+            f"{first.name} listens on port {first.amqp_port}: {PORT_FIRST} was not free when it "
+            "was made"
+        )
+
+
+def _cluster(nodes: int, directory: Path, port: int | None) -> LocalCluster:
+    """The one in the directory, or a new one."""
+    if (directory / STATE_FILE).exists():
+        found = LocalCluster(nodes, directory, detached=True)
+        if port is not None and found.nodes[0].amqp_port != port:
+            raise UsageError(
+                f"port {port}: the cluster in {directory} keeps its own, "
+                f"{found.nodes[0].amqp_port}; leave --port out, or give another --directory"
+            )
+        return found
+    if port is not None:
+        return LocalCluster(nodes, directory, detached=True, port=port)
+    try:
+        return LocalCluster(nodes, directory, detached=True, port=PORT_FIRST)
+    except PortTaken:
+        return LocalCluster(nodes, directory, detached=True)
 
 
 @cluster.command()
@@ -79,9 +115,46 @@ def status(directory: Directory = DIRECTORY, json: Json = False) -> None:
 def kill(node: Node, directory: Directory = DIRECTORY) -> None:
     """kill -9 one node, to see what happens."""
     found = existing_cluster(directory)
-    _check(node, found)
-    found.kill(node)
-    output.say(f"killed {found.nodes[node].name}; `warren cluster start` brings it back")
+    which = _node(node, found)
+    found.kill(which.name)
+    output.say(f"killed {which.name}; `warren cluster start` brings it back")
+
+
+@cluster.command()
+def add_node(directory: Directory = DIRECTORY) -> None:
+    """Start one more node, which joins the cluster."""
+    made = existing_cluster(directory).add_node()
+    output.say(f"{made.name} has joined; clients: 127.0.0.1:{made.amqp_port}")
+    output.say(f"`warren queues grow {made.name} all --wait` gives it members of queues")
+
+
+@cluster.command()
+def wipe_node(node: Node, directory: Directory = DIRECTORY) -> None:
+    """kill -9 one node and delete its data, as a lost disk would."""
+    found = existing_cluster(directory)
+    which = _node(node, found)
+    if len(found.nodes) == 1:
+        raise UsageError(
+            f"{which.name} is the only node: nothing could give it its data back; "
+            "`warren cluster stop --delete` deletes the cluster"
+        )
+    found.wipe_node(which.name)
+    output.say(f"wiped {which.name}; `warren cluster start` brings it back, empty")
+
+
+@cluster.command()
+def remove_node(node: Node, directory: Directory = DIRECTORY) -> None:
+    """Stop one node, have the cluster forget it, delete its directory."""
+    found = existing_cluster(directory)
+    which = _node(node, found)
+    if len(found.nodes) == 1:
+        raise UsageError(f"{which.name} is the only node: `warren cluster stop --delete`")
+    found.stop_node(which.name)
+    others = tuple(("127.0.0.1", each.amqp_port) for each in found.nodes if each is not which)
+    with Connection(Address(hosts=others)) as connection:
+        Admin(connection).forget(which.name, wait=FORGET_S)
+    found.remove_node(which.name)
+    output.say(f"removed {which.name}")
 
 
 @cluster.command()
@@ -96,6 +169,5 @@ def overview(directory: Directory = DIRECTORY, json: Json = False) -> None:
     output.table(f"as {seen['node']} sees it", ("node", "peers", "alive"), rows)
 
 
-def _check(node: int, found: LocalCluster) -> None:
-    if not 0 <= node < len(found.nodes):
-        raise UsageError(f"node {node}: this cluster has 0 to {len(found.nodes) - 1}")
+def _node(which: str, found: LocalCluster) -> LocalNode:
+    return found.node(int(which) if which.isdigit() else which)

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 _OUT = Console()
-_ERRORS = Console(stderr=True)
+ERRORS = Console(stderr=True)
+"""Standard error: what is not the answer."""
 
 
 def as_json(value: Any) -> None:
@@ -21,12 +24,12 @@ def as_json(value: Any) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table; numbers stand right."""
-    made = Table(title=title or None)
+    made = Table(title=escape(title) or None)
     for i, column in enumerate(columns):
         number = bool(rows) and all(isinstance(row[i], int) for row in rows)
         made.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(_text(cell) for cell in row))
+        made.add_row(*(escape(_text(cell)) for cell in row))  # a name may look like markup
     _OUT.print(made)
 
 
@@ -40,9 +43,19 @@ def say(text: str) -> None:
     _OUT.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """A line on standard error that is no failure."""
+    ERRORS.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def plain_text(text: str) -> str:
+    """Text in which nothing is taken for rich's markup."""
+    return escape(text)
+
+
 def fail(text: str) -> None:
     """A line on standard error."""
-    _ERRORS.print(f"warren: {text}", markup=False, highlight=False, soft_wrap=True)
+    ERRORS.print(f"warren: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _text(value: Any) -> str:
@@ -58,6 +71,8 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return str(value)

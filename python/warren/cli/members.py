@@ -1,0 +1,218 @@
+"""`warren queues`: the members of queues."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.progress import Progress
+from warren.cli.queues import queues
+from warren.cli.target import Json, Queue, Uri, connect
+from warren.membership import MembersChanged, QueueMembers, Resizing
+
+EXIT_PARTLY = 1
+"""Some queues could not be changed; they are named."""
+TIMEOUT_S = 600.0
+
+Node = Annotated[str, typer.Argument(help="the node's name, as `warren nodes list` shows it")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="wait until it is done, and show how far it is; without it, it "
+                 "goes on by itself"),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.001, help="with --wait: so many seconds at most")
+]
+VhostPattern = Annotated[
+    str, typer.Option("--vhost-pattern", help="regular expression to match virtual host names")
+]
+QueuePattern = Annotated[
+    str, typer.Option("--queue-pattern", help="regular expression to match queue names")
+]
+ErrorsOnly = Annotated[
+    bool, typer.Option("--errors-only", help="list only queues that could not be changed")
+]
+
+
+@queues.command()
+def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
+    """Where a queue's members are, who leads, how far each is behind."""
+    with connect(uri) as connection:
+        found = Admin(connection).queue_members(queue)
+    if json:
+        output.as_json(found)
+    else:
+        _show_members(found)
+
+
+@queues.command()
+def add_member(
+    queue: Queue, node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Give a queue a member on a node: it catches up first, then it counts for the majority."""
+    with connect(uri) as connection, Progress(f"adding {node} to {queue}") as progress:
+        changed = Admin(connection).add_member(
+            queue, node, wait=timeout if wait else None, progress=progress.queue
+        )
+    _show_change(changed, json, wait, f"{node} is a member already")
+
+
+@queues.command()
+def delete_member(
+    queue: Queue, node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Take a queue's member off a node; one that leads hands over first."""
+    with connect(uri) as connection, Progress(f"deleting {node} from {queue}") as progress:
+        changed = Admin(connection).delete_member(
+            queue, node, wait=timeout if wait else None, progress=progress.queue
+        )
+    _show_change(changed, json, wait, f"{node} is no member")
+
+
+@queues.command()
+def transfer_leader(queue: Queue, node: Node, uri: Uri = None, json: Json = False) -> None:
+    """Have a queue's member on that node lead it."""
+    with connect(uri) as connection:
+        moved = Admin(connection).transfer_leadership(queue, node)
+    if json:
+        output.as_json(moved)
+    else:
+        output.say(f"{moved.name}: {moved.leader} leads{'' if moved.moved else ' already'}")
+
+
+@queues.command()
+def grow(
+    node: Node,
+    strategy: Annotated[
+        Literal["all", "even"],
+        typer.Argument(help="all matching queues, or those with an even number of members"),
+    ],
+    vhost_pattern: VhostPattern = ".*",
+    queue_pattern: QueuePattern = ".*",
+    errors_only: ErrorsOnly = False,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Give all matching quorum queues, of all vhosts, a member on a node."""
+    with connect(uri) as connection, Progress(f"growing {node}") as progress:
+        found = Admin(connection).grow(
+            node,
+            strategy,
+            vhost_pattern=vhost_pattern,
+            queue_pattern=queue_pattern,
+            wait=timeout if wait else None,
+            progress=progress.node,
+        )
+    _show_resizing(found, json, errors_only, "grown")
+
+
+@queues.command()
+def shrink(
+    node: Node,
+    errors_only: ErrorsOnly = False,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Take the members of all quorum queues, of all vhosts, off a node."""
+    with connect(uri) as connection, Progress(f"shrinking {node}") as progress:
+        found = Admin(connection).shrink(
+            node,
+            errors_only=errors_only,
+            wait=timeout if wait else None,
+            progress=progress.node,
+        )
+    _show_resizing(found, json, errors_only, "shrunk")
+
+
+@queues.command()
+def rebalance(
+    vhost_pattern: VhostPattern = ".*",
+    queue_pattern: QueuePattern = ".*",
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Move leaders until no node leads more of the matching quorum queues than it must."""
+    with connect(uri) as connection, Progress("rebalancing") as progress:
+        found = Admin(connection).rebalance(
+            vhost_pattern=vhost_pattern,
+            queue_pattern=queue_pattern,
+            wait=timeout if wait else None,
+            progress=progress.rebalanced,
+        )
+    if json:
+        output.as_json(found)
+        return
+    rows = [(move.vhost, move.name, move.source, move.target) for move in found.moves]
+    if rows:
+        output.table("leaders moved" if wait else "leaders move", ("vhost", "queue", "from", "to"),
+                     rows)
+    output.table("leaders then", ("node", "queues"),
+                 [(each.node, each.queues) for each in found.leaders])
+
+
+def _show_members(found: QueueMembers) -> None:
+    rows: list[tuple[Any, ...]] = [
+        (
+            member.node,
+            member.role,
+            member.state.replace("_", " "),
+            member.voter,
+            member.lag,
+            f"{member.sent_bytes:,} of {member.total_bytes:,} bytes" if member.total_bytes else "",
+        )
+        for member in found.members
+    ]
+    title = (
+        f"{found.name}: {found.leader or 'nobody'} leads, term {found.term}, "
+        f"committed {found.commit_index:,} of {found.last_index:,}"
+    )
+    output.table(title, ("node", "role", "state", "votes", "behind", "snapshot sent"), rows)
+    if not found.settled:
+        output.say(f"on its way to {', '.join(found.wanted)}")
+
+
+def _show_change(changed: MembersChanged, json: bool, waited: bool, unchanged: str) -> None:
+    if json:
+        output.as_json(changed)
+    elif not changed.changed:
+        output.say(f"{changed.name}: {unchanged}")
+    else:
+        how = "has its members on" if waited else "is on its way to members on"
+        output.say(f"{changed.name} {how} {', '.join(changed.wanted)}")
+        if not waited:
+            output.say(f"`warren queues members {changed.name}` shows how far it is")
+
+
+def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) -> None:
+    failed = [each for each in found.queues if each.error]
+    shown = failed if errors_only else list(found.queues)
+    if json:
+        output.as_json({"node": found.node, "queues": shown})
+    else:
+        if shown:
+            output.table(
+                "",
+                ("vhost", "queue", "size", "result"),
+                [
+                    (each.vhost, each.name, each.size, f"error: {each.error}" if each.error
+                     else "ok")
+                    for each in shown
+                ],
+            )
+        output.say(
+            f"{found.node}: {len(found.queues) - len(failed):,} queues {done}"
+            + (f", {len(failed):,} could not be" if failed else "")
+        )
+    if failed:
+        raise typer.Exit(EXIT_PARTLY)

@@ -1,0 +1,167 @@
+"""`warren nodes`: the nodes of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.members import TIMEOUT_S, Node, Timeout, Wait
+from warren.cli.progress import Progress
+from warren.cli.target import Json, Uri, connect
+from warren.membership import NodeInfo, NodeStatus, describe_member
+
+EXIT_CRITICAL = 69
+"""What `rabbitmq-queues check_if_node_is_quorum_critical` exits with (sysexits: unavailable)."""
+
+nodes = typer.Typer(
+    no_args_is_help=True, help="List nodes, take them into maintenance, out of the cluster."
+)
+
+
+@nodes.command("list")
+def list_nodes(uri: Uri = None, json: Json = False) -> None:
+    """All nodes of the cluster."""
+    with connect(uri) as connection:
+        found = Admin(connection).nodes()
+    if json:
+        output.as_json(found)
+        return
+    output.table(
+        "",
+        ("node", "address", "state", "definitions", "members", "leads", "local", "moving"),
+        [
+            (
+                node.name, node.address, _state(node), node.metadata, node.members, node.leaders,
+                node.local_queues, node.moving,
+            )
+            for node in found
+        ],
+    )
+
+
+@nodes.command()
+def status(node: Node, uri: Uri = None, json: Json = False) -> None:
+    """One node with what is under way on it."""
+    with connect(uri) as connection:
+        found = Admin(connection).node_status(node)
+    _show(found, json)
+
+
+@nodes.command()
+def drain(
+    node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Put a node into maintenance: no clients, no leaders, no new members.
+
+    Then check that it is not quorum critical, stop it, start it: that ends its maintenance.
+    """
+    with connect(uri) as connection, Progress(f"draining {node}") as progress:
+        found = Admin(connection).drain(
+            node, wait=timeout if wait else None, progress=progress.node
+        )
+    _show(found, json)
+
+
+@nodes.command()
+def revive(
+    node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
+    with connect(uri) as connection, Progress(f"reviving {node}") as progress:
+        found = Admin(connection).revive(
+            node, wait=timeout if wait else None, progress=progress.node
+        )
+    _show(found, json)
+
+
+@nodes.command()
+def forget(
+    node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Remove a stopped node from the cluster for good, with its members of queues.
+
+    Queues that lived on it alone are deleted. What is in its data directory can never join this
+    cluster again.
+    """
+    with connect(uri) as connection, Progress(f"forgetting {node}") as progress:
+        found = Admin(connection).forget(
+            node, wait=timeout if wait else None, progress=progress.node
+        )
+    if json:
+        output.as_json(found)
+        return
+    if found.lost:
+        output.table("queues that lived on it alone", ("vhost", "queue"), found.lost)
+    output.say(
+        f"{node} is {'forgotten' if wait else 'being forgotten'}: {found.queues:,} queues give up "
+        f"their member there, {len(found.lost):,} that lived on it alone are deleted"
+    )
+
+
+@nodes.command()
+def check_if_quorum_critical(node: Node, uri: Uri = None, json: Json = False) -> None:
+    """Whether queues would lose their majority if the node stopped: exit code 69 when they would.
+
+    To be asked before a node is stopped, and in scripts that restart one node after the other.
+    """
+    with connect(uri) as connection:
+        found = Admin(connection).quorum_critical(node)
+    if json:
+        output.as_json({"result": "ok" if found.safe else "error", **_plain(found)})
+    elif found.safe:
+        output.say(f"{found.node} may be stopped: every queue keeps its majority")
+    else:
+        if found.metadata:
+            output.fail(f"the cluster's definitions become unavailable if {found.node} stops")
+        for queue in found.queues:
+            output.fail(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' becomes unavailable if "
+                f"{found.node} stops"
+            )
+        more = found.count - len(found.queues)
+        output.fail(
+            (f"and {more:,} more; " if more else "")
+            + "wait until the other members are running and caught up (`warren nodes list`, "
+            "`warren queues members QUEUE`), or give these queues more members"
+        )
+    if not found.safe:
+        raise typer.Exit(EXIT_CRITICAL)
+
+
+def _show(found: NodeStatus, json: bool) -> None:
+    if json:
+        output.as_json(found)
+        return
+    node = found.node
+    output.facts(
+        node.name,
+        {
+            "address": node.address,
+            "state": _state(node),
+            "definitions": node.metadata,
+            "members of quorum queues": node.members,
+            "leads": node.leaders,
+            "queues on it alone": node.local_queues,
+            "members on their way": node.moving,
+        },
+    )
+    if found.moving:
+        rows = [(each.vhost, each.name, describe_member(each.member)) for each in found.moving]
+        output.table("on their way", ("vhost", "queue", "member"), rows)
+
+
+def _state(node: NodeInfo) -> str:
+    words = ["running" if node.running else "down"]
+    words += ["in maintenance"] if node.drained else []
+    words += ["being forgotten"] if node.forgetting else []
+    return ", ".join(words)
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in found.__struct_fields__}

@@ -1,0 +1,69 @@
+"""What is going on while a command waits, on standard error."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.status import Status
+
+from warren.cli import output
+from warren.membership import NodeStatus, QueueMembers, Rebalanced, describe_member
+
+SHOWN_MAX = 3
+"""Members or queues named at once."""
+
+
+class Progress:
+    """One line that changes on a terminal; elsewhere a line for every change."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._last = ""
+        self._status: Status | None = None
+
+    def __enter__(self) -> Progress:
+        if output.ERRORS.is_terminal:
+            self._status = output.ERRORS.status(self._what)
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def queue(self, seen: QueueMembers) -> None:
+        """A queue whose members change."""
+        moving = [member for member in seen.members if member.state != "running"]
+        caught_up = sum(member.voter for member in seen.members if member.node in seen.wanted)
+        parts = [f"{caught_up} of {len(seen.wanted)} members caught up"]
+        parts += [describe_member(member) for member in moving[:SHOWN_MAX]]
+        self._show(", ".join(parts))
+
+    def node(self, seen: NodeStatus) -> None:
+        """A node with members that come or go."""
+        parts = [f"{seen.node.moving:,} queues left"]
+        if seen.node.drained:
+            parts.append(f"{seen.node.leaders:,} leaders left")
+        parts += [
+            f"{moving.name}: {describe_member(moving.member)}"
+            for moving in seen.moving[:SHOWN_MAX]
+        ]
+        self._show(", ".join(parts))
+
+    def rebalanced(self, seen: Rebalanced) -> None:
+        """Leaders that have not moved yet."""
+        self._show(f"{len(seen.moves):,} leaders left to move")
+
+    def _show(self, text: str) -> None:
+        if text == self._last:
+            return
+        self._last = text
+        if self._status is not None:
+            self._status.update(f"{self._what}: {output.plain_text(text)}")
+        else:
+            output.note(f"{self._what}: {text}")

@@ -1,0 +1,167 @@
+"""The nodes of a local cluster on disk: where each lives, its configuration, the state file."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from warren.errors import UsageError
+
+STATE_FILE = "cluster.json"
+PEERS_PORT_OFFSET = 20_000
+"""RabbitMQ's: 5672 for clients goes with 25672 between nodes."""
+PORT_MAX = 65_535 - PEERS_PORT_OFFSET
+
+
+class PortTaken(UsageError):
+    """Somebody else listens where the first node is to."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One node's place: its name, ports on loopback, directory."""
+
+    name: str
+    amqp_port: int
+    peers_port: int
+    directory: str
+
+    @property
+    def config_file(self) -> Path:
+        """The TOML file that it is started with."""
+        return Path(self.directory) / "warren.toml"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where it keeps its data, and `ready.json` while it runs."""
+        return Path(self.directory) / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """Its standard output and error."""
+        return Path(self.directory) / "log.txt"
+
+    @property
+    def peers_address(self) -> str:
+        """Where the other nodes reach it."""
+        return f"127.0.0.1:{self.peers_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the state file says.
+
+    pids      the process last started for a node, by name
+    settings  more keys of every node's configuration
+    next      the number of the next node that is added; one is never used twice
+    """
+
+    nodes: tuple[LocalNode, ...]
+    pids: Mapping[str, int]
+    settings: Mapping[str, Any]
+    next: int
+
+
+def read_state(directory: Path) -> State:
+    """The cluster that is in the directory; there must be one."""
+    values = json.loads((directory / STATE_FILE).read_text(encoding="utf-8"))
+    nodes = tuple(LocalNode(**node) for node in values["nodes"])
+    pids = {str(name): int(pid) for name, pid in values["pids"].items()}
+    for i, node in enumerate(nodes):  # an older file had numbers for names
+        if str(i) in pids:
+            pids[node.name] = pids.pop(str(i))
+    return State(nodes, pids, values.get("settings", {}), values.get("next", len(nodes)))
+
+
+def write_state(directory: Path, state: State) -> None:
+    """Whole, or not at all."""
+    values = {
+        "nodes": [asdict(node) for node in state.nodes],
+        "pids": dict(state.pids),
+        "settings": dict(state.settings),
+        "next": state.next,
+    }
+    new = directory / (STATE_FILE + ".new")
+    new.write_text(json.dumps(values, indent=2), encoding="utf-8")
+    new.replace(directory / STATE_FILE)
+
+
+def new_nodes(
+    numbers: Sequence[int], directory: Path, port: int | None = None
+) -> tuple[LocalNode, ...]:
+    """Nodes on ports that are free now.
+
+    port  where the first one listens for clients, 1 to PORT_MAX, raises PortTaken; the others
+          follow, where these are free. None: any
+    """
+    if port is not None and not 1 <= port <= PORT_MAX - len(numbers):
+        raise UsageError(f"port {port}: from 1 to {PORT_MAX - len(numbers)} is possible")
+    held: list[socket.socket] = []
+    try:
+        nodes = []
+        for i, number in enumerate(numbers):
+            amqp = _take(held, None if port is None else port + i)
+            if port is not None and i == 0 and amqp != port:
+                raise PortTaken(f"port {port} is taken by another program; give another --port")
+            peers = _take(held, None if port is None else port + i + PEERS_PORT_OFFSET)
+            place = directory / f"node-{number}"
+            nodes.append(LocalNode(place.name, amqp, peers, str(place)))
+    finally:
+        for each in held:
+            each.close()
+    for node in nodes:
+        Path(node.directory).mkdir(exist_ok=True)
+    return tuple(nodes)
+
+
+def _take(held: list[socket.socket], port: int | None) -> int:
+    """Hold that port, or any free one when it is taken; which."""
+    try:
+        made = socket.create_server(("127.0.0.1", port or 0))
+    except OSError:
+        made = socket.create_server(("127.0.0.1", 0))
+    held.append(made)
+    return int(made.getsockname()[1])
+
+
+def write_config(
+    node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]
+) -> None:
+    """The node's TOML file; see `warren_broker.config`."""
+    values: dict[str, Any] = {
+        "node": node.name,
+        "cluster": "local",
+        "secret": "local",
+        "data_dir": str(node.data_dir),
+        "listen": {"amqp": f"127.0.0.1:{node.amqp_port}", "peers": node.peers_address},
+        "peers": {each.name: each.peers_address for each in nodes},
+    }
+    for key, value in settings.items():
+        both = isinstance(value, Mapping) and isinstance(values.get(key), dict)
+        values[key] = {**values[key], **value} if both else value
+    lines: list[str] = []
+    _table(lines, "", values)
+    node.config_file.write_text("\n".join(lines).lstrip() + "\n", encoding="utf-8")
+
+
+def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:
+    """A table's own keys, then the tables in it."""
+    if path:
+        lines += ["", f"[{path}]"]
+    for key, value in values.items():
+        if not isinstance(value, Mapping):
+            lines.append(f"{json.dumps(key)} = {_toml(value)}")
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            _table(lines, f"{path}.{json.dumps(key)}" if path else json.dumps(key), value)
+
+
+def _toml(value: Any) -> str:
+    """A string, number or flag as TOML, which for these is JSON."""
+    if not isinstance(value, (str, int, float)):
+        raise UsageError(f"setting {value!r}: a text, number or flag is expected")
+    return json.dumps(value)

@@ -1,0 +1,189 @@
+"""`warren queues` and `warren nodes` against a node that plays a script: output, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from python.fake_broker import FakeCluster, FakeNode
+from python.test_membership import LEARNING, RUNNING, VOTING, members, node
+from warren import cli
+from warren.cli.app import app
+from warren_broker import errors
+from warren_broker.session import management_members as m
+from warren_broker.session import membership as v
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def world() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def place(world: FakeCluster) -> Iterator[str]:
+    made = FakeNode(world, seed=1)
+    yield f"amqp://guest:guest@{made.host}/?request_timeout=5"
+    made.kill()
+
+
+@pytest.fixture
+def run(place: str) -> Run:
+    def call(*arguments: str) -> Result:
+        found = CliRunner().invoke(
+            app, arguments, env={"WARREN_URI": place, "COLUMNS": "200", "TERM": "dumb"}
+        )
+        if found.exception is not None and not isinstance(found.exception, SystemExit):
+            raise found.exception
+        return found
+
+    return call
+
+
+def as_a_process(monkeypatch: pytest.MonkeyPatch, place: str, *arguments: str) -> int:
+    """What the command exits with."""
+    monkeypatch.setattr(sys, "argv", ["warren", *arguments])
+    monkeypatch.setenv("WARREN_URI", place)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_members_are_shown_with_what_they_lack(run: Run, world: FakeCluster) -> None:
+    world.script = {m.GetMembers: [members(RUNNING, LEARNING, settled=False)]}
+    shown = run("queues", "members", "q").stdout
+    assert "q: w-1 leads, term 3, committed 90 of 90" in shown
+    assert "learner" in shown and "1,000 of 2,500 bytes" in shown
+    assert "on its way to w-1, w-4" in shown
+    found = json.loads(run("queues", "members", "q", "--json").stdout)
+    assert found["members"][1]["sent_bytes"] == 1000 and found["settled"] is False
+
+
+def test_waiting_shows_who_has_caught_up(run: Run, world: FakeCluster) -> None:
+    world.script = {
+        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembers: [members(RUNNING, LEARNING, settled=False),
+                       members(RUNNING, VOTING, settled=True)],
+    }
+    found = run("queues", "add-member", "q", "w-4", "--wait")
+    assert found.stdout == "q has its members on w-1, w-4\n"
+    assert found.stderr.splitlines() == [
+        "adding w-4 to q: 1 of 2 members caught up, w-4 snapshot (1,000 of 2,500 bytes)",
+        "adding w-4 to q: 2 of 2 members caught up",
+    ]
+    found = run("queues", "add-member", "q", "w-4")
+    assert "`warren queues members q` shows how far" in found.stdout and not found.stderr
+    world.script[m.AddMember] = [v.MembersChanged("/", "q", ("w-1", "w-4"), False)]
+    assert "is a member already" in run("queues", "add-member", "q", "w-4").stdout
+
+
+def test_what_is_not_done_in_time_exits_with_75(
+    monkeypatch: pytest.MonkeyPatch, place: str, world: FakeCluster,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world.script = {
+        m.DeleteMember: [v.MembersChanged("/", "q", ("w-1",), True)],
+        m.GetMembers: [members(RUNNING, LEARNING, settled=False)],
+    }
+    wait = ("--wait", "--timeout", "0.2")
+    assert as_a_process(monkeypatch, place, "queues", "delete-member", "q", "w-4", *wait) == 75
+    assert "it goes on by itself" in capsys.readouterr().err
+
+
+def test_a_refusal_exits_with_1_and_its_reason(
+    monkeypatch: pytest.MonkeyPatch, place: str, world: FakeCluster,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world.refuse[m.ForgetNode] = [errors.PreconditionFailed("node 'w-4' is running: stop it")]
+    assert as_a_process(monkeypatch, place, "nodes", "forget", "w-4") == 1
+    told = capsys.readouterr()
+    assert told.err.endswith("warren: node 'w-4' is running: stop it\n") and not told.out
+
+
+def test_queues_that_could_not_be_grown_are_named(run: Run, world: FakeCluster) -> None:
+    grown = v.Resizing("w-4", (v.Resized("/", "q[red]", 4), v.Resized("a", "r", 3, "no leader")))
+    world.script = {m.GrowNode: [grown]}
+    found = run("queues", "grow", "w-4", "even", "--queue-pattern", "^q", "--vhost-pattern", "a")
+    asked = next(each for each in world.seen if isinstance(each, m.GrowNode))
+    assert (asked.strategy, asked.queue_pattern, asked.vhost_pattern) == ("even", "^q", "a")
+    assert "q[red]" in found.stdout and "error: no leader" in found.stdout
+    assert "w-4: 1 queues grown, 1 could not be" in found.stdout
+    assert found.exit_code == 1
+    only = json.loads(run("queues", "grow", "w-4", "all", "--errors-only", "--json").stdout)
+    assert [each["name"] for each in only["queues"]] == ["r"]
+    world.script = {m.ShrinkNode: [v.Resizing("w-4", ())]}
+    assert run("queues", "shrink", "w-4").exit_code == 0
+    assert run("queues", "grow", "w-4", "odd").exit_code == 2
+
+
+def test_rebalancing_shows_the_moves(run: Run, world: FakeCluster) -> None:
+    moves = (v.LeaderMove("/", "q", "w-1", "w-2"),)
+    leaders = (v.NodeLeaders("w-1", 2), v.NodeLeaders("w-2", 1))
+    world.script = {m.RebalanceQueues: [v.Rebalanced(moves, leaders)]}
+    shown = run("queues", "rebalance").stdout
+    assert "leaders move" in shown and "w-2" in shown
+    world.script = {m.RebalanceQueues: [v.Rebalanced(moves, leaders), v.Rebalanced((), leaders)]}
+    found = run("queues", "rebalance", "--wait", "--json")
+    assert json.loads(found.stdout)["moves"][0]["target"] == "w-2"
+    assert found.stderr == "rebalancing: 0 leaders left to move\n"
+    world.script = {m.TransferLeadership: [v.LeaderMoved("/", "q", "w-2", True)]}
+    assert run("queues", "transfer-leader", "q", "w-2").stdout == "q: w-2 leads\n"
+
+
+def test_nodes_are_listed_with_their_state(run: Run, world: FakeCluster) -> None:
+    found = (node("w-1"), node("w-4", running=False, drained=True, forgetting=True, moving=7))
+    world.script = {
+        m.ListNodes: [m.NodeList(found)],
+        m.GetNode: [v.NodeStatus(found[1], (v.Moving("/", "q", LEARNING),), False)],
+    }
+    shown = run("nodes", "list").stdout
+    assert "down, in maintenance, being forgotten" in shown
+    assert [each["name"] for each in json.loads(run("nodes", "list", "--json").stdout)] == [
+        "w-1", "w-4"
+    ]
+    shown = run("nodes", "status", "w-4").stdout
+    assert "w-4 snapshot (1,000 of 2,500 bytes)" in shown
+
+
+def test_draining_shows_leaders_and_queues_that_are_left(run: Run, world: FakeCluster) -> None:
+    draining = v.NodeStatus(node(drained=True, leaders=12), (), False)
+    drained = v.NodeStatus(node(drained=True), (), True)
+    world.script = {m.DrainNode: [draining], m.GetNode: [draining, drained]}
+    found = run("nodes", "drain", "w-4", "--wait", "--json")
+    assert json.loads(found.stdout)["done"] is True
+    assert found.stderr.splitlines() == [
+        "draining w-4: 0 queues left, 12 leaders left",
+        "draining w-4: 0 queues left, 0 leaders left",
+    ]
+    world.script = {m.ReviveNode: [v.NodeStatus(node(), (), True)]}
+    assert "running" in run("nodes", "revive", "w-4").stdout
+
+
+def test_a_critical_node_exits_with_69_as_rabbitmqs_does(run: Run, world: FakeCluster) -> None:
+    critical = v.QuorumCritical("w-4", True, (v.QueueName("/", "q"),), 5)
+    world.script = {m.CheckQuorumCritical: [m.Criticality(critical)]}
+    found = run("nodes", "check-if-quorum-critical", "w-4")
+    assert found.exit_code == 69 and not found.stdout
+    assert "queue 'q' in vhost '/' becomes unavailable if w-4 stops" in found.stderr
+    assert "definitions become unavailable" in found.stderr and "and 4 more" in found.stderr
+    found = run("nodes", "check-if-quorum-critical", "w-4", "--json")
+    assert (found.exit_code, json.loads(found.stdout)["result"]) == (69, "error")
+    world.script = {m.CheckQuorumCritical: [m.Criticality(v.QuorumCritical("w-4", False, (), 0))]}
+    found = run("nodes", "check-if-quorum-critical", "w-4")
+    assert found.exit_code == 0 and "may be stopped" in found.stdout
+
+
+def test_a_forgotten_node_names_the_queues_that_went_with_it(run: Run, world: FakeCluster) -> None:
+    world.script = {
+        m.ForgetNode: [v.Forgetting("w-4", 3, (("/", "alone"),))],
+        m.GetNode: [v.NodeStatus(node(forgetting=True, moving=3), (), False),
+                    errors.NotFound("no node 'w-4'")],
+    }
+    found = run("nodes", "forget", "w-4", "--wait")
+    assert "alone" in found.stdout and "w-4 is forgotten: 3 queues" in found.stdout
+    assert found.stderr == "forgetting w-4: 3 queues left\n"

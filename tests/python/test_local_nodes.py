@@ -1,0 +1,113 @@
+"""The nodes of a local cluster on disk, without starting them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from warren.errors import NotFound, UsageError
+from warren.local import LocalCluster
+from warren.local_node import PORT_MAX, PortTaken, new_nodes, write_config
+from warren_broker.config import load
+
+
+def free_port() -> int:
+    """A port whose followers are free as well, as far as one can know."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return min(int(taken.getsockname()[1]), PORT_MAX - 10)
+
+
+def test_the_first_node_takes_the_port_it_is_told_to(tmp_path: Path) -> None:
+    port = free_port()
+    first, second = new_nodes((0, 1), tmp_path, port)
+    assert (first.amqp_port, first.peers_port) == (port, port + 20_000)
+    assert second.amqp_port != first.amqp_port
+
+
+def test_a_port_that_is_taken_is_refused_for_the_first_node_only(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = int(other.getsockname()[1])
+        if taken > PORT_MAX - 10:
+            pytest.skip(f"the system gave a port above {PORT_MAX}")
+        with pytest.raises(PortTaken, match=str(taken)):
+            new_nodes((0, 1), tmp_path, taken)
+        _, second = new_nodes((0, 1), tmp_path, taken - 1)
+        assert second.amqp_port != taken
+    for port in (0, -1, 60_000):
+        with pytest.raises(UsageError, match="is possible"):
+            new_nodes((0,), tmp_path, port)
+
+
+def test_a_configuration_is_what_the_broker_reads(tmp_path: Path) -> None:
+    settings = {
+        "limits": {"message_size_max": 1000},
+        "peers": {"another": "127.0.0.1:1"},
+        "default_user": 'wi"th\\',
+    }
+    nodes = new_nodes((0, 1), tmp_path)
+    write_config(nodes[0], nodes, settings)
+    read = load(nodes[0].config_file, {})
+    assert (read.node, read.limits.message_size_max) == ("node-0", 1000)
+    assert sorted(read.peers) == ["another", "node-0", "node-1"]
+    assert read.default_user == 'wi"th\\'
+    deep = {"queues": {"continuous_membership_reconciliation": {"enabled": True}}}
+    write_config(nodes[0], nodes, deep)
+    found = tomllib.loads(nodes[0].config_file.read_text())
+    assert found["queues"] == {"continuous_membership_reconciliation": {"enabled": True}}
+    with pytest.raises(UsageError, match="a text, number or flag"):
+        write_config(nodes[0], nodes, {"x": [1]})
+
+
+def test_nodes_come_and_go_and_no_name_is_used_twice(tmp_path: Path) -> None:
+    cluster = LocalCluster(2, tmp_path, settings={"default_user": "boss"})
+    assert [n.name for n in cluster.nodes] == ["node-0", "node-1"]
+    added = cluster.add_node(start=False)
+    assert cluster.node("node-2") is cluster.node(2) is added
+    # it was never started: all three found it together
+    for node in cluster.nodes:
+        assert sorted(load(node.config_file, {}).peers) == ["node-0", "node-1", "node-2"]
+    cluster.node(0).data_dir.mkdir()
+    fourth = cluster.add_node(start=False)
+    assert sorted(load(fourth.config_file, {}).peers) == [f"node-{i}" for i in range(4)]
+    assert load(fourth.config_file, {}).default_user == "boss"
+    assert "node-3" not in load(cluster.node(0).config_file, {}).peers, "founders are founders"
+    cluster.remove_node("node-3")
+    assert not Path(fourth.directory).exists()
+    again = LocalCluster(directory=tmp_path)
+    assert [n.name for n in again.nodes] == ["node-0", "node-1", "node-2"]
+    assert again.add_node(start=False).name == "node-4"
+    with pytest.raises(NotFound, match="no node 9 .* node-0, node-1, node-2, node-4"):
+        again.kill(9)
+
+
+def test_a_wiped_node_keeps_its_place(tmp_path: Path) -> None:
+    cluster = LocalCluster(1, tmp_path)
+    node = cluster.node(0)
+    (node.data_dir / "wal").mkdir(parents=True)
+    (node.data_dir / "wal" / "1").write_bytes(b"x")
+    (node.data_dir / "node.json").write_text("{}")
+    cluster.wipe_node("node-0")
+    assert not list(node.data_dir.iterdir()) and node.config_file.exists()
+
+
+def test_more_nodes_than_there_can_be_are_refused(tmp_path: Path) -> None:
+    cluster = LocalCluster(9, tmp_path)
+    with pytest.raises(UsageError, match="1 to 9"):
+        cluster.add_node()
+    single = LocalCluster(1, tmp_path / "single")
+    with pytest.raises(UsageError, match="only node"):
+        single.remove_node(0)
+
+
+def test_a_state_file_of_the_version_before_is_read(tmp_path: Path) -> None:
+    LocalCluster(2, tmp_path)
+    state = tmp_path / "cluster.json"
+    values = json.loads(state.read_text())
+    old = {"nodes": values["nodes"], "pids": {"1": 4242}}
+    state.write_text(json.dumps(old))
+    read = LocalCluster(directory=tmp_path)
+    assert (read.pid("node-1"), read.pid(0)) == (4242, 0)
