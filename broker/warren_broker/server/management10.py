@@ -53,13 +53,14 @@ def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> manage
 
 def _overview(asker: Asker, request: management.GetOverview, answer: Answer) -> None:
     settings, host = asker.broker.settings, asker.broker.cluster.host
+    known = asker.broker.definitions.state.nodes
     nodes = tuple(
         management.NodeInfo(
             name,
-            settings.peers.get(name, settings.listen.peers),
+            known[name].address,
             name == settings.node or (host.connected(name) and not host.suspected(name)),
         )
-        for name in asker.broker.members
+        for name in sorted(known)
     )
     answer(management.Overview(settings.node, settings.cluster, VERSION, nodes))
 
