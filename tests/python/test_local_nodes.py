@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import tomllib
@@ -13,6 +14,8 @@ from warren.errors import NotFound, UsageError
 from warren.local import LocalCluster
 from warren.local_node import PORT_MAX, PortTaken, new_nodes, write_config
 from warren_broker.config import load
+
+by_hand = importlib.import_module("warren.cli.cluster")
 
 
 def free_port() -> int:
@@ -111,3 +114,21 @@ def test_a_state_file_of_the_version_before_is_read(tmp_path: Path) -> None:
     state.write_text(json.dumps(old))
     read = LocalCluster(directory=tmp_path)
     assert (read.pid("node-1"), read.pid(0)) == (4242, 0)
+
+
+def test_a_cluster_by_hand_takes_rabbitmqs_port_where_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setattr(by_hand, "PORT_FIRST", port)
+    made = by_hand._cluster(1, tmp_path / "free", None)
+    assert made.nodes[0].amqp_port == port
+    with socket.create_server(("127.0.0.1", port)):
+        other = by_hand._cluster(1, tmp_path / "taken", None)
+        assert other.nodes[0].amqp_port != port
+        with pytest.raises(PortTaken, match="give another --port"):
+            by_hand._cluster(1, tmp_path / "told", port)
+        assert not (tmp_path / "told" / "cluster.json").exists()
+    assert by_hand._cluster(1, tmp_path / "free", port).nodes == made.nodes
+    with pytest.raises(UsageError, match="keeps its own"):
+        by_hand._cluster(1, tmp_path / "free", port + 1)
