@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from warren_broker.server.request10 import Answer, Asker
 from warren_broker.session import management
 from warren_broker.session.management import Counted, Performed
 
+log = logging.getLogger(__name__)
 VERSION = "0.1.0"
 BATCH_QUEUES_MAX = 10_000
 LIST_PATIENCE_MS = 1_000
@@ -123,6 +125,9 @@ def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -
 
 def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:
     asker.may("configure", "queue", request.name)
+    if request.force:
+        _delete_unasked(asker, request, answer)
+        return
     asker.broker.delete_queue(
         asker.vhost,
         request.name,
@@ -131,6 +136,28 @@ def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer)
         asker.connection,
         _counted(answer),
     )
+
+
+def _delete_unasked(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:
+    """For a queue whose majority is lost for good: it could neither be used nor be deleted.
+
+    Its name is free at once; members that are still there drop what they have when they hear.
+    """
+    asker.must_be("administrator", f"delete queue {request.name!r} without asking it")
+    queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
+    if queue is None:
+        answer(Counted(0))
+        return
+    log.warning(
+        "user %r deletes %s without asking it", asker.user,
+        errors.named("queue", queue.name, queue.vhost),
+    )
+
+    def deleted(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Counted(0))
+
+    command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
+    asker.broker.definitions.submit(command, asker.guard(deleted))
 
 
 def _purge_queue(asker: Asker, request: management.PurgeQueue, answer: Answer) -> None:

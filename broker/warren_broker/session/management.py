@@ -53,12 +53,16 @@ class ListQueues(ManagementRequest, frozen=True):
 
 
 class DeleteQueue(ManagementRequest, frozen=True):
-    """DELETE /queues/:q. Answer: Counted (ready messages that went); deleting none is
-    Counted(0)."""
+    """DELETE /queues/:q?if-unused=&if-empty=&force=. Answer: Counted (ready messages that went);
+    deleting none is Counted(0).
+
+    force  without asking the queue, whose majority is lost for good: Counted(0), whatever it held
+    """
 
     name: str
     if_unused: bool = False
     if_empty: bool = False
+    force: bool = False
 
 
 class PurgeQueue(ManagementRequest, frozen=True):

@@ -90,7 +90,10 @@ def _get_queue(names: Names, query: Query, body: Any) -> m.ManagementRequest:
 
 
 def _delete_queue(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    return m.DeleteQueue(names[0], is_set(query, "if-unused"), is_set(query, "if-empty"))
+    unused, empty, force = (is_set(query, key) for key in ("if-unused", "if-empty", "force"))
+    if force and (unused or empty):
+        raise InvalidArgument("force does not ask the queue: if-unused, if-empty cannot be kept")
+    return m.DeleteQueue(names[0], unused, empty, force)
 
 
 def _purge_queue(names: Names, query: Query, body: Any) -> m.ManagementRequest:

@@ -91,11 +91,19 @@ def delete(
         bool, typer.Option("--if-empty", help="only when it holds nothing")
     ] = False,
     if_unused: Annotated[bool, typer.Option("--if-unused", help="only without consumers")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="without asking it: its majority is lost for good")
+    ] = False,
 ) -> None:
     """Delete a queue with its messages."""
     with connect(uri) as connection:
-        count = Admin(connection).delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
-    output.say(f"deleted {queue}: {count:,} ready messages went with it")
+        count = Admin(connection).delete_queue(
+            queue, if_unused=if_unused, if_empty=if_empty, force=force
+        )
+    if force:
+        output.say(f"deleted {queue}, with whatever it held")
+    else:
+        output.say(f"deleted {queue}: {count:,} ready messages went with it")
 
 
 @queues.command()

@@ -11,6 +11,7 @@ import pytest
 
 from warren_broker import errors
 from warren_broker.cluster.members import Members
+from warren_broker.metadata.commands import Deleted, DeleteQueue
 from warren_broker.server.client10 import _HANDLERS as HANDLERS
 from warren_broker.server.members10 import MEMBER_HANDLERS
 from warren_broker.server.request10 import Asker
@@ -73,7 +74,18 @@ class World:
 
     tags: tuple[str, ...] = ("administrator",)
     read: str = "^$"
+    configure: str = "^$"
     members: FakeMembers = field(default_factory=FakeMembers)
+    submitted: list[Any] = field(default_factory=list)
+
+    def queue(self, vhost: str, name: str) -> Any:
+        """As MetadataState's: there is one, `q`."""
+        return SimpleNamespace(vhost=vhost, name=name, group=7) if name == "q" else None
+
+    def submit(self, command: Any, done: Any) -> None:
+        """As Definitions'."""
+        self.submitted.append(command)
+        done(Deleted(()))
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and body of a request's answer."""
@@ -82,8 +94,10 @@ class World:
         broker: Any = SimpleNamespace(
             membership=self.members,
             settings=SimpleNamespace(node="w-9"),
-            definitions=SimpleNamespace(state=SimpleNamespace(users={"u": user})),
-            permissions=lambda vhost, name: Permissions(read=self.read),
+            definitions=SimpleNamespace(
+                state=SimpleNamespace(users={"u": user}, queue=self.queue), submit=self.submit
+            ),
+            permissions=lambda vhost, name: Permissions(self.configure, "^$", self.read),
         )
         asker = Asker(broker, "v", "u", 1, lambda call: call)
         try:
@@ -247,3 +261,19 @@ def test_every_request_has_its_handler_and_every_call_its_request() -> None:
     assert set(MEMBER_HANDLERS) == set(m.AnyMemberRequest.__args__)
     calls = {name for name in vars(Members) if not name.startswith("_")}
     assert calls >= set(VALUES)
+
+
+def test_deleting_a_queue_unasked_is_an_administrators() -> None:
+    world = World(("monitoring",))
+    world.configure = ".*"
+    status, body = world.ask("DELETE", "/queues/q?force=true")
+    assert status == 403 and "administrator" in body["detail"]
+    status, body = world.ask("DELETE", "/queues/q?force=true&if-empty=true")
+    assert status == 400 and "if-empty" in body
+    world.tags = ("administrator",)
+    assert world.ask("DELETE", "/queues/q?force=true") == (200, {"message_count": 0})
+    assert world.submitted == [DeleteQueue("v", "q", 7)]
+    assert world.ask("DELETE", "/queues/none?force=true") == (200, {"message_count": 0})
+    world.configure = "^z"
+    assert world.ask("DELETE", "/queues/q?force=true")[0] == 403
+    assert len(world.submitted) == 1
