@@ -165,6 +165,11 @@ class LocalCluster:
             raise
         return self
 
+    def spawn(self, i: Which) -> None:
+        """Start node i's process unless it runs, and wait for nothing."""
+        if not self.is_running(i):
+            self._spawn(self.node(i))
+
     def kill(self, i: Which) -> None:
         """kill -9: node i loses what was not on disk."""
         node = self.node(i)
