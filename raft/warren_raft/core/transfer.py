@@ -27,13 +27,14 @@ CHUNKS_UNDER_WAY_MAX = 4
 class Outgoing:
     """The leader's side.
 
+    live                     the entries that the snapshot refers to, ascending
     live_sent, payload_sent  how far was sent: an index, a number of bytes
     under_way                chunks since the last answer that was news
     heard_ms                 when it was answered last, or began
     """
 
     __slots__ = (
-        "_live", "_offered", "_turned_at", "group", "heard_ms", "index", "live_sent", "own",
+        "_offered", "_turned_at", "group", "heard_ms", "index", "live", "live_sent", "own",
         "payload", "payload_sent", "read", "term", "to", "under_way",
     )  # fmt: skip
 
@@ -52,7 +53,7 @@ class Outgoing:
         """term: of the snapshot's last entry; read: gives a live entry."""
         self.group, self.own, self.to = group, own, to
         self.index, self.term = index, term
-        self._live = live
+        self.live = live
         self.payload = payload
         self.read = read
         self.live_sent: Index = 0
@@ -91,12 +92,12 @@ class Outgoing:
         """
         if self._offered or self.under_way >= CHUNKS_UNDER_WAY_MAX:
             return None
-        at = bisect_right(self._live, self.live_sent)
-        if at < len(self._live):
+        at = bisect_right(self.live, self.live_sent)
+        if at < len(self.live):
             entries: list[WireLive] = []
             size = 0
-            while at < len(self._live) and (not entries or size < CHUNK_BYTES_MAX):
-                entry = self.read(self._live[at])
+            while at < len(self.live) and (not entries or size < CHUNK_BYTES_MAX):
+                entry = self.read(self.live[at])
                 entries.append((entry.index, entry.term, entry.kind, entry.time_ms, entry.data))
                 size += len(entry.data)
                 at += 1

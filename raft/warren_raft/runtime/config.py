@@ -19,7 +19,10 @@ class HostConfig:
     cluster                   the cluster's name; a peer of another cluster is refused
     secret                    of all members, at least 8 bytes; proves membership, is never sent
     listen                    (address, port) for peers; port 0: any free one
-    peers                     name to (address, port) of the other members
+    peers                     name to (address, port) of the other members; empty: this node begins
+                              a cluster of its own
+    advertise                 (address, port) where the others reach this node; port 0: that of
+                              `listen`. None: `listen`; if that is every address, as they see it
     data_dir                  belongs to this node alone
     raft                      the groups' settings
     heartbeat_ms              a sign of life is sent when nothing else was for that long
@@ -46,6 +49,7 @@ class HostConfig:
     listen: Address
     peers: dict[NodeId, Address]
     data_dir: Path
+    advertise: Address | None = None
     raft: RaftConfig = field(default_factory=RaftConfig)
     heartbeat_ms: int = 100
     suspect_after_ms: int = 1000

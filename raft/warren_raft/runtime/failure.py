@@ -45,6 +45,14 @@ class FailureDetector:
         if node not in self._peers:
             self._peers[node] = _Peer(False, now_ms, now_ms + self._suspect_after_ms)
 
+    def remove(self, node: NodeId) -> None:
+        """Watch it no longer; unknown ones are ignored."""
+        self._peers.pop(node, None)
+
+    def knows(self, node: NodeId) -> bool:
+        """It is watched."""
+        return node in self._peers
+
     def suspected(self, node: NodeId) -> bool:
         """Unknown nodes are not."""
         peer = self._peers.get(node)

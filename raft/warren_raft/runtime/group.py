@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from warren_raft.core import membership
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Role, SoftState
 from warren_raft.machine import Machine, Meta
@@ -31,6 +32,7 @@ class Group:
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
     sending     its snapshot is on its way to somebody: nothing is let go of
+    members     those whose state (suspected or not) the core was told of
     Invariant: applied is the last entry that `state` has seen
     """
 
@@ -45,6 +47,7 @@ class Group:
         "id",
         "leading",
         "machine",
+        "members",
         "node",
         "sending",
         "state",
@@ -70,6 +73,7 @@ class Group:
         self.node = node
         self.store = store
         self.machine = machine
+        self.members = node.membership
         snapshot = store.snapshot
         self.state = machine.init() if snapshot is None else machine.restore(snapshot.state)
         store.begun()
@@ -111,8 +115,7 @@ class Group:
 
     def has(self, node: NodeId) -> bool:
         """That node is a member."""
-        members = self.node.membership
-        return node in members.voters or node in members.learners
+        return node in self.node.membership
 
     def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
         """Move the messages whose write is on disk to the outbox."""
@@ -131,6 +134,10 @@ class Group:
                 meta = Meta(entry.index, entry.term, entry.time_ms)
                 applied = self.machine.apply(meta, entry.data, self.state)
                 observer.applied(self.id, meta, entry.data, applied, self.leading)
+                if self.deleted:
+                    return
+            elif entry.kind is EntryKind.CONFIG:
+                observer.members_changed(self.id, membership.decode(entry.data))
                 if self.deleted:
                     return
             elif entry.kind is EntryKind.NOOP:

@@ -1,9 +1,12 @@
 """How two nodes convince each other that they are of one cluster.
 
-1. The initiator (the node whose name sorts first) sends Hello.
+1. The initiator (who calls, see `transport`) sends Hello.
 2. The acceptor answers Hello, Proof. Its proof covers both Hellos and the word "acceptor".
 3. The initiator checks it and sends Proof, with the word "initiator".
 4. The acceptor checks it and sends WELCOME; both may send everything now.
+
+A node that has proved itself may still be refused (it was removed from the cluster, it is to form
+another one): each side judges the other one's Hello after its proof.
 
 Whoever is not satisfied sends Refused with the reason and closes. The secret is the key of an
 HMAC-SHA256 and never sent; fresh nonces of both keep an old proof from being used again, the two
@@ -28,12 +31,15 @@ NONCE_BYTES = 32
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     """Who speaks.
 
-    boot_id   64 random bits, drawn when its process started
-    nonce     NONCE_BYTES random bytes, drawn for this connection
-    disk      64 random bits, drawn when its data directory was made
-    formed    its directory belongs to a cluster that exists
-    address   (host, port) where it is called; host "": as the other side sees it
-    founders  the nodes that are to form the cluster, sorted, while it is not formed; else empty
+    boot_id     64 random bits, drawn when its process started
+    nonce       NONCE_BYTES random bytes, drawn for this connection
+    disk        64 random bits, drawn when its data directory was made
+    formed      its directory belongs to a cluster that exists
+    address     (host, port) where it is called; host "": as the other side sees it
+    founders    the nodes that are to form the cluster, sorted; empty: it is formed, or not asked for
+    cluster_id  which cluster of that name it is in; 0: not known
+    known_as    the disk under which the speaker has founded the cluster with whom it speaks to;
+                0: it has not. If that is another disk, what it held is lost
     """
 
     protocol: int
@@ -45,6 +51,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     formed: bool = False
     address: tuple[str, int] = ("", 0)
     founders: tuple[NodeId, ...] = ()
+    cluster_id: int = 0
+    known_as: int = 0
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +72,10 @@ class PeerRefused(PeerError):
 
     Its text is sent to the other side too.
     """
+
+
+class CrossedCalls(PeerError):
+    """Both called at once; this side's call goes on, so the other one's ends without a word."""
 
 
 class RefusedByPeer(PeerRefused):

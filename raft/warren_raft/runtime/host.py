@@ -6,26 +6,25 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 from random import Random
 from typing import Any
 
-import msgspec
-
+from warren_raft.core.membership import Change
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready, Role
-from warren_raft.errors import UsageError
+from warren_raft.errors import MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
-from warren_raft.messages import AnyRaftMessage
+from warren_raft.messages import AnyRaftMessage, Append
+from warren_raft.runtime import birth
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.failure import FailureDetector, News
-from warren_raft.runtime.formation import Formation
+from warren_raft.runtime.formation import Formation, Forming
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.handshake import Hello
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.pacing import DiskPace
-from warren_raft.runtime.snapshots import Transfers
+from warren_raft.runtime.peers import Peers
+from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
 from warren_raft.runtime.upkeep import NodeUpkeep, known_members
@@ -97,11 +96,11 @@ class Host:
         self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
         self._awaiting: list[tuple[Group, int, int]] = []
         self._waiting = WaitingMessages()
-        self._boots: dict[NodeId, int] = {}
-        self._detector = FailureDetector(
-            config.suspect_after_ms, config.disconnect_grace_ms, loop.clock.monotonic_ms()
-        )
         self._transport = Transport(config, loop, self.boot_id, self)
+        self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
+        self.on_up, self.on_down = self._peers.on_up, self._peers.on_down
+        self.on_refused = self._peers.on_refused
+        self._forming: Forming
         self._heartbeat: Timer | None = None
         self._store: LogStore | None = None
         self._upkeep: NodeUpkeep
@@ -119,8 +118,9 @@ class Host:
         """
         config = self.config
         store = LogStore(
-            self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes
-        )
+            self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes,
+            lambda: self._rng.getrandbits(64),
+        )  # fmt: skip
         if store.cut is not None:
             log.warning(
                 "%s: cut a torn end off %s: %s bytes from byte %s on, which nothing vouched for",
@@ -143,7 +143,12 @@ class Host:
         )
         self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
         self._store = store
-        for node, address in sorted(config.peers.items()):
+        identity = store.directory.identity
+        self._forming = Forming(
+            config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
+        )
+        self._forming.recognize(store.groups.get(METADATA_GROUP))
+        for node, address in sorted({**identity.peers, **config.peers}.items()):
             self.add_peer(node, address)
         self._beat()
 
@@ -157,6 +162,7 @@ class Host:
         for group in self._groups.values():
             if group.timer is not None:
                 group.timer.cancel()
+        self._peers.stopped = True
         self._transport.close()
         if self._store is not None:
             self._upkeep.stopped = True
@@ -170,34 +176,37 @@ class Host:
     def add_peer(self, node: NodeId, address: Address) -> None:
         """A member whose address became known, or changed."""
         assert node != self.node_id, node
-        self._detector.add(node, self._clock.monotonic_ms())
-        self._transport.add_peer(node, address)
+        self._peers.add(node, address)
 
     def remove_peer(self, node: NodeId) -> None:
         """That node is in the cluster no longer: close its connection, forget all about it.
 
         `judge_peer` keeps it out; without that it is a peer again as soon as it calls.
         """
-        raise NotImplementedError
+        self._peers.remove(node)
+        self._waiting.forget(node)
+        self._forming.forget(node)
 
     def peer_hello(self, node: NodeId) -> Hello | None:
         """What that peer said of itself on the last connection: disk, formed, address, founders."""
-        return None
+        return self._peers.hellos.get(node)
 
     @property
     def disk(self) -> int:
         """64 random bits, drawn when this node's directory was made: another one, another disk."""
-        return 0
+        return int(self._logs.directory.identity.disk, 16)
 
     @property
     def formed(self) -> bool:
         """An entry of group 0 is known to be committed: the cluster exists, and this node knows."""
-        return False
+        return self._logs.directory.identity.formed
 
     @property
     def address(self) -> Address:
         """Where peers reach this node, as it tells them; host "": as they see it."""
-        return self.config.listen[0], self.port
+        host, port = self.config.advertise or self.config.listen
+        everywhere = host in ("", "0.0.0.0", "::")
+        return "" if everywhere else host, port if self.config.advertise and port else self.port
 
     # ------------------------------------------------------------ groups
 
@@ -218,31 +227,29 @@ class Host:
         """
         if spec.group in self._groups:
             return
-        assert self.node_id in spec.voters, (spec, self.node_id)
-        assert not spec.volatile or len(spec.voters) == 1, spec
+        assert spec.joining or self.node_id in spec.voters, (spec, self.node_id)
+        assert not spec.volatile or (len(spec.voters) == 1 and not spec.joining), spec
         store = self._logs.groups.get(spec.group)
         if store is None:
-            voters = tuple(sorted(spec.voters))
-            store = self._logs.create(
-                spec.group, msgspec.msgpack.encode(voters), volatile=spec.volatile
-            )
+            member = self._rng.getrandbits(64) or 1 if spec.joining else 0
+            born = birth.Birth(tuple(sorted(spec.voters)), member)
+            store = self._logs.create(spec.group, birth.encode(born), volatile=spec.volatile)
         else:
-            voters = msgspec.msgpack.decode(store.created, type=tuple[str, ...])
-        members = Membership(voters)
+            born = birth.decode(spec.group, store.created)
+        members = born.membership(self.node_id)
         if store.snapshot is not None:
             members = known_members(store.snapshot, machine.version)
         now = self._clock.epoch_ms()
         node = Node(
             spec.group, self.node_id, members, store.hard_state, store,
             self.config.raft, self._rng, now, spec.preferred, store.snapshot_index,
+            born.member, store.configs(),
         )  # fmt: skip
         group = Group(
             spec.group, node, store, machine, spec.volatile, self.config.retained_bytes_max
         )
         self._groups[spec.group] = group
-        for peer in voters:
-            if peer != self.node_id and self._detector.suspected(peer):
-                node.peer_suspected(peer, now)
+        self._peers.acquaint(group)
         for message in self._waiting.take(spec.group):
             node.step(message, now)
         self._touch(group)
@@ -309,20 +316,31 @@ class Host:
         """Who is in the group; raises UnknownGroup."""
         return self._group(group).node.membership
 
-    def change_members(self, group: GroupId, change: Any) -> Index:
+    def change_members(self, group: GroupId, change: Change) -> Index:
         """Propose a change of members (AddLearner, Promote, Remove, Demote of `core.membership`).
 
         returns  the index of its CONFIG entry; `Observer.members_changed` tells when it is applied
         raises   NotLeader, UnknownGroup, MembershipRefused with reason and remedy
         """
-        raise NotImplementedError
+        found = self._group(group)
+        if found.volatile:
+            raise MembershipRefused(
+                "cannot change", change.node, f"group {group} lives in one node's memory alone"
+            )
+        now = self._clock.epoch_ms()
+        if self._peers.silent(change.node) and change.node != self.node_id:
+            found.node.peer_suspected(change.node, now)
+        index = found.node.propose_change(change, now)
+        self._touch(found)
+        return index
 
-    def member_states(self, group: GroupId) -> tuple[Any, ...]:
+    def member_states(self, group: GroupId) -> tuple[MemberProgress, ...]:
         """Each member as its leader sees it, with the progress of snapshots that are sent to it.
 
         raises  NotLeader, UnknownGroup
         """
-        raise NotImplementedError
+        found = self._group(group)
+        return self._transfers.progress(found, found.node.member_states())
 
     def stored(self, group: GroupId) -> bool:
         """This node's disk has a member of that group (started or not)."""
@@ -334,8 +352,7 @@ class Host:
         A node that is among the founders of a new cluster waits until it has heard all of them;
         what it waits for is logged.
         """
-        voters = tuple(sorted({self.node_id, *self.config.peers}))
-        callback(Formation(False, voters, self.stored(METADATA_GROUP)))
+        self._forming.begin(callback, self._clock.epoch_ms())
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
         """An entry, from memory or disk; raises UnknownGroup, KeyError when it is not held."""
@@ -370,11 +387,11 @@ class Host:
 
     def suspected(self, node: NodeId) -> bool:
         """That peer has not been heard of for too long; itself never."""
-        return self._detector.suspected(node)
+        return self._peers.suspected(node)
 
     def peer_boot_id(self, node: NodeId) -> int | None:
         """The last life of that node this one has met."""
-        return self._boots.get(node)
+        return self._peers.boot_id(node)
 
     def peer_backlog_bytes(self, node: NodeId) -> int:
         """Unsent bytes on the connection; 0 without one."""
@@ -444,6 +461,8 @@ class Host:
 
     def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
         outbox = self._outbox
+        if group.node.membership is not group.members:
+            self._peers.acquaint(group)
         while (ready := group.node.ready()) is not None:
             for message in ready.messages:
                 outbox.setdefault(message.to, []).append(message)
@@ -479,7 +498,11 @@ class Host:
 
     def _group_restored(self, group: Group) -> None:
         self._submit_asked = True  # for the record that the log begins anew
+        if group.id == METADATA_GROUP:
+            self._forming.committed(())
         self._observer.restored(group.id)
+        if not group.deleted:
+            self._observer.members_changed(group.id, group.node.membership)
 
     def _synced(self, written: list[tuple[Group, int, int]]) -> None:
         if self._stopped:
@@ -500,6 +523,8 @@ class Host:
             group.follow(soft, self.node_id, self._observer)
             soft = None
         if ready.committed and not group.deleted:
+            if group.id == METADATA_GROUP:
+                self._forming.committed(ready.committed)
             group.apply(ready.committed, self._observer)
             if not group.deleted:
                 self._touch(group)  # more may be committed than one Ready hands out
@@ -528,73 +553,25 @@ class Host:
 
     def _beat(self) -> None:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
-        for node, heard_ms in self._transport.heartbeat():
-            self._detector.heard(node, heard_ms)
-        self._check_peers()
+        self._peers.beat()
         self._upkeep.beat()
         self._transfers.beat(self._clock.epoch_ms())
-
-    def _check_peers(self) -> None:
-        if not self._stopped:
-            self._tell(self._detector.check(self._clock.monotonic_ms()))
-
-    def _tell(self, news: list[tuple[NodeId, News]]) -> None:
-        now = self._clock.epoch_ms()
-        for node, what in news:
-            suspected = what is News.SUSPECTED
-            log.info("%s: node %s is %s", self.node_id, node, what.value)
-            for group in list(self._groups.values()):
-                if not group.has(node):
-                    continue
-                if suspected:
-                    group.node.peer_suspected(node, now)
-                else:
-                    group.node.peer_connected(node, now)
-                self._touch(group)
-            if suspected:
-                self._loop.call_later(self.config.suspect_after_ms, partial(self._renew, node))
-                self._observer.peer_suspected(node)
-            else:
-                self._transport.heard_again(node)
-                self._observer.peer_back(node)
-
-    def _renew(self, node: NodeId) -> None:
-        if not self._stopped and self._detector.suspected(node):
-            self._transport.renew(node)
+        self._forming.look(self._clock.epoch_ms())
 
     # ------------------------------------------------------------ what the transport says
 
-    def on_up(self, node: NodeId, boot_id: int) -> None:
+    def greeting(self, to: NodeId) -> Hello:
         """See TransportOwner."""
-        old = self._boots.get(node)
-        self._boots[node] = boot_id
-        restarted = old is not None and old != boot_id
-        now = self._clock.epoch_ms()
-        for group in list(self._groups.values()):
-            if group.has(node):
-                if restarted:
-                    group.node.peer_restarted(node, now)
-                else:
-                    group.node.peer_connected(node, now)
-                self._touch(group)
-        news = self._detector.connected(node, self._clock.monotonic_ms())
-        if old is not None and restarted:
-            self._observer.peer_restarted(node, old, boot_id)
-        self._observer.peer_up(node, boot_id)
-        for back, _ in news:
-            log.info("%s: node %s is back", self.node_id, back)
-            self._observer.peer_back(back)
+        return self._forming.greeting(to, self.boot_id, self.address)
 
-    def on_down(self, node: NodeId) -> None:
+    def judge(self, hello: Hello) -> str | None:
         """See TransportOwner."""
-        grace = self._detector.disconnected(node, self._clock.monotonic_ms())
-        if grace is not None:
-            self._loop.call_later(grace, self._check_peers)
-        self._observer.peer_down(node)
+        return self._forming.judge(hello) or self.judge_peer(hello)
 
-    def on_refused(self, node: NodeId) -> None:
+    def on_met(self, hello: Hello, address: Address) -> None:
         """See TransportOwner."""
-        self._tell(self._detector.refused(node))
+        self._peers.met(hello)
+        self._forming.met(hello, address, self._clock.epoch_ms())
 
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """See TransportOwner."""
@@ -607,6 +584,8 @@ class Host:
                 )
             group = self._groups.get(message.group)
             if group is None:
+                if message.group == METADATA_GROUP and type(message) is Append:
+                    self._forming.leader_heard(now)
                 self._waiting.add(message)
                 continue
             admitted = self._pace.admit(message, group.node) if behind else message

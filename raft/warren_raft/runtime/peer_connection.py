@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,7 +13,6 @@ from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime import wire
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.handshake import (
-    NONCE_BYTES,
     Hello,
     PeerRefused,
     Proof,
@@ -37,10 +35,17 @@ class ConnectionOwner(Protocol):
     """Who hears of a connection."""
 
     config: HostConfig
-    boot_id: int
+
+    def greeting(self, to: NodeId) -> Hello:
+        """What this node says of itself to that one, with a fresh nonce."""
+        ...
 
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
-        """An acceptor was greeted; raises PeerRefused unless that node may connect here."""
+        """An acceptor was greeted; raises CrossedCalls when this side's own call goes on."""
+        ...
+
+    def judge(self, hello: Hello) -> None:
+        """A node has proved itself; raises PeerRefused unless it is a peer."""
         ...
 
     def established(self, connection: PeerConnection) -> None:
@@ -60,10 +65,18 @@ class ConnectionOwner(Protocol):
         ...
 
 
+def _peer_host(sock: socket.socket) -> str:
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return ""  # it is gone already
+
+
 class PeerConnection:
     """A connected socket to a peer: handshake, then frames.
 
     node     who it is: known from the start on the initiator, from its Hello on the acceptor
+    hello    what it said of itself; seen_at: the address from which, or at which, it was reached
     Invariant: while not `up` only handshake frames are taken, of HANDSHAKE_FRAME_BYTES_MAX at most
     """
 
@@ -78,10 +91,9 @@ class PeerConnection:
         self.boot_id = 0
         self.up = False
         self.sent_something = False
-        self._own = Hello(
-            wire.PROTOCOL, config.cluster, config.node, owner.boot_id, os.urandom(NONCE_BYTES)
-        )
-        self._other: Hello | None = None
+        self._own: Hello | None = None
+        self.hello: Hello | None = None
+        self.seen_at = _peer_host(sock)
         self._assembler = wire.Assembler(wire.HANDSHAKE_FRAME_BYTES_MAX)
         self.stream = Stream(
             loop,
@@ -92,7 +104,8 @@ class PeerConnection:
             buffer_bytes=config.connection_buffer_bytes,
         )
         self._timer: Timer = loop.call_later(config.handshake_ms_max, self._too_slow)
-        if self._initiator:
+        if to is not None:
+            self._own = owner.greeting(to)
             self._send(wire.HELLO, self._own)
 
     # ------------------------------------------------------------ sending
@@ -149,18 +162,21 @@ class PeerConnection:
     def _shake(self, kind: int, body: memoryview) -> None:
         if kind == wire.REFUSED:
             raise RefusedByPeer(_refused.decode(body).reason)
-        if kind == wire.HELLO and self._other is None:
+        if kind == wire.HELLO and self.hello is None:
             self._greeted(_hello.decode(body))
-        elif kind == wire.PROOF and self._other is not None:
-            self._proved(_proof.decode(body), self._other)
+        elif kind == wire.PROOF and self.hello is not None:
+            assert self._own is not None
+            self._proved(_proof.decode(body), self._own, self.hello)
         elif kind == wire.WELCOME and self._initiator and self.boot_id:
             self._established()
         else:
             raise wire.BadFrame(f"a frame of kind {kind} in the handshake")
 
     def _greeted(self, hello: Hello) -> None:
+        if self._own is None:
+            self._own = self._owner.greeting(hello.node)
         check_hello(hello, self._own)
-        self._other = hello
+        self.hello = hello
         if self._initiator:
             if hello.node != self.node:
                 raise PeerRefused(
@@ -173,14 +189,16 @@ class PeerConnection:
         self._send(wire.HELLO, self._own)
         self._send(wire.PROOF, prove(self._owner.config.secret, "acceptor", hello, self._own))
 
-    def _proved(self, proof: Proof, other: Hello) -> None:
+    def _proved(self, proof: Proof, own: Hello, other: Hello) -> None:
         secret = self._owner.config.secret
         if self._initiator:
-            check_proof(proof, secret, "acceptor", self._own, other)
+            check_proof(proof, secret, "acceptor", own, other)
+            self._owner.judge(other)
             self.boot_id = other.boot_id
-            self._send(wire.PROOF, prove(secret, "initiator", self._own, other))
+            self._send(wire.PROOF, prove(secret, "initiator", own, other))
             return
-        check_proof(proof, secret, "initiator", other, self._own)
+        check_proof(proof, secret, "initiator", other, own)
+        self._owner.judge(other)
         self.boot_id = other.boot_id
         self.stream.send(wire.frame(wire.WELCOME, b""))
         self._established()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import msgspec
 
@@ -15,12 +17,23 @@ from warren_raft.runtime.wire import BadFrame
 from warren_raft.storage import rewrite
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import GroupId, NodeId
+from warren_raft.types import GroupId, Membership, MemberState, NodeId
 
 log = logging.getLogger("warren.raft")
 
 OFFER_AGAIN_MS = 1_000
 """A transfer that was not answered for that long is offered again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProgress(MemberState):
+    """A member as its leader sees it, with the snapshot on its way to it.
+
+    sent_bytes  of it, about; of_bytes: in all, 0 when none is on its way
+    """
+
+    sent_bytes: int = 0
+    of_bytes: int = 0
 
 
 class Transfers:
@@ -77,6 +90,23 @@ class Transfers:
         log.info("group %s: %s is sent a snapshot up to %s", group.id, to, snapshot.index)
         self._outgoing[group.id, to] = group, out
         self._send(out.offer(group.node.term))
+
+    def progress(
+        self, group: Group, states: Sequence[MemberState]
+    ) -> tuple[MemberProgress, ...]:
+        """The members' states, with how far each transfer is."""
+        found = []
+        for state in states:
+            sent = of = 0
+            known = self._outgoing.get((group.id, state.node))
+            if known is not None:
+                out = known[1]
+                live = group.store.log.needed_bytes(out.live)
+                past = bisect_right(out.live, out.live_sent)
+                sent = live * past // max(1, len(out.live)) + out.payload_sent
+                of = live + len(out.payload)
+            found.append(MemberProgress(**asdict(state), sent_bytes=sent, of_bytes=of))
+        return tuple(found)
 
     def beat(self, now_ms: int) -> None:
         """Some time has passed: forget what is over, offer again what was not answered."""
@@ -136,8 +166,10 @@ class Transfers:
         except msgspec.MsgspecError as error:
             del self._incoming[group.id]
             raise BadFrame(f"a snapshot of group {group.id} that is none ({error})") from None
-        own = msgspec.structs.replace(theirs, group=group.id, born=group.store.born)
-        known_members(own, group.machine.version)
+        own = msgspec.structs.replace(
+            theirs, group=group.id, born=group.store.born, base=group.store.voided(theirs)
+        )
+        members = known_members(own, group.machine.version)
         self._installing.add(group.id)
         store = self._store
         # 1. The snapshot is written.  2. A crash, before the live entries are.  3. It refers to
@@ -145,7 +177,7 @@ class Transfers:
         store.wal.submit(
             lambda: store.janitor.run(
                 lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, [own]),
-                lambda _: self._written(group, incoming, own),
+                lambda _: self._written(group, incoming, own, members),
                 lambda error: self._full(group, error),
             )
         )
@@ -159,7 +191,9 @@ class Transfers:
         self._incoming.pop(group.id, None)
         group.store.end_incoming()
 
-    def _written(self, group: Group, incoming: Incoming, snapshot: Snapshot) -> None:
+    def _written(
+        self, group: Group, incoming: Incoming, snapshot: Snapshot, members: Membership
+    ) -> None:
         if group.deleted:
             self._end(group)
             return
@@ -174,7 +208,7 @@ class Transfers:
                 self._store.remove_later([path])
             return
         old = [self._store.snapshot_path(store)] if store.snapshot_index else []
-        node.installed(snapshot.index, snapshot.term, snapshot.time_ms)
+        node.installed(snapshot.index, snapshot.term, snapshot.time_ms, members)
         store.install(snapshot, places)
         group.restore(snapshot)
         self._end(group)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.connector import Connector
-from warren_raft.runtime.handshake import Hello, PeerRefused
+from warren_raft.runtime.handshake import CrossedCalls, Hello, PeerRefused
 from warren_raft.runtime.loop import Listener, Loop, Timer
 from warren_raft.runtime.peer_connection import PeerConnection
 from warren_raft.runtime.stream import Buffer
@@ -25,6 +26,18 @@ STRANGERS_MAX = 256
 
 class TransportOwner(Protocol):
     """Who hears of the connections."""
+
+    def greeting(self, to: NodeId) -> Hello:
+        """What this node says of itself to that one, with a fresh nonce."""
+        ...
+
+    def judge(self, hello: Hello) -> str | None:
+        """Why a node that has proved itself is no peer; None: it is one."""
+        ...
+
+    def on_met(self, hello: Hello, address: Address) -> None:
+        """Who that is, and where it is called; `on_up` follows. It may be unknown so far."""
+        ...
 
     def on_up(self, node: NodeId, boot_id: int) -> None:
         """A connection is established, perhaps in the place of an older one (`on_down` came)."""
@@ -50,42 +63,49 @@ class TransportOwner(Protocol):
 class _Peer:
     """What is known of one peer.
 
+    address   where it was said to be; told: where it says that it is, if that is another place
+    first     this node's name sorts before the peer's
+    calling   this side's call, in its handshake; called: the peer's, in its handshake
     renewing  a connection that stands is silent: another is called for
-    Invariant: at most one of connector, shaking and retry is there on the calling side, and none
-    beside a connection unless renewing
+    Invariant: at most one of connector, calling and retry is there, and none beside a connection
+    unless renewing
     """
 
     __slots__ = (
-        "address",
-        "calls",
-        "connection",
-        "connector",
-        "delay_ms",
-        "node",
-        "renewing",
-        "retry",
-        "said",
-        "shaking",
+        "address", "called", "calling", "calls", "connection", "connector", "delay_ms", "first",
+        "node", "renewing", "retry", "said", "told",
     )  # fmt: skip
 
-    def __init__(self, node: NodeId, address: Address, calls: bool, delay_ms: int) -> None:
+    def __init__(self, node: NodeId, address: Address, first: bool, delay_ms: int) -> None:
         self.node = node
         self.address = address
-        self.calls = calls
+        self.told: Address | None = None
+        self.first = first
+        self.calls = 0
         self.connection: PeerConnection | None = None
-        self.shaking: PeerConnection | None = None
+        self.calling: PeerConnection | None = None
+        self.called: PeerConnection | None = None
         self.connector: Connector | None = None
         self.retry: Timer | None = None
         self.delay_ms = delay_ms
         self.renewing = False
         self.said = ""
 
+    def next_address(self) -> Address:
+        """Where to call this time: in turn where it was said to be, and where it says it is."""
+        self.calls += 1
+        return self.address if self.told is None or self.calls % 2 else self.told
+
 
 class Transport:
-    """Of two nodes the one whose name sorts first calls, again and again, the other listens.
+    """One connection with every peer, whoever has called; a new one replaces the old one, whose
+    end the other side may not have noticed.
 
-    So there is never a pair of connections to choose from; a new one replaces the old one, whose
-    end the called node may not have noticed.
+    Of two nodes the one whose name sorts first calls at once, again and again; the other one calls
+    if it has not been called for a while: the first may not know yet where it is, or that it is.
+    When both call, the first one's call goes on:
+    1. It lets nobody in while its own call is in its handshake.  2. It begins no call while the
+    peer's is.  So one of the two comes to its end, and what the second side has begun is dropped.
     """
 
     def __init__(self, config: HostConfig, loop: Loop, boot_id: int, owner: TransportOwner) -> None:
@@ -95,6 +115,7 @@ class Transport:
         self._owner = owner
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: list[PeerConnection] = []
+        self._said: OrderedDict[NodeId, str] = OrderedDict()
         self._listener: Listener | None = None
         self._closed = False
 
@@ -122,28 +143,53 @@ class Transport:
         """Know a peer, and keep a connection to it; or learn its new address."""
         peer = self._peers.get(node)
         if peer is None:
-            calls = self.config.node < node
-            peer = _Peer(node, address, calls, self.config.reconnect_ms_min)
-            self._peers[node] = peer
-            if calls:
+            peer = self._known(node, address)
+            if peer.first:
                 self._call(peer)
+            else:
+                self._call_later(peer)
         elif peer.address != address:
             peer.address = address
-            if peer.calls and peer.connection is None:
-                self._hang_up(peer)
+            peer.calls = 0
+            if peer.connection is None:
+                self._drop_call(peer)
                 self._call(peer)
 
-    def _hang_up(self, peer: _Peer) -> None:
+    def _known(self, node: NodeId, address: Address) -> _Peer:
+        first = self.config.node < node
+        peer = _Peer(node, address, first, self.config.reconnect_ms_min)
+        self._peers[node] = peer
+        return peer
+
+    def remove_peer(self, node: NodeId) -> None:
+        """End the connection with it, and call it no more; unknown ones are ignored."""
+        peer = self._peers.pop(node, None)
+        if peer is None:
+            return
+        up = peer.connection is not None
+        self._hang_up(peer)
+        if up:
+            log.info("%s: %s is a peer no longer", self.config.node, node)
+            self._owner.on_down(node)
+
+    def _drop_call(self, peer: _Peer) -> None:
+        """End what was begun on this side to reach the peer."""
         if peer.connector is not None:
             peer.connector.cancel()
             peer.connector = None
         if peer.retry is not None:
             peer.retry.cancel()
             peer.retry = None
-        for connection in (peer.shaking, peer.connection):
-            if connection is not None:
-                connection.stream.flush()
-                connection.stream.abort()
+        calling, peer.calling = peer.calling, None
+        if calling is not None:
+            calling.stream.abort()
+
+    def _hang_up(self, peer: _Peer) -> None:
+        self._drop_call(peer)
+        connection, peer.connection = peer.connection, None
+        if connection is not None:
+            connection.stream.flush()
+            connection.stream.abort()
 
     # ------------------------------------------------------------ sending
 
@@ -190,13 +236,13 @@ class Transport:
         """Nothing was heard over this connection for long: look for another way to the peer.
 
         After a cut that is over, the old connection may stay silent for as long again: TCP doubles
-        its pause with each attempt. Who calls does so beside it, for the peer may merely sleep;
-        who is called ends it, so that the other side, if it hears that, calls.
+        its pause with each attempt. Whose name sorts first calls beside it, for the peer may
+        merely sleep; the other one ends it, so that the first, if it hears that, calls.
         """
-        peer = self._peers[node]
-        if peer.connection is None or self._closed:
+        peer = self._peers.get(node)
+        if peer is None or peer.connection is None or self._closed:
             return
-        if not peer.calls:
+        if not peer.first:
             peer.connection.stream.abort(TimeoutError("silent for too long"))
         elif not peer.renewing:
             peer.renewing = True
@@ -204,16 +250,12 @@ class Transport:
 
     def heard_again(self, node: NodeId) -> None:
         """The connection is not silent any more."""
-        peer = self._peers[node]
-        if not peer.renewing or peer.connection is None:
+        peer = self._peers.get(node)
+        if peer is None or not peer.renewing or peer.connection is None:
             return
         peer.renewing = False
-        if peer.connector is not None:
-            peer.connector.cancel()
-            peer.connector = None
-        if peer.retry is not None:
-            peer.retry.cancel()
-            peer.retry = None
+        if peer.calling is None:
+            self._drop_call(peer)
 
     # ------------------------------------------------------------ calling
 
@@ -221,10 +263,12 @@ class Transport:
         peer.retry = None
         if self._closed or (peer.connection is not None and not peer.renewing):
             return
-        assert peer.connector is None and peer.shaking is None, peer.node
+        if peer.first and peer.called is not None:
+            return  # see the class: when that comes to nothing, this side calls
+        assert peer.connector is None and peer.calling is None, peer.node
         peer.connector = Connector(
             self._loop,
-            peer.address,
+            peer.next_address(),
             self.config.handshake_ms_max,
             lambda outcome: self._called(peer, outcome),
         )
@@ -237,16 +281,16 @@ class Transport:
             if outcome.errno == errno.ECONNREFUSED:
                 self._owner.on_refused(peer.node)
             return
-        peer.shaking = PeerConnection(self, self._loop, outcome, peer.node)
+        peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
 
     def _call_later(self, peer: _Peer, at_most: bool = False) -> None:
-        if self._closed or not peer.calls or peer.retry is not None:
+        if self._closed or peer.retry is not None or self._peers.get(peer.node) is not peer:
             return
-        if peer.connector is not None or peer.shaking is not None:
+        if peer.connector is not None or peer.calling is not None:
             return  # under way already, beside the connection that has just ended
         if peer.connection is not None and not peer.renewing:
             return  # the old one speaks again
-        delay = self.config.reconnect_ms_max if at_most else peer.delay_ms
+        delay = self.config.reconnect_ms_max if at_most or not peer.first else peer.delay_ms
         peer.delay_ms = min(delay * 2, self.config.reconnect_ms_max)
         peer.retry = self._loop.call_later(delay, lambda: self._call(peer))
 
@@ -256,6 +300,16 @@ class Transport:
             log.warning(
                 "%s: peer %s at %s:%s: %s", self.config.node, peer.node, *peer.address, what
             )
+
+    def _say_of_stranger(self, connection: PeerConnection, error: Exception) -> None:
+        node = connection.hello.node if connection.hello is not None else ""
+        if node and self._said.get(node) == str(error):
+            return
+        self._said[node] = str(error)
+        self._said.move_to_end(node)
+        if len(self._said) > STRANGERS_MAX:
+            self._said.popitem(last=False)
+        log.warning("%s: a connection was closed: %s", self.config.node, error)
 
     # ------------------------------------------------------------ being called
 
@@ -268,27 +322,41 @@ class Transport:
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
         """See ConnectionOwner."""
         peer = self._peers.get(hello.node)
-        own = self.config.node
-        if peer is None:
-            raise PeerRefused(
-                f"node {own!r} has no peer {hello.node!r}; name it there, or correct the name"
-            )
-        if peer.calls:
-            raise PeerRefused(
-                f"node {own!r} calls node {hello.node!r}, not the other way round: of two nodes "
-                "the one whose name sorts first calls"
-            )
+        if peer is None or not peer.first:
+            return
+        if peer.calling is not None:
+            raise CrossedCalls(f"node {hello.node!r} is being called")
+        self._drop_call(peer)
+        peer.called = connection
+
+    def greeting(self, to: NodeId) -> Hello:
+        """See ConnectionOwner."""
+        return self._owner.greeting(to)
+
+    def judge(self, hello: Hello) -> None:
+        """See ConnectionOwner."""
+        reason = self._owner.judge(hello)
+        if reason is not None:
+            raise PeerRefused(reason)
 
     # ------------------------------------------------------------ connections
 
     def established(self, connection: PeerConnection) -> None:
         """See ConnectionOwner."""
-        assert connection.node is not None
-        peer = self._peers[connection.node]
+        hello = connection.hello
+        assert hello is not None
+        host, port = hello.address
+        told = (host or connection.seen_at, port)
+        peer = self._peers.get(hello.node) or self._known(hello.node, told)
         if connection in self._strangers:
             self._strangers.remove(connection)
-        peer.shaking = None
+        peer.told = told if told != peer.address else None
+        if connection in (peer.calling, peer.called):
+            peer.calling = peer.called = None
+        self._drop_call(peer)
         peer.renewing = False
+        peer.calls = 0
+        self._said.pop(hello.node, None)
         old, peer.connection = peer.connection, connection
         if old is not None:
             old.stream.abort()
@@ -296,6 +364,7 @@ class Transport:
         peer.delay_ms = self.config.reconnect_ms_min
         peer.said = ""
         log.info("%s: connected with %s", self.config.node, peer.node)
+        self._owner.on_met(hello, told)
         self._owner.on_up(peer.node, connection.boot_id)
 
     def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
@@ -315,17 +384,21 @@ class Transport:
         if self._closed:
             return
         peer = self._peers.get(connection.node) if connection.node is not None else None
-        refused = isinstance(error, PeerRefused)
-        if peer is None or (connection is not peer.connection and connection is not peer.shaking):
-            if error is not None and not isinstance(error, OSError):
-                log.warning("%s: a connection was closed: %s", self.config.node, error)
+        if peer is not None and connection is peer.called:
+            peer.called = None
+            self._call_later(peer)
+        if peer is None or connection not in (peer.connection, peer.calling):
+            if error is not None and not isinstance(error, (OSError, CrossedCalls)):
+                self._say_of_stranger(connection, error)
             return
+        refused = isinstance(error, PeerRefused)
         if connection is peer.connection:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")
             self._call_later(peer)
             self._owner.on_down(peer.node)
         else:
-            peer.shaking = None
-            self._say(peer, f"no connection: {error or 'closed by the peer'}")
+            peer.calling = None
+            if error is not None or peer.first:  # else both called, and the other call goes on
+                self._say(peer, f"no connection: {error or 'closed by the peer'}")
             self._call_later(peer, at_most=refused)

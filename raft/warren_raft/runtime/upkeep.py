@@ -84,6 +84,7 @@ def take(group: Group, live: Sequence[Index]) -> Snapshot:
         group.id, index, store.log.term(index), group.applied_ms, store.born,
         group.machine.version, members.voters, members.learners,
         array("Q", live).tobytes(), group.machine.snapshot(group.state),
+        base=store.base,
     )  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def known_members(snapshot: Snapshot, version: int) -> Membership:
     """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
     if snapshot.machine_version > version:
         raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
-    return Membership(snapshot.voters, snapshot.learners)
+    return Membership(snapshot.voters, snapshot.learners, snapshot.ids)
 
 
 class NodeUpkeep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from warren_raft.messages import AnyRaftMessage, Append, SnapshotChunk
-from warren_raft.types import GroupId
+from warren_raft.types import GroupId, NodeId
 
 GROUPS_MAX = 4096
 MESSAGES_MAX = 8
@@ -43,6 +43,13 @@ class WaitingMessages:
             messages.append(message)
         while len(self._groups) > GROUPS_MAX:
             self._groups.popitem(last=False)
+
+    def forget(self, node: NodeId) -> None:
+        """Nothing that came from that node counts any more."""
+        for group, messages in list(self._groups.items()):
+            messages[:] = [message for message in messages if message.sender != node]
+            if not messages:
+                del self._groups[group]
 
     def take(self, group: GroupId) -> list[AnyRaftMessage]:
         """What waits for that group; it waits no longer."""

@@ -43,7 +43,6 @@ def made(loop: Loop, root: Path, node: str, **settings: Any) -> Host:
         ({"secret": b"another secret"}, {}, "does not have the secret"),
         ({"cluster": "other"}, {}, "is of cluster 'other', node 'b' of 'test'"),
         ({"node": "b"}, {}, "two nodes bear the name 'b'"),
-        ({"node": "aa"}, {}, "node 'b' has no peer 'aa'"),
     ],
 )
 def test_a_stranger_is_refused_and_both_sides_say_why(
@@ -135,7 +134,6 @@ def greeting(value: Hello) -> bytes:
     ("first", "answer"),
     [
         (greeting(hello(protocol=99)), "speaks peer protocol 99"),
-        (greeting(hello(node="z")), "has no peer 'z'"),
         (greeting(hello(nonce=b"short")), "nonce of 5 bytes"),
         (wire.HEARTBEAT_FRAME, None),
         (wire.frame(wire.WELCOME, b""), None),

@@ -127,6 +127,7 @@ class Wire:
             process.host.on_down(other.name)
         link.believes[process.name] = True
         link.read_ms[process.name] = process.clock.monotonic_ms()
+        process.host.on_met(other.host.greeting(process.name), ("127.0.0.1", 1))
         process.host.on_up(other.name, other.boot_id)
 
     def broken(self, link: Link, silent: bool = False) -> None:
@@ -228,7 +229,13 @@ class SimulatedTransport:
 
     def add_peer(self, node: str, address: Address) -> None:
         """Known anyway."""
-        self.peers.append(node)
+        if node not in self.peers:
+            self.peers.append(node)
+
+    def remove_peer(self, node: str) -> None:
+        """The connection stays; nobody listens to it."""
+        if node in self.peers:
+            self.peers.remove(node)
 
     def up(self, node: str) -> bool:
         """This end takes the connection for established; there is none to oneself."""

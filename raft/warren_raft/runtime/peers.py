@@ -1,0 +1,171 @@
+"""What this node knows of the other nodes, told to every group that has them as members."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from warren_raft.runtime.config import Address, HostConfig
+from warren_raft.runtime.failure import FailureDetector, News
+from warren_raft.runtime.group import Group
+from warren_raft.runtime.handshake import Hello
+from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.observer import Observer
+from warren_raft.runtime.transport import Transport
+from warren_raft.types import GroupId, NodeId
+
+log = logging.getLogger("warren.raft")
+
+
+class Peers:
+    """Who is there, who is suspected, and which life of a node it is.
+
+    A member that is no peer (nobody has said where it is) counts as suspected: nothing can be sent
+    to it.
+    Invariant: a group's core suspects exactly those of its members that are `silent`, but for
+    peers that were added and have not been met yet
+    """
+
+    def __init__(
+        self,
+        config: HostConfig,
+        loop: Loop,
+        transport: Transport,
+        groups: dict[GroupId, Group],
+        observer: Observer,
+        touch: Callable[[Group], None],
+    ) -> None:
+        """groups: the host's, as they are at any time; touch: take the group's outbox."""
+        self._config = config
+        self._loop = loop
+        self._clock = loop.clock
+        self._transport = transport
+        self._groups = groups
+        self._observer = observer
+        self._touch = touch
+        self._detector = FailureDetector(
+            config.suspect_after_ms, config.disconnect_grace_ms, loop.clock.monotonic_ms()
+        )
+        self._boots: dict[NodeId, int] = {}
+        self.hellos: dict[NodeId, Hello] = {}
+        self.stopped = False
+
+    # ------------------------------------------------------------ who there is
+
+    def add(self, node: NodeId, address: Address) -> None:
+        """A node whose address became known, or changed."""
+        self._detector.add(node, self._clock.monotonic_ms())
+        self._transport.add_peer(node, address)
+
+    def remove(self, node: NodeId) -> None:
+        """Know it no longer."""
+        self._transport.remove_peer(node)
+        self._detector.remove(node)
+        self._boots.pop(node, None)
+        self.hellos.pop(node, None)
+        now = self._clock.epoch_ms()
+        for group in list(self._groups.values()):
+            if group.has(node):
+                group.node.peer_suspected(node, now)
+                self._touch(group)
+
+    def suspected(self, node: NodeId) -> bool:
+        """A peer that has not been heard of for too long."""
+        return self._detector.suspected(node)
+
+    def silent(self, node: NodeId) -> bool:
+        """Nothing can be expected of it: it is suspected, or nobody knows where it is."""
+        return self._detector.suspected(node) or not self._detector.knows(node)
+
+    def boot_id(self, node: NodeId) -> int | None:
+        """The last life of that node this one has met."""
+        return self._boots.get(node)
+
+    def acquaint(self, group: Group) -> None:
+        """The group's members are others than at the last call: tell it who of them is silent."""
+        node = group.node
+        group.members = node.membership
+        now = self._clock.epoch_ms()
+        for member in group.members.voters + group.members.learners:
+            if member != self._config.node:
+                silent = self.silent(member)
+                if silent and member not in node.suspected:
+                    node.peer_suspected(member, now)
+                elif not silent and member in node.suspected:
+                    node.peer_connected(member, now)
+
+    # ------------------------------------------------------------ signs of life
+
+    def beat(self) -> None:
+        """A heartbeat interval has passed."""
+        for node, heard_ms in self._transport.heartbeat():
+            self._detector.heard(node, heard_ms)
+        self._check()
+
+    def _check(self) -> None:
+        if not self.stopped:
+            self._tell(self._detector.check(self._clock.monotonic_ms()))
+
+    def _tell(self, news: list[tuple[NodeId, News]]) -> None:
+        now = self._clock.epoch_ms()
+        for node, what in news:
+            suspected = what is News.SUSPECTED
+            log.info("%s: node %s is %s", self._config.node, node, what.value)
+            for group in list(self._groups.values()):
+                if not group.has(node):
+                    continue
+                if suspected:
+                    group.node.peer_suspected(node, now)
+                else:
+                    group.node.peer_connected(node, now)
+                self._touch(group)
+            if suspected:
+                self._loop.call_later(self._config.suspect_after_ms, partial(self._renew, node))
+                self._observer.peer_suspected(node)
+            else:
+                self._transport.heard_again(node)
+                self._observer.peer_back(node)
+
+    def _renew(self, node: NodeId) -> None:
+        if not self.stopped and self._detector.suspected(node):
+            self._transport.renew(node)
+
+    # ------------------------------------------------------------ what the transport says
+
+    def met(self, hello: Hello) -> None:
+        """Who a connection is with; a node that was unknown is a peer now."""
+        self._detector.add(hello.node, self._clock.monotonic_ms())
+        self.hellos[hello.node] = hello
+
+    def on_up(self, node: NodeId, boot_id: int) -> None:
+        """See TransportOwner."""
+        old = self._boots.get(node)
+        self._boots[node] = boot_id
+        restarted = old is not None and old != boot_id
+        now = self._clock.epoch_ms()
+        for group in list(self._groups.values()):
+            if group.has(node):
+                if restarted:
+                    group.node.peer_restarted(node, now)
+                else:
+                    group.node.peer_connected(node, now)
+                self._touch(group)
+        news = self._detector.connected(node, self._clock.monotonic_ms())
+        if old is not None and restarted:
+            self._observer.peer_restarted(node, old, boot_id)
+        self._observer.peer_up(node, boot_id)
+        for back, _ in news:
+            log.info("%s: node %s is back", self._config.node, back)
+            self._observer.peer_back(back)
+
+    def on_down(self, node: NodeId) -> None:
+        """See TransportOwner."""
+        grace = self._detector.disconnected(node, self._clock.monotonic_ms())
+        if grace is not None:
+            self._loop.call_later(grace, self._check)
+        self._observer.peer_down(node)
+
+    def on_refused(self, node: NodeId) -> None:
+        """See TransportOwner."""
+        self._tell(self._detector.refused(node))
