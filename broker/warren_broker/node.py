@@ -129,6 +129,7 @@ class Node:
 def host_config(settings: NodeConfig) -> HostConfig:
     """What the Raft host needs of a node's settings."""
     raft = settings.raft
+    own = settings.peers.get(settings.node)
     return HostConfig(
         node=settings.node,
         cluster=settings.cluster,
@@ -140,6 +141,7 @@ def host_config(settings: NodeConfig) -> HostConfig:
             if name != settings.node
         },
         data_dir=settings.data_dir,
+        advertise=parse_address(own) if own is not None else None,
         heartbeat_ms=raft.heartbeat_ms,
         suspect_after_ms=raft.suspect_after_ms,
     )
