@@ -19,6 +19,7 @@ HEADER_10_SASL = b"AMQP\x03\x01\x00\x00"
 HEADER_10 = b"AMQP\x00\x01\x00\x00"
 OUT_BYTES_HIGH = 4 << 20
 OUT_BYTES_LOW = 1 << 20
+REOPEN_MS = 1_000
 
 
 class Client(Protocol):
@@ -119,7 +120,10 @@ class Connection:
 
 
 class AmqpListener:
-    """The port for clients."""
+    """The port for clients.
+
+    Invariant: `_acceptor` is None exactly while nobody is let in (`suspend`, `stop`).
+    """
 
     def __init__(
         self, loop: Loop, address: tuple[str, int], handshake_timeout_ms: int, connections_max: int
@@ -130,12 +134,14 @@ class AmqpListener:
         self.connections: set[Connection] = set()
         self.protocols: dict[bytes, MakeClient] = {}
         self.reasons: tuple[str, ...] = ()
-        self._acceptor = Acceptor(loop, address, self._accept)
+        self._acceptor: Acceptor | None = Acceptor(loop, address, self._accept)
+        self._address = (address[0], self._acceptor.port)
+        self._reopening: Timer | None = None
 
     @property
     def port(self) -> int:
-        """Where it listens."""
-        return self._acceptor.port
+        """Where it listens, or did."""
+        return self._address[1]
 
     def _accept(self, sock: socket.socket, address: Any) -> None:
         peer = f"{address[0]}:{address[1]}"
@@ -157,11 +163,34 @@ class AmqpListener:
             if connection.client is not None:
                 connection.client.blocked(reasons)
 
-    def stop(self, reason: str) -> None:
-        """Accept nobody, say good-bye to everybody."""
-        self._acceptor.close()
+    def suspend(self, reason: str) -> None:
+        """Accept nobody, say good-bye to everybody, until `resume`; a repeat is harmless.
+
+        The port is closed: a client's library goes on to the next node at once.
+        """
+        if self._reopening is not None:
+            self._reopening.cancel()
+            self._reopening = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         for connection in list(self.connections):
             if connection.client is not None:
                 connection.client.shut_down(reason)
             else:
                 connection.stream.abort()
+
+    def resume(self) -> None:
+        """Accept again, on the same port; another program may have it by now: try until it goes."""
+        self._reopening = None
+        if self._acceptor is not None:
+            return
+        try:
+            self._acceptor = Acceptor(self.loop, self._address, self._accept)
+        except OSError as error:
+            log.error("cannot listen on port %d again (%s); it is tried again", self.port, error)
+            self._reopening = self.loop.call_later(REOPEN_MS, self.resume)
+
+    def stop(self, reason: str) -> None:
+        """The node ends: as `suspend`, for good."""
+        self.suspend(reason)

@@ -1,0 +1,129 @@
+"""The port for clients is closed in maintenance, then opened again."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from warren_broker.server.listener import HEADER_091, AmqpListener
+from warren_raft.runtime.loop import Loop
+
+
+class Client:
+    """Counts what it is told."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.farewells: list[str] = []
+
+    def received(self, data: bytes) -> None:
+        """Nothing is said to it."""
+
+    def closed(self, error: Exception | None) -> None:
+        """It is gone."""
+
+    def shut_down(self, reason: str) -> None:
+        """Told to go."""
+        self.farewells.append(reason)
+        self.stream.end()
+
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Not here."""
+
+
+class World:
+    """A listener on a loop that turns while something is waited for."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
+        self.clients: list[Client] = []
+        self.listener.protocols[HEADER_091] = lambda stream, peer: self.join(stream)
+
+    def join(self, stream: Any) -> Client:
+        """A client that said its header."""
+        self.clients.append(Client(stream))
+        return self.clients[-1]
+
+    def connect(self) -> socket.socket:
+        """A client's socket, its header sent."""
+        made = socket.create_connection(("127.0.0.1", self.listener.port), 2)
+        made.settimeout(2)
+        made.sendall(HEADER_091)
+        return made
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        """Turn the loop."""
+        deadline = time.monotonic() + 10
+
+        def look() -> None:
+            if holds() or time.monotonic() > deadline:
+                self.loop.stop()
+            else:
+                self.loop.call_later(5, look)
+
+        self.loop.call_later(0, look)
+        self.loop.run()
+        assert holds()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.listener.stop("end")
+
+
+def test_a_suspended_port_lets_nobody_in_and_everybody_go(world: World) -> None:
+    with world.connect() as inside:
+        world.until(lambda: world.clients)
+        port = world.listener.port
+        world.listener.suspend("maintenance")
+        world.until(lambda: not world.listener.connections)
+        assert world.clients[0].farewells == ["maintenance"] and inside.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        world.connect()
+    world.listener.suspend("maintenance")  # a repeat is harmless
+    assert world.listener.port == port
+    world.listener.resume()
+    world.listener.resume()
+    with world.connect():
+        world.until(lambda: len(world.clients) == 2)
+
+
+def test_a_port_that_somebody_took_meanwhile_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warren_broker.server.listener.REOPEN_MS", 20)
+    world.listener.suspend("maintenance")
+    other = socket.create_server(("127.0.0.1", world.listener.port))
+    world.listener.resume()
+    other.close()
+
+    def connects() -> bool:
+        try:
+            world.connect().close()
+        except OSError:
+            return False
+        return True
+
+    world.until(connects)
+
+
+def test_a_node_that_ends_while_it_waits_for_its_port_opens_it_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warren_broker.server.listener.REOPEN_MS", 20)
+    world.listener.suspend("maintenance")
+    with socket.create_server(("127.0.0.1", world.listener.port)):
+        world.listener.resume()
+        world.listener.stop("end")
+    later: list[int] = []
+    world.loop.call_later(100, lambda: later.append(1))
+    world.until(lambda: later)
+    with pytest.raises(ConnectionRefusedError):
+        world.connect()
