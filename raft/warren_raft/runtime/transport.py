@@ -151,7 +151,7 @@ class Transport:
         elif peer.address != address:
             peer.address = address
             peer.calls = 0
-            if peer.connection is None:
+            if peer.connection is None and peer.calling is None:
                 self._drop_call(peer)
                 self._call(peer)
 
