@@ -53,9 +53,9 @@ class Plan:
 class Compactor:
     """One cycle at a time; see the module.
 
-    Invariant: WAL files are retired in their order, from the oldest on, each when all that is kept
-    of it is applied. So an entry in a segment is final, and no record that is replayed is older
-    than one in a segment.
+    Invariant: WAL files are retired in their order, from the oldest on. So no record that is
+    replayed, and no row of a segment of later files, is older than a row of one of earlier files:
+    what a new leader replaced stands before what replaced it.
     """
 
     def __init__(self, store: LogStore, file_bytes: int) -> None:
@@ -149,16 +149,18 @@ class Compactor:
         first = plan.retired[-1] + 1 if plan.retired else store.first_file
         return Manifest(first, store.wal.position, tuple(rows))
 
-    def _is_final(self, file: int) -> bool:
+    def _may_retire(self, file: int) -> bool:
+        """No group needs the file's own records: what it has of entries can go to a segment.
+
+        Whether they are applied, or ever will be, is no matter: else one group that has lost its
+        majority, or that nobody starts, would keep every file of the node.
+        """
         store = self._store
         for number in store.use.live[file]:
             group = store.groups.get(number)
             if group is None:
                 continue
             if group.incoming_file is not None and group.incoming_file <= file:
-                return False
-            last = group.log.last_in(file)
-            if last is not None and last > group.applied:
                 return False
         return True
 
@@ -167,7 +169,7 @@ class Compactor:
         sparse: list[int] = []
         held = 0
         for file in sorted(store.use.live):
-            if file >= store.wal.closed_below or not self._is_final(file):
+            if file >= store.wal.closed_below or not self._may_retire(file):
                 break
             plan.retired.append(file)
             count, data = tally.get(file, (0, 0))

@@ -23,7 +23,7 @@ from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.places import Places
 from warren_raft.storage.recovery import recover
-from warren_raft.storage.snapshot import Position, Snapshot
+from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
 from warren_raft.storage.wal import Place, Wal, file_name
@@ -38,12 +38,13 @@ class GroupStore:
     born            position of its beginning in the WAL
     snapshot_index  what the newest snapshot on disk holds; 0: there is none
     applied         what the host has applied: final, however the leaders change
+    base            what the last snapshot of another member has voided
     incoming_file   the first WAL file with entries of a snapshot that is being received
     retain_from     the first entry that others may still ask for, below the snapshot
     """
 
     __slots__ = (
-        "_store", "_writing", "applied", "born", "created", "hard_state", "incoming_file", "log",
+        "_store", "_writing", "applied", "base", "born", "created", "hard_state", "incoming_file", "log",
         "received", "retain_from", "snapshot", "snapshot_index",
     )  # fmt: skip
 
@@ -61,6 +62,7 @@ class GroupStore:
         self.born = born
         self.snapshot = snapshot
         self.snapshot_index: Index = snapshot.index if snapshot is not None else 0
+        self.base = snapshot.base if snapshot is not None else Base()
         self.applied: Index = self.snapshot_index
         self.incoming_file: int | None = None
         self.received: list[tuple[Index, Place]] = []
@@ -121,12 +123,20 @@ class GroupStore:
             places.append(place)
         return places
 
+    def voided(self, snapshot: Snapshot) -> Base:
+        """What such a snapshot of another member voids here, taken before it is written.
+
+        Files from `incoming_file` on, which is not above `Base.file`, stay until it is installed.
+        """
+        return Base(self._store.wal.current_file, *self._store.wal.position, snapshot.index)
+
     def install(self, snapshot: Snapshot, places: Places) -> None:
         """The snapshot, which is on disk, takes the place of the whole log."""
         log = self.log
         log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
         log.live, log.live_places = snapshot.live_indexes(), places
         self.snapshot_index = self.applied = snapshot.index
+        self.base = snapshot.base
         self._store.wal.base(log.group, snapshot.index, snapshot.term)
 
     def end_incoming(self) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 from warren_raft.storage.catalog import Segment
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.places import Places, Rows
-from warren_raft.storage.snapshot import Position, Snapshot, file_name
+from warren_raft.storage.snapshot import Base, Position, Snapshot, file_name
 from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, HardState, Index
 
@@ -31,7 +31,7 @@ class RecoveredGroup:
     """
 
     __slots__ = (
-        "_hole", "_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state",
+        "_base", "_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state",
         "log", "snapshot", "taken_over",
     )  # fmt: skip
 
@@ -46,18 +46,23 @@ class RecoveredGroup:
         self.taken_over: dict[Index, Place] = {}
         self.diverged = False
         self.damage: LogDamaged | None = None
-        self._hole = False
         self._logged: list[tuple[Index, Place]] = []
+        self._base = snapshot.base if snapshot is not None else Base()
         self._wanted = snapshot.live_indexes() if snapshot is not None else array("Q")
         if snapshot is not None:
             log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
 
     def take_rows(self, segment: Segment, rows: Rows) -> None:
-        """Entries that are final."""
-        if self.damage is not None:
-            return
+        """Entries as they stood when their files were retired.
+
+        What a later file replaced may still be among them, and the entries before it may be gone
+        from their segment: the later file's rows, or its records, replace all of it.
+        """
         log, indexes = self.log, rows.indexes
-        split = bisect_left(indexes, log.first)
+        end = len(rows)
+        if segment.name.last < self._base.file:
+            end = bisect_right(indexes, self._base.index)
+        split = min(bisect_left(indexes, log.first), end)
         wanted = self._wanted_of(indexes[:split])
         if len(wanted):
             places = Places()
@@ -70,16 +75,16 @@ class RecoveredGroup:
             log.live_places.cut(keep)
             log.add_live(wanted, places)
         configs = set(rows.configs)
-        for at in range(split, len(rows)):
+        for at in range(split, end):
             index = indexes[at]
-            if index != log.last + 1:
-                self._hole = True
+            if index > log.last + 1:
                 self.damage = LogDamaged(
                     segment.index, 0,
                     f"group {log.group} has entry {index} after {log.last}: entries between them "
                     "are missing",
                 )  # fmt: skip
                 return
+            self.damage = None
             place = Place(segment.id, rows.offsets[at], rows.lengths[at])
             log.append_at(index, rows.terms[at], place, index in configs)
 
@@ -95,9 +100,11 @@ class RecoveredGroup:
         at = bisect_left(self._wanted, index)
         return at < len(self._wanted) and self._wanted[at] == index
 
-    def take(self, entry: Entry, place: Place, path: Path) -> None:
-        """An entry of the log file `path`."""
+    def take(self, entry: Entry, place: Place, path: Path, position: Position) -> None:
+        """An entry of the log file `path`; position: of its record."""
         log, index, snapshot = self.log, entry.index, self.snapshot
+        if index > self._base.index and position < (self._base.batch, self._base.record):
+            return
         if index < log.first and snapshot is not None:
             self.diverged = index == snapshot.index and entry.term != snapshot.term
             self._void_tail()
@@ -106,7 +113,7 @@ class RecoveredGroup:
             if self._wants(index):
                 self._logged.append((index, place))
             return
-        if self.diverged or self._hole:
+        if self.diverged:
             return
         if not 0 < index <= log.last + 1:
             self.damage = LogDamaged(
@@ -128,8 +135,7 @@ class RecoveredGroup:
 
     def _void_tail(self) -> None:
         """Everything that was fed of the log above the snapshot was replaced."""
-        if not self._hole:
-            self.damage = None
+        self.damage = None
         if self.log.last >= self.log.first:
             self.log.truncate(self.log.first)
 
@@ -138,7 +144,8 @@ class RecoveredGroup:
         log, snapshot = self.log, self.snapshot
         if self.damage is not None:
             raise self.damage
-        if snapshot is None or log.live == self._wanted:
+        newer = self.taken_over or self._logged
+        if snapshot is None or (log.live == self._wanted and not newer):
             return
         logged = dict(self._logged)
         places = Places()
@@ -147,10 +154,10 @@ class RecoveredGroup:
             while at < len(log.live) and log.live[at] < index:
                 at += 1
             place = self.taken_over.get(index)
+            if place is None:
+                place = logged.get(index)  # replaces what a segment has: files are retired in order
             if place is None and at < len(log.live) and log.live[at] == index:
                 place = log.live_places.at(at)
-            if place is None:
-                place = logged.get(index)
             if place is None:
                 raise LogDamaged(
                     directory / file_name(log.group, snapshot.index), 0,

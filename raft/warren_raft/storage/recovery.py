@@ -216,7 +216,8 @@ class _File:
             entry = decode_entry(record)
         except Damaged as damage:
             raise LogDamaged(self.path, record.offset, str(damage)) from None
-        group.take(entry, Place(self.number, record.offset, len(record.data)), self.path)
+        place = Place(self.number, record.offset, len(record.data))
+        group.take(entry, place, self.path, self.position)
         if group.log.first <= entry.index == group.log.last:
             group.log.hold(entry)
             self.memtable.add(group.log, entry)

@@ -12,13 +12,17 @@
 | live | binary: u64 per entry that the state refers to, ascending, at most `index` |
 | state | binary: what `Machine.snapshot` gave |
 | ids | array of [name, member id] of the voters as of that entry whose id is not 0, sorted |
+| base | [file, batch, record, index]: the last snapshot of another member that took the place |
+| | of this one's log was up to `index`; entries above it are void in WAL files below `file` |
+| | and in records before (batch, record); zeros: there was none |
 
-Version 1 ends with `state`: all ids were 0.
+Version 1 ends with `state`: all ids were 0, and there was no base.
 """
 
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,6 +36,15 @@ SUFFIX = ".snap"
 
 Position = tuple[int, int]
 """(batch, record in the batch): a place in the write-ahead log, for comparing."""
+
+
+class Base(NamedTuple):
+    """Up to where another member's snapshot has voided this member's log; see the module."""
+
+    file: int = 0
+    batch: int = 0
+    record: int = 0
+    index: Index = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +61,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     live: bytes
     state: bytes
     ids: tuple[tuple[NodeId, int], ...] = ()
+    base: Base = Base()
 
     def live_indexes(self) -> array[int]:
         """The entries that must stay, ascending."""

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from tests.raft.storage.kit import Disk
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files
+from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import HardState
+from warren_raft.types import Entry, EntryKind, HardState
 
 
 class StoppingFiles(Files):
@@ -101,16 +103,21 @@ class FullFiles(StoppingFiles):
 
 
 class Model:
-    """What three queues must have on disk; `vouched` is what a sync returned for."""
+    """What four queues must have on disk; `vouched` is what a sync returned for.
+
+    The fourth has no majority: its entries are replaced now and then, and nothing of it is applied
+    but what another member's snapshot says.
+    """
 
     def __init__(self, seed: int, disk: Disk) -> None:
         self.rng = Random(seed)
         self.disk = disk
-        self.entries: dict[int, list[bytes]] = {1: [], 2: [], 3: []}
-        self.live: dict[int, set[int]] = {1: set(), 2: set(), 3: set()}
-        self.vouched: dict[int, int] = {1: 0, 2: 0, 3: 0}
-        self.needed: dict[int, set[int]] = {1: set(), 2: set(), 3: set()}
+        self.entries: dict[int, list[bytes]] = {1: [], 2: [], 3: [], 4: []}
+        self.live: dict[int, set[int]] = {1: set(), 2: set(), 3: set(), 4: set()}
+        self.vouched: dict[int, int] = {1: 0, 2: 0, 3: 0, 4: 0}
         self.term = 1
+        self.before: list[tuple[int, list[bytes]]] = []
+        """Of the fourth: what it was before what is not vouched for, base included."""
 
     def write(self, group: int) -> None:
         """A few entries; some of the older ones are referred to no longer, most of the time."""
@@ -129,6 +136,54 @@ class Model:
             if rng.random() < (0.7, 0.05, 0.4)[group - 1]:
                 self.live[group].discard(index)
 
+    def contend(self) -> None:
+        """Entries of a leader that never gets a majority, over some of the one before it."""
+        rng, store = self.rng, self.disk.group(4)
+        log = self.entries[4]
+        first = max(store.applied + 1, len(log) + 1 - rng.choice((0, 0, 2, 5, 9)))
+        self.term += 1
+        datas = [b"4:%d:%d:" % (self.term, first + i) + b"x" * rng.randrange(150) for i in range(4)]
+        self.before.append((store.applied, list(log)))
+        self.entries[4] = log[: first - 1] + datas
+        self.disk.write(4, first, datas, self.term, HardState(self.term, f"n{self.term}"))
+        self.vouched[4] = len(self.entries[4])
+        self.before.clear()
+
+    def fall_behind(self) -> None:
+        """Another member's snapshot takes the place of the fourth's log, in the middle of it."""
+        rng, store = self.rng, self.disk.group(4)
+        log = self.entries[4]
+        if len(log) < store.applied + 6:
+            return
+        index = len(log) - rng.randrange(4)
+        self.term += 1
+        store.begin_incoming()
+        live = sorted(rng.sample(range(store.applied + 1, index + 1), 2))
+        theirs = list(log[:index])
+        for each in live:
+            theirs[each - 1] = b"4:theirs:%d" % each
+            store.receive(Entry(each, self.term, EntryKind.COMMAND, 1, theirs[each - 1]))
+        snapshot = Snapshot(
+            4, index, self.term, 1000 + index, store.born, 1, ("n1",), (),
+            b"".join(i.to_bytes(8, "little") for i in live), repr(live).encode(),
+        )  # fmt: skip
+        snapshot = msgspec.structs.replace(snapshot, base=store.voided(snapshot))
+        self.disk.sync()
+        self.before.append((store.applied, list(log)))
+        self.entries[4], self.vouched[4] = theirs, index
+        write_snapshots(self.disk.store.files, self.disk.store.directory.snapshots, [snapshot])
+        places = store.incoming_places(snapshot, store.applied)
+        assert places is not None
+        old = self.disk.store.snapshot_path(store) if store.snapshot_index else None
+        store.install(snapshot, places)
+        self.live[4] = set(live)
+        store.end_incoming()
+        if old is not None:
+            self.disk.store.files.remove(old)
+        if rng.random() < 0.5:
+            self.disk.sync()
+        self.before.clear()
+
     def snapshot(self, group: int) -> Snapshot:
         store = self.disk.group(group)
         index = store.applied
@@ -143,6 +198,10 @@ class Model:
             for group in (1, 2, 3):
                 if self.rng.random() < 0.6:
                     self.write(group)
+            if self.rng.random() < 0.6:
+                self.contend()
+            if at % 5 == 4:
+                self.fall_behind()
             if at == rounds // 2:
                 self.entries[3], self.live[3], self.vouched[3] = [], set(), 0
                 self.disk.store.delete(3)
@@ -154,7 +213,13 @@ class Model:
 
     def check(self, disk: Disk) -> None:
         """What is there is what was written, and enough of it."""
+        wal = [p for p in (disk.store.directory.wal).iterdir() if p.suffix == ".wal"]
+        assert len(wal) < 60, len(wal)
+        if self.before:
+            self._check_fourth_before(disk)
         for group, entries in self.entries.items():
+            if group == 4 and self.before:
+                continue
             store = disk.store.groups.get(group)
             if store is None:
                 assert not self.vouched[group], (group, self.vouched[group])
@@ -173,6 +238,24 @@ class Model:
                 assert store.read(index).data == entries[index - 1], (group, index)
             assert all(i in named for i in self.live[group] if i <= base), group
             assert store.hard_state.term <= self.term
+
+    def _check_fourth_before(self, disk: Disk) -> None:
+        """Stopped while it changed: each entry is of before or of after, the old ones a prefix."""
+        store = disk.store.groups.get(4)
+        if store is None:
+            return
+        store.log.check()
+        (applied, old), new = self.before[0], self.entries[4]
+        found = [store.read(i).data for i in range(store.log.first, store.log.last + 1)]
+        base = store.log.first - 1
+        assert base in (applied, store.snapshot_index), (base, applied)
+        ends = [log[base : base + len(found)] for log in (old, new)]
+        mixed = found in ends or any(
+            found == old[base:cut] + new[cut : base + len(found)] for cut in range(base, len(old))
+        )
+        assert mixed, (base, [f[:12] for f in found], [o[:12] for o in old[base:]])
+        for index in store.log.live:
+            store.read(index)
 
 
 def life(root: Path, seed: int, stop_at: int | None) -> tuple[Model | None, int]:
@@ -208,8 +291,9 @@ def test_a_life_can_be_stopped_anywhere(tmp_path: Path, seed: int) -> None:
             model.check(disk)
             disk.close()
         disk = Disk(root, StoppingFiles(), file_bytes=900)
-        for store in disk.store.groups.values():
-            store.applied = store.log.last
+        for group, store in disk.store.groups.items():
+            if group != 4:
+                store.applied = store.log.last
         disk.compact()
         model.check(disk)
         disk.close()
