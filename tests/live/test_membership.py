@@ -1,0 +1,320 @@
+"""Nodes come, go, lose their disks, are taken into maintenance: what was confirmed stays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pika.exceptions import AMQPError, ConnectionClosedByBroker
+
+from live.conftest import eventually
+from live.load import Load, connect
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.errors import Unavailable
+from warren.local import LocalCluster
+from warren.uri import Address
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+QUEUE = "orders"
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three nodes of the test's own."""
+    with LocalCluster(nodes=3, directory=tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[Admin]:
+    """Asks whichever node answers."""
+    with Connection(Address(hosts=cluster.address.hosts, request_timeout_s=30)) as connection:
+        found = Admin(connection)
+        found.declare_queue(QUEUE, arguments={"x-queue-type": "quorum"})
+        yield found
+
+
+def through(cluster: LocalCluster, *nodes: str) -> Admin:
+    """Asks these nodes only."""
+    hosts = tuple(("127.0.0.1", cluster.node(name).amqp_port) for name in nodes)
+    return Admin(Connection(Address(hosts=hosts, request_timeout_s=30)))
+
+
+def publish(cluster: LocalCluster, count: int, size: int = 200, node: int = 0) -> list[bytes]:
+    """Messages that are confirmed."""
+    bodies = [b"%08d" % i + b"." * (size - 8) for i in range(count)]
+    with connect(cluster, node) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for body in bodies:
+            channel.basic_publish("", QUEUE, body)
+    return bodies
+
+
+def drain(cluster: LocalCluster, count: int, node: int) -> list[bytes]:
+    """What the queue hands out through that node, up to so many."""
+    got = []
+    with connect(cluster, node) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=500)
+        for method, _, body in channel.consume(QUEUE, inactivity_timeout=5):
+            if method is None:
+                break
+            got.append(body)
+            channel.basic_ack(method.delivery_tag)
+            if len(got) == count:
+                break
+        channel.cancel()
+    return got
+
+
+def voters(admin: Admin) -> list[str]:
+    """Who counts in the queue's group."""
+    return [member.node for member in admin.queue_members(QUEUE).members if member.voter]
+
+
+def in_step(admin: Admin) -> bool:
+    """All wanted members are voters, running, and lack (almost) nothing."""
+    seen = admin.queue_members(QUEUE)
+    return seen.settled and all(
+        member.voter and member.state == "running" for member in seen.members
+    )
+
+
+def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    admin.declare_queue("held", arguments={"x-queue-type": "quorum"})
+    bodies = publish(cluster, 2000)
+    with Load(cluster, "held") as load:
+        added = cluster.add_node()
+        names = eventually(
+            lambda: (n := [each.name for each in admin.nodes() if each.running])[3:] and n,
+            "four nodes run",
+        )
+        assert names == ["node-0", "node-1", "node-2", added.name]
+        assert voters(admin) == names[:3]
+        states: list[str] = []
+        grown = admin.grow(
+            added.name, "all", wait=WAIT_S,
+            progress=lambda seen: states.extend(each.member.state for each in seen.moving),
+        )
+        assert [(each.name, each.size, each.error) for each in grown.queues] == [
+            ("held", 4, ""), (QUEUE, 4, "")
+        ]
+        assert voters(admin) == names
+        load.goes_on()
+        moved = admin.transfer_leadership(QUEUE, added.name)
+        assert (moved.leader, moved.moved) == (added.name, True)
+        assert drain(cluster, 2000, 3) == bodies, "what the new node leads is all there"
+        load.finish()
+    shrunk = admin.shrink(added.name, wait=WAIT_S)
+    assert [each.size for each in shrunk.queues] == [3, 3]
+    assert voters(admin) == names[:3]
+    assert admin.node_status(added.name).node.members == 0
+
+
+def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> None:
+    with Load(cluster, QUEUE) as load:
+        added = cluster.add_node()
+        admin.grow(added.name, "all", wait=WAIT_S)
+        cluster.stop_node("node-0")
+        survivors = through(cluster, "node-1", "node-2", added.name)
+        eventually(
+            lambda: not survivors.node_status("node-0").node.running, "the stopped node is missed"
+        )
+        survivors.forget("node-0", wait=WAIT_S)
+        assert [each.name for each in survivors.nodes()] == ["node-1", "node-2", added.name]
+        eventually(lambda: voters(survivors) == ["node-1", "node-2", added.name], "it is out")
+        load.goes_on()
+        # Its data directory is of no use any more: the cluster refuses it, and says why.
+        cluster.start("node-0")
+        eventually(lambda: "was removed from the cluster" in cluster.log("node-0"), "it is told")
+        load.goes_on()
+        assert [each.name for each in survivors.nodes()] == ["node-1", "node-2", added.name]
+        # Empty, it joins as a new node.
+        cluster.wipe_node("node-0")
+        cluster.start("node-0")
+        eventually(
+            lambda: [each.name for each in survivors.nodes() if each.running]
+            == ["node-0", "node-1", "node-2", added.name],
+            "it is back as a new one",
+        )
+        assert "node-0" not in voters(survivors)
+        load.finish()
+
+
+def test_a_node_that_lost_its_disk_gets_everything_back(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    bodies = publish(cluster, 3000, size=2000)
+    victim = next(
+        name for name in ("node-2", "node-1", "node-0")
+        if name != admin.queue_members(QUEUE).leader
+    )
+    with Load(cluster, "busy") if admin.declare_queue("busy") else None as load:  # type: ignore[union-attr]
+        cluster.wipe_node(victim)
+        load.goes_on()
+        cluster.start(victim)
+        eventually(lambda: in_step(admin), "it is a voter again", WAIT_S)
+        eventually(
+            lambda: all(each.metadata in ("leader", "follower") for each in admin.nodes()),
+            "it counts for the definitions again",
+            WAIT_S,
+        )
+        assert admin.transfer_leadership(QUEUE, victim).leader == victim
+        assert drain(cluster, 3000, 0) == bodies
+        load.finish()
+
+
+def test_an_empty_disk_never_votes_on_what_it_does_not_have(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    """1. node-2 is down while messages are confirmed by node-0, node-1.  2. node-0 dies, node-1
+    loses its disk.  3. node-1, node-2 run: a majority of names, of which nobody has the messages.
+    """
+    publish(cluster, 10)
+    cluster.kill("node-2")
+    bodies = [b"%08d" % i + b"." * 192 for i in range(10)]
+    bodies += publish(cluster, 500)
+    cluster.kill("node-0")
+    cluster.wipe_node("node-1")
+    cluster.start("node-1")
+    cluster.start("node-2")
+    confirmed = threading.Event()
+
+    def try_to_publish() -> None:
+        while not confirmed.is_set():
+            try:
+                with connect(cluster, 2) as connection:
+                    channel = connection.channel()
+                    channel.confirm_delivery()
+                    channel.basic_publish("", QUEUE, b"later")
+                    confirmed.set()
+            except (AMQPError, OSError):
+                confirmed.wait(0.2)
+
+    thread = threading.Thread(target=try_to_publish, daemon=True)
+    thread.start()
+    assert not confirmed.wait(6), "confirmed by a majority that lost its memory"
+    cluster.start("node-0")
+    assert confirmed.wait(60), "it goes on when who remembers is back"
+    thread.join(30)
+    eventually(lambda: in_step(admin), "the emptied one is a voter again", WAIT_S)
+    got = drain(cluster, 511, 1)
+    assert [body for body in got if body != b"later"] == bodies
+    assert b"later" in got
+
+
+def test_a_drained_node_leads_nothing_and_serves_nobody(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    names = [f"q{i}" for i in range(9)]
+    for name in names:
+        admin.declare_queue(name, arguments={"x-queue-leader-locator": "balanced"})
+    leader = admin.queue_members(QUEUE).leader
+    assert leader is not None
+    others = [node.name for node in cluster.nodes if node.name != leader]
+    asked = through(cluster, *others)
+    with connect(cluster, cluster.nodes.index(cluster.node(leader))) as inside, Load(
+        cluster, QUEUE
+    ) as load:
+        seen = asked.drain(leader, wait=WAIT_S)
+        assert seen.node.drained and seen.node.leaders == 0
+        assert all(asked.queue_members(name).leader != leader for name in (*names, QUEUE))
+        with pytest.raises((ConnectionClosedByBroker, AMQPError)):
+            inside.sleep(20)  # it is told to go
+        with pytest.raises((AMQPError, OSError)):
+            connect(cluster, cluster.nodes.index(cluster.node(leader)))
+        assert asked.quorum_critical(leader).safe
+        load.goes_on()
+        assert asked.revive(leader, wait=WAIT_S).node.drained is False
+        eventually(
+            lambda: connects(cluster, cluster.nodes.index(cluster.node(leader))), "it serves again"
+        )
+        asked.rebalance(wait=WAIT_S)
+        led = {name: [asked.queue_members(q).leader for q in (*names, QUEUE)].count(name)
+               for name in (leader, *others)}
+        assert max(led.values()) - min(led.values()) <= 1, led
+        load.finish()
+    # A start ends maintenance, too.
+    asked.drain(leader, wait=WAIT_S)
+    cluster.restart(leader)
+    eventually(lambda: not asked.node_status(leader).node.drained, "a start ends maintenance")
+
+
+def connects(cluster: LocalCluster, node: int) -> bool:
+    """Whether a client is served there."""
+    try:
+        connect(cluster, node).close()
+    except (AMQPError, OSError):
+        return False
+    return True
+
+
+def test_a_rolling_restart_that_asks_first_loses_nothing(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    with Load(cluster, QUEUE) as load:
+        for node in cluster.nodes:
+            others = through(cluster, *(n.name for n in cluster.nodes if n is not node))
+            eventually(lambda a=others, n=node: a.quorum_critical(n.name).safe, "it may stop",
+                       WAIT_S)
+            others.drain(node.name, wait=WAIT_S)
+            cluster.stop_node(node.name)
+            for other in cluster.nodes:
+                if other is not node:
+                    critical = eventually(
+                        lambda a=others, n=other: not (found := a.quorum_critical(n.name)).safe
+                        and found,
+                        "now every other one is critical",
+                    )
+                    assert critical.metadata and QUEUE in {q.name for q in critical.queues}
+            load.goes_on()
+            cluster.start(node.name)
+        load.finish()
+    assert all(each.running and not each.drained for each in admin.nodes())
+
+
+def test_members_change_under_load_and_leaders_are_killed(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    """Six changes, each with a kill -9 of whoever leads in the middle of it."""
+    cluster.add_node()
+    with Load(cluster, QUEUE) as load:
+        present = "node-3" in voters(admin)
+        for _ in range(6):
+            change = admin.delete_member if present else admin.add_member
+            change(QUEUE, "node-3")
+            present = not present
+            victim = cluster.leader_of(QUEUE)
+            cluster.kill(victim)
+            load.goes_on(5)
+            cluster.start(victim)
+            eventually(lambda: in_step(admin), "the change is made", WAIT_S)
+            assert ("node-3" in voters(admin)) is present
+        load.finish()
+
+
+def test_a_queue_without_a_majority_can_be_deleted_unasked(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    cluster.add_node()
+    cluster.add_node()
+    group_of_one = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 1}
+    on_fourth = through(cluster, "node-4")
+    on_fourth.declare_queue("alone", arguments=group_of_one)
+    assert on_fourth.queue("alone").replicas == ("node-4",)
+    cluster.kill("node-4")
+    short = Admin(Connection(Address(hosts=cluster.address.hosts[:4], request_timeout_s=3)))
+    with pytest.raises(Unavailable):
+        short.delete_queue("alone")
+    assert admin.delete_queue("alone", force=True) == 0
+    assert [queue.name for queue in admin.queues()] == [QUEUE]
+    cluster.start("node-4")
+    eventually(lambda: all(each.running for each in admin.nodes()), "it is back")
+    assert [queue.name for queue in admin.queues()] == [QUEUE]
