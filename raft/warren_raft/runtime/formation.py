@@ -181,7 +181,7 @@ class Forming:
             self._leader_heard_ms = now_ms
 
     def _join(self) -> None:
-        known = {node for node in self._hellos} | self._config.peers.keys()
+        known = set(self._hellos) | self._config.peers.keys()
         own = self._directory.identity.node
         log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "nobody yet")
         self._decide(Formation(True, tuple(sorted(known | {own}))))

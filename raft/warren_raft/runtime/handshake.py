@@ -36,7 +36,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     disk        64 random bits, drawn when its data directory was made
     formed      its directory belongs to a cluster that exists
     address     (host, port) where it is called; host "": as the other side sees it
-    founders    the nodes that are to form the cluster, sorted; empty: it is formed, or not asked for
+    founders    the nodes that are to form the cluster, sorted; empty: it is formed
     cluster_id  which cluster of that name it is in; 0: not known
     known_as    the disk under which the speaker has founded the cluster with whom it speaks to;
                 0: it has not. If that is another disk, what it held is lost

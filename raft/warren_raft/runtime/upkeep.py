@@ -62,6 +62,9 @@ class Upkeep:
         few = max(config.snapshot_entries_min, self.live // LIVE_SHARE)
         if group.volatile or group.sending or new < few:
             return None
+        members = group.node.membership_at(group.applied)
+        if members is None:
+            return None  # it joins, and was not told yet who is in the group
         log = group.store.log
         self.looked_at = group.applied
         live = group.machine.live_indexes(group.state)
@@ -73,18 +76,18 @@ class Upkeep:
             worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
         else:
             worth = dead > max(held // 2, config.wal_file_bytes // 4)
-        return take(group, live) if worth else None
+        return take(group, live, members) if worth else None
 
 
-def take(group: Group, live: Sequence[Index]) -> Snapshot:
-    """The group as it stands, as a snapshot."""
-    store, members = group.store, group.node.membership
+def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
+    """The group as it stands, as a snapshot; members: as of the last entry applied."""
+    store = group.store
     index = group.applied
     return Snapshot(
         group.id, index, store.log.term(index), group.applied_ms, store.born,
         group.machine.version, members.voters, members.learners,
         array("Q", live).tobytes(), group.machine.snapshot(group.state),
-        base=store.base,
+        members.ids, store.base,
     )  # fmt: skip
 
 
