@@ -62,6 +62,19 @@ class Limits(_Table):
     node_in_flight_bytes_max: int = Field(256 * MIB, ge=64 * 1024)
 
 
+class ContinuousMembership(_Table):
+    """Queues grow towards a target size by themselves; times in milliseconds.
+
+    Checked every `interval`, and once `trigger_interval` after a node has joined or left.
+    """
+
+    enabled: bool = False
+    target_group_size: int | None = Field(None, ge=1, le=9)
+    auto_remove: bool = Field(False, description="members on nodes that have left the cluster go")
+    interval: int = Field(3_600_000, ge=100)
+    trigger_interval: int = Field(10_000, ge=1)
+
+
 class Queues(_Table):
     """Defaults of queues; times in milliseconds."""
 
@@ -71,6 +84,7 @@ class Queues(_Table):
     consumer_timeout_ms: int | None = Field(None, ge=1)
     consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
     stage_ttl_ms: int = Field(86_400_000, ge=0, description="staged rows nobody published; 0: kept")
+    continuous_membership_reconciliation: ContinuousMembership = ContinuousMembership()
 
 
 class Alarms(_Table):

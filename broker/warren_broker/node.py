@@ -9,6 +9,7 @@ from pathlib import Path
 
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.maintenance import REASON
 from warren_broker.cluster.shortage import Shortage
 from warren_broker.config import NodeConfig, parse_address
 from warren_broker.server.alarms import Alarms
@@ -85,6 +86,7 @@ class Node:
         self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
             broker, stream, peer
         )
+        self.broker.maintenance.on_drained = self._drained
         self.broker.start()
         self.shortage.listen(self.listener.blocked)
         self.alarms.start()
@@ -111,6 +113,13 @@ class Node:
                 raise
             log.error("no space for %s (%s); it is tried again", path, error.strerror)
             self.loop.call_later(READY_RETRY_MS, lambda: self._write_ready(path))
+
+    def _drained(self, drained: bool) -> None:
+        assert self.listener is not None
+        if drained:
+            self.listener.suspend(REASON)
+        else:
+            self.listener.resume()
 
     def shut_down(self) -> None:
         """Say good-bye to clients, hand leaderships over, then stop the loop."""

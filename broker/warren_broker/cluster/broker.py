@@ -13,13 +13,19 @@ from warren_broker import errors
 from warren_broker.arguments import QueueDefaults, check_name, queue_declaration, storable
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
+from warren_broker.cluster.continuous import ContinuousReconciling
 from warren_broker.cluster.dead_letters import DeadLetters
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.group_facts import AskingLeaders
+from warren_broker.cluster.handing_over import HandingOver
 from warren_broker.cluster.joining import Joining, own_address
+from warren_broker.cluster.maintenance import Maintenance
 from warren_broker.cluster.members import Members
+from warren_broker.cluster.placement import Placement
 from warren_broker.cluster.publishing import Publishing
 from warren_broker.cluster.queues import Queues
 from warren_broker.cluster.reading import ReadFailed, Reading
+from warren_broker.cluster.reconciling import Reconciling
 from warren_broker.cluster.replies import DirectReplies
 from warren_broker.config import NodeConfig
 from warren_broker.metadata import commands as metadata
@@ -27,6 +33,7 @@ from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.session import requests
 from warren_broker.session.permissions import Permissions
+from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
@@ -86,7 +93,16 @@ class Broker:
         self.replies = DirectReplies(cluster)
         self.publishing = Publishing(self.queues, self.replies)
         self.dead_letters = DeadLetters(self.queues, self.publishing)
+        self.reconciling = Reconciling(cluster, self.definitions)
+        self.handing_over = HandingOver(cluster)
+        self.maintenance = Maintenance(cluster, self.definitions, self.handing_over)
+        self.placement = Placement(cluster, self.definitions, random)
+        self.asking = AskingLeaders(cluster, self._is_replicated, self.reconciling.unsettled)
         self.membership = Members(self)
+        self.continuous = ContinuousReconciling(
+            cluster, self.definitions, self.placement, self.maintenance,
+            settings.queues.continuous_membership_reconciliation,
+        )  # fmt: skip
         self._defaults = QueueDefaults(
             kind="quorum" if settings.queues.default_type == "quorum" else "classic",
             group_size=settings.queues.quorum_initial_group_size,
@@ -179,36 +195,18 @@ class Broker:
                 arguments=arguments,
                 defaults=self._defaults,
             )
+            if self.definitions.state.queue(vhost, name) is None:
+                asked = checked.arguments.get("x-quorum-initial-group-size")
+                self.placement.check_size(vhost, name, asked or 1)
         except errors.Refusal as refusal:
             done(refusal)
             return
-        nodes = self._place(checked.config.kind, checked.group_size)
-        leader = self._locate(nodes, checked.leader_locator)
+        nodes = self.placement.members(checked.config.kind, checked.group_size)
+        leader = self.placement.leader(nodes, checked.leader_locator)
         command = metadata.DeclareQueue(
             checked.config, checked.arguments, nodes, leader, connection, server_named
         )
         self.definitions.submit(command, done)
-
-    def _place(self, kind: str, size: int) -> tuple[str, ...]:
-        """This node and others, those within reach first."""
-        own = self.settings.node
-        if kind == "classic":
-            return (own,)
-        others = list(self.definitions.others())
-        random.shuffle(others)
-        others.sort(key=lambda node: not self.cluster.host.connected(node))
-        return tuple(sorted([own, *others[: size - 1]]))
-
-    def _locate(self, nodes: tuple[str, ...], locator: str) -> str:
-        own = self.settings.node
-        if locator == "client-local":
-            return own
-        counts = dict.fromkeys(nodes, 0)
-        for queue in self.definitions.state.queues():
-            leader = self.cluster.leader_of(queue.group) or queue.leader
-            if leader in counts:
-                counts[leader] += 1
-        return min(nodes, key=lambda node: (counts[node], node != own))
 
     def queue_counts(self, queue: Queue, touch: bool, done: Answer) -> None:
         """A StatReply: with what this node has sent before in it."""
@@ -313,9 +311,11 @@ class Broker:
         host = self.cluster.host
         for group in host.groups():
             if host.is_leader(group):
-                others = [node for node in host.members(group).voters if host.connected(node)]
-                if others:
-                    host.transfer(group, others[group % len(others)])
+                self.maintenance.hand_over(group)
+
+    def _is_replicated(self, group: int) -> bool:
+        queue = self.definitions.state.groups.get(group)
+        return group == METADATA_GROUP or (queue is not None and queue.replicated)
 
     def _expired(self, group: int, reason: str) -> None:
         queue = self.definitions.state.groups.get(group)

@@ -201,7 +201,7 @@ class Definitions:
                 self._dirty[queue.group] = None
             case NodesChanged(joined, left):
                 self._nodes_changed[joined or left] = None
-            case NodeRenewed(node, uplink, previous):
+            case NodeRenewed(_, uplink, previous):
                 if previous:
                     self._cluster.leading.node_down(previous)
                 if uplink == self._cluster.host.boot_id:

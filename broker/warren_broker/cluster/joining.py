@@ -114,10 +114,10 @@ class Joining:
                     f"node {hello.node!r} has the data directory of node {one.name!r}; give every "
                     "node one of its own"
                 )
-        known = state.nodes.get(hello.node)
-        if known is None or known.disk == hello.disk or not self._cluster.host.connected(known.name):
+        known, host = state.nodes.get(hello.node), self._cluster.host
+        if known is None or known.disk == hello.disk or not host.connected(known.name):
             return None
-        met = self._cluster.host.peer_hello(known.name)
+        met = host.peer_hello(known.name)
         if met is None or met.disk == hello.disk:
             return None
         return (

@@ -213,12 +213,10 @@ class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
 
 
 class AskMembers(PeerMessage, frozen=True, array_like=True, tag="ask_members"):
-    """How do the groups stand that you lead? `stopping`: which of all those that you lead would
-    lose their majority if that node stopped (then `groups` is empty)."""
+    """How do these groups stand, as far as you lead them?"""
 
     request: int
     groups: tuple[int, ...]
-    stopping: str = ""
 
 
 class MemberFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -252,16 +250,25 @@ class MembersAre(PeerMessage, frozen=True, array_like=True, tag="members_are"):
     facts: tuple[GroupFacts, ...]
 
 
-class CriticalAre(PeerMessage, frozen=True, array_like=True, tag="critical_are"):
-    """The answer to AskMembers with `stopping`.
+class AskLed(PeerMessage, frozen=True, array_like=True, tag="ask_led"):
+    """Which groups do you lead? Which of them would lose their majority if `stopping` stopped?"""
 
-    led       every group that the sender leads, ascending
-    critical  those of them that would lose their majority
+    request: int
+    stopping: str
+
+
+class LedAre(PeerMessage, frozen=True, array_like=True, tag="led_are"):
+    """The answer to AskLed.
+
+    led        every group that the sender leads, ascending
+    critical   those of them that would lose their majority
+    unsettled  those of them whose members are not as they are to be
     """
 
     request: int
     led: tuple[int, ...]
     critical: tuple[int, ...]
+    unsettled: tuple[GroupFacts, ...]
 
 
 class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
@@ -296,7 +303,8 @@ AnyPeerMessage: TypeAlias = (
     | Join
     | AskMembers
     | MembersAre
-    | CriticalAre
+    | AskLed
+    | LedAre
     | HandOver
 )
 

@@ -259,7 +259,7 @@ def test_queues_with_names_out_of_the_paths_are_still_queues() -> None:
 
 def test_every_request_has_its_handler_and_every_call_its_request() -> None:
     assert set(MEMBER_HANDLERS) == set(m.AnyMemberRequest.__args__)
-    calls = {name for name in vars(Members) if not name.startswith("_")}
+    calls = {name for name in dir(Members) if not name.startswith("_")}
     assert calls >= set(VALUES)
 
 

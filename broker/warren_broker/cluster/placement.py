@@ -1,0 +1,115 @@
+"""Where a new queue, or a new member, is to live, with who is to lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+
+BALANCED_QUEUES_MAX = 1_000
+"""From so many queues on leaders are not counted any more, but drawn: RabbitMQ's rule."""
+
+
+class Placement:
+    """Choices among nodes; a node in maintenance, or not heard of, is taken only when it must be.
+
+    rng  `random`, or what a test puts in its place
+    """
+
+    def __init__(self, cluster: Cluster, definitions: Definitions, rng: Any) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._rng = rng
+
+    def fit(self, node: str) -> bool:
+        """Whether something new may be placed there now: heard of, not in maintenance, staying."""
+        known = self._definitions.state.nodes.get(node)
+        if known is not None and (known.drained or known.forgetting):
+            return False
+        return self.running(node)
+
+    def running(self, node: str) -> bool:
+        """Whether the node is heard of."""
+        host = self._cluster.host
+        return node == host.node_id or (host.connected(node) and not host.suspected(node))
+
+    def check_size(self, vhost: str, name: str, size: int) -> None:
+        """Raise InvalidArgument when there are fewer nodes than a new queue asks for members."""
+        nodes = self._definitions.nodes()
+        if size > len(nodes):
+            raise errors.InvalidArgument(
+                f"invalid arg 'x-quorum-initial-group-size' for "
+                f"{errors.named('queue', name, vhost)}: {{value_too_large,{size}}}: the cluster "
+                f"has {len(nodes)} nodes; give {len(nodes)} or less, or leave it out")
+
+    def members(self, kind: str, size: int) -> tuple[str, ...]:
+        """This node and others drawn at random, fit ones first; a classic queue: this node."""
+        own = self._cluster.host.node_id
+        if kind == "classic":
+            return (own,)
+        others = list(self._definitions.others())
+        self._rng.shuffle(others)
+        others.sort(key=lambda node: (not self.fit(node), not self.running(node)))
+        return tuple(sorted([own, *others[: size - 1]]))
+
+    def leader(self, nodes: Sequence[str], locator: str) -> str:
+        """Who of `nodes` is to lead first, by `client-local` or `balanced`."""
+        own = self._cluster.host.node_id
+        fit = [node for node in nodes if self.fit(node)] or list(nodes)
+        if len(fit) == 1 or (locator == "client-local" and own in fit):
+            return own if own in fit else fit[0]
+        state = self._definitions.state
+        if len(state.groups) >= BALANCED_QUEUES_MAX:
+            return str(self._rng.choice(fit))
+        counts = dict.fromkeys(fit, 0)
+        for queue in state.queues():
+            leader = self._cluster.leader_of(queue.group) or queue.leader
+            if leader in counts:
+                counts[leader] += 1
+        return min(fit, key=lambda node: (counts[node], node != own))
+
+    def to_add(self, nodes: Sequence[str], target: int) -> tuple[str, ...]:
+        """Nodes for the members that a queue lacks; as in RabbitMQ, a group of an odd size does not
+        grow to an even one when there is no node to make it odd again."""
+        free = [node for node in self._definitions.nodes() if node not in nodes and self.fit(node)]
+        self._rng.shuffle(free)
+        size, added = len(nodes), 0
+        while size + added < target and added < len(free):
+            if (size + added) % 2 and len(free) - added == 1:
+                break
+            added += 1
+        return tuple(sorted(free[:added]))
+
+
+def balanced(
+    leaders: Mapping[int, str], candidates: Mapping[int, Iterable[str]], nodes: Iterable[str]
+) -> list[tuple[int, str]]:
+    """(group, its new leader): until no node leads more than its share, as far as that can be.
+
+    leaders     who leads each group; candidates: who could; nodes: who is to have a share
+    """
+    counts = dict.fromkeys(sorted(nodes), 0)
+    if not counts:
+        return []
+    by_node: dict[str, list[int]] = {}
+    for group, leader in sorted(leaders.items()):
+        counts[leader] = counts.get(leader, 0) + 1
+        by_node.setdefault(leader, []).append(group)
+    able = set(nodes)
+    share = -(-len(leaders) // len(able))
+    moves = []
+    for source, groups in sorted(by_node.items()):
+        limit = share if source in able else 0
+        for group in groups:
+            if counts[source] <= limit:
+                break
+            free = [one for one in candidates[group] if one in able and counts[one] < share]
+            if free:
+                target = min(free, key=lambda one: (counts[one], one))
+                counts[source] -= 1
+                counts[target] += 1
+                moves.append((group, target))
+    return moves

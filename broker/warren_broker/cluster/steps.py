@@ -1,0 +1,109 @@
+"""The next step from the members that a group has towards those that it is to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from warren_raft.types import MemberState
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Take the node in, as a learner; the group promotes it by itself when it has caught up."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Let the node go."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """This node leads and is to go: let that one lead, which removes it then."""
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatchingUp:
+    """A learner gets what it lacks: what comes next, comes after that."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be done now; `why` is for the log."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The voters are exactly those that are wanted."""
+
+
+Step: TypeAlias = Add | Remove | HandOver | CatchingUp | Wait | Settled
+
+
+def next_step(
+    own: str,
+    wanted: Iterable[str],
+    members: Sequence[MemberState],
+    reachable: Callable[[str], bool],
+) -> Step:
+    """One step of at most one member; members are added before others are removed.
+
+    own        this node, which leads
+    members    as this leader sees them
+    reachable  whether a node that is no member could be one now
+
+    A live voter goes only when enough of them remain: were the new ones not there yet, the group
+    would for a while have fewer copies than it had, or was to have.
+    """
+    wanted = tuple(wanted)
+    here = {member.node: member for member in members}
+    if any(member.changing for member in members):
+        return Wait("a change is under way")
+    coming = [one for one in members if one.node in wanted and not one.voter]
+    for one in coming:
+        if not one.suspected:
+            return CatchingUp(one.node)
+    missing = [node for node in wanted if node not in here]
+    for node in missing:
+        if reachable(node):
+            return Add(node)
+    going = _removable(own, wanted, members)
+    if going is not None:
+        return going
+    if missing or coming:
+        names = ", ".join([*missing, *(one.node for one in coming)])
+        return Wait(f"{names} cannot be reached")
+    if any(one.node not in wanted for one in members):
+        return Wait("nobody who is to stay can take over")
+    return Settled()
+
+
+def _removable(own: str, wanted: tuple[str, ...], members: Sequence[MemberState]) -> Step | None:
+    voters = [one for one in members if one.voter]
+    staying = [one for one in voters if one.node in wanted and _sound(one)]
+    if not staying:
+        return None
+    for one in sorted(members, key=lambda one: (one.voter, _sound(one), one.node)):
+        if one.node in wanted or one.node == own:
+            continue
+        if not one.voter or not _sound(one) or len(voters) > len(wanted):
+            return Remove(one.node)
+    if own in wanted or len(voters) <= len(wanted):
+        return None
+    return HandOver(max(staying, key=lambda one: one.match).node)
+
+
+def _sound(member: MemberState) -> bool:
+    return not member.suspected and not member.lost
