@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warren_raft.core.membership import decode
 from warren_raft.core.quorum import majority
 from warren_raft.core.ready import Ready, Role, SoftState
 from warren_raft.messages import AppendReply, Vote, VoteReply
-from warren_raft.types import Entry
+from warren_raft.types import Entry, EntryKind, Membership
 
 if TYPE_CHECKING:
     from sim.member import Member
@@ -28,28 +29,48 @@ def require(holds: bool, what: str, *evidence: Any) -> None:
 
 
 class ElectionSafety:
-    """At most one leader per term (Raft paper, figure 3)."""
+    """At most one leader per term (Raft paper, figure 3), a node and the life of its log."""
 
     def __init__(self) -> None:
-        self.leaders: dict[int, str] = {}
+        self.leaders: dict[int, tuple[str, int]] = {}
 
     def role(self, member: Member, soft: SoftState) -> None:
         """A member's role changed."""
         if soft.role is Role.LEADER:
-            known = self.leaders.setdefault(soft.term, member.name)
-            require(known == member.name, "two leaders in a term", soft.term, known, member.name)
+            who = (member.name, member.disk.member_id)
+            known = self.leaders.setdefault(soft.term, who)
+            require(known == who, "two leaders in a term", soft.term, known, who)
 
 
 class OneVote:
-    """A member votes for one candidate per term, and remembers it through a crash."""
+    """A life of a member votes for one candidate per term, and remembers it through a crash.
+
+    Whoever leads was voted for by a majority of the lives that its membership names.
+    """
 
     def __init__(self) -> None:
-        self.votes: dict[tuple[str, int], str] = {}
+        self.votes: dict[tuple[str, int, int], str] = {}
+
+    def role(self, member: Member, soft: SoftState) -> None:
+        """A member's role changed."""
+        if soft.role is Role.LEADER:
+            assert member.node is not None
+            members = member.node.membership
+            votes = [
+                voter
+                for voter in members.voters
+                if voter == member.name
+                or self.votes.get((voter, members.id_of(voter), soft.term)) == member.name
+            ]
+            require(
+                len(votes) >= majority(len(members.voters)),
+                "a leader without a majority's votes", member.name, soft.term, members, votes,
+            )
 
     def sent(self, member: Member, message: VoteReply) -> None:
         """A vote leaves."""
         disk = member.disk.hard_state
-        vote = (member.name, message.term)
+        vote = (member.name, member.disk.member_id, message.term)
         known = self.votes.setdefault(vote, message.to)
         require(known == message.to, "two votes in a term", vote, known, message.to)
         require(
@@ -87,22 +108,23 @@ class Acknowledgement:
         )
         if message.ok and disk.hard_state.term == message.term:
             require(
-                len(disk.safe.held) >= message.index,
-                "acknowledged before it is on disk", member.name, len(disk.safe.held), message,
+                disk.safe.last_index() >= message.index,
+                "acknowledged before it is on disk", member.name, disk.safe.last_index(), message,
             )
 
     def turned(self, member: Member) -> None:
         """After a turn: the cursor of the core against the disk."""
         assert member.node is not None
         log = member.node.log
-        held = member.disk.safe.held
+        safe = member.disk.safe
         require(log.durable <= log.last, "durable beyond the log", member.name, log.durable)
         require(
-            log.durable <= len(held), "durable beyond the disk", member.name, log.durable, len(held)
+            log.durable <= safe.last_index(),
+            "durable beyond the disk", member.name, log.durable, safe.last_index(),
         )
-        if log.durable:
+        if log.durable > safe.base:
             require(
-                held[log.durable - 1].term == log.term(log.durable),
+                safe.term(log.durable) == log.term(log.durable),
                 "durable is another entry on disk", member.name, log.durable,
             )
 
@@ -126,13 +148,16 @@ class Candidate:
         # more: its term is on disk with its own vote, so no vote can elect it any more.
         if member.node is not None and member.node.role is Role.CANDIDATE:
             require(
-                len(disk.safe.held) >= message.last_index,
+                disk.safe.last_index() >= message.last_index,
                 "a vote is asked for with entries that are not on disk", member.name, message,
             )
 
 
 class Committed:
     """What is committed is on a majority's disks, and stays what it is.
+
+    The majority is of the membership of whoever knows it first, and a voter's disk that of the life
+    which is meant there: one that was lost since then counts, as it did when it acknowledged.
 
     entries  what was ever committed, in order
     terms    the term in which that was first known, of each
@@ -156,20 +181,26 @@ class Committed:
         while len(self.entries) < node.commit:
             index = len(self.entries) + 1
             entry = node.log.slice(index, index, 0)[0]
-            voters = self.world.membership.voters
-            holders = [
-                other.name
-                for other in self.world.members.values()
-                if other.name in voters
-                and len(other.disk.safe.held) >= index
-                and other.disk.safe.held[index - 1].term == entry.term
-            ]
+            allowed = [node.membership]
+            if node.configs.latest_index > member.last_seen:
+                # It came in this very turn, perhaps right after the commit.
+                allowed.append(node.configs.at(node.configs.latest_index - 1) or node.membership)
             require(
-                len(holders) >= majority(len(voters)),
-                "committed without a majority on disk", member.name, entry, holders,
+                any(self.held(members, entry) for members in allowed),
+                "committed without a majority on disk", member.name, entry, allowed,
             )
             self.entries.append(entry)
             self.terms.append(node.term)
+            self.world.roster.commit(entry)
+
+    def held(self, members: Membership, entry: Entry) -> bool:
+        """A majority of those voters has it on disk, or had it on a disk that was lost since."""
+        disks = [
+            self.world.members[voter].disk.held_as(members.id_of(voter))
+            for voter in members.voters
+        ]
+        holders = sum(disk.holds(entry.index, entry.term) for disk in disks)
+        return holders >= majority(len(disks))
 
     def role(self, member: Member, soft: SoftState) -> None:
         """Leader completeness: a leader holds what was committed in lower terms (figure 3).
@@ -179,11 +210,13 @@ class Committed:
         """
         if soft.role is Role.LEADER:
             assert member.node is not None
-            last = member.node.last_index
+            log = member.node.log
+            base = log.store.first_index() - 1
             for entry, term in zip(self.entries, self.terms, strict=True):
                 require(
                     term >= soft.term
-                    or (entry.index <= last and member.node.log.term(entry.index) == entry.term),
+                    or entry.index <= base
+                    or (entry.index <= log.last and log.term(entry.index) == entry.term),
                     "a leader lacks a committed entry", member.name, soft, entry,
                 )
 
@@ -199,15 +232,63 @@ class Committed:
         require(known == entry, "applied differently", member.name, known, entry)
 
 
+class Configurations:
+    """Memberships change one voter at a time, each in effect from where it stands (thesis, 4.1)."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def written(self, member: Member, entries: tuple[Entry, ...]) -> None:
+        """Entries go to a member's disk; the last of them is the end of its log."""
+        assert member.node is not None
+        node = member.node
+        configs = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
+        for entry in configs:
+            self.world.roster.written(entry)
+            before, after = node.configs.at(entry.index - 1), decode(entry.data)
+            if before is not None:
+                moved = voters(before) ^ voters(after)
+                require(len(moved) <= 1, "two voters changed at once", member.name, before, after)
+            if node.role is Role.LEADER and entry.term == node.term:
+                self.proposed(member, entry)
+        if configs:
+            in_effect = decode(configs[-1].data)
+            require(
+                node.membership == in_effect,
+                "a membership is not in effect that is in the log", member.name, node.membership,
+                in_effect,
+            )
+
+    def proposed(self, member: Member, entry: Entry) -> None:
+        """A leader has begun a change: nothing may be open that another leader could complete."""
+        assert member.node is not None
+        log = member.node.log
+        earlier = [place for place, _ in member.node.configs.entries if place < entry.index]
+        require(
+            not earlier or earlier[-1] <= log.committed,
+            "a change before the last one was committed", member.name, entry, earlier,
+        )
+        require(
+            log.committed > log.store.first_index() - 1 and log.term(log.committed) == entry.term,
+            "a change before an entry of the leader's own term was committed", member.name, entry,
+            log.committed,
+        )
+
+
+def voters(membership: Membership) -> set[tuple[str, int]]:
+    """With the ids under which they vote."""
+    return {(voter, membership.id_of(voter)) for voter in membership.voters}
+
+
 class AppliedOnce:
-    """Each life of a member applies 1, 2, 3 … without gap or repeat."""
+    """Each life of a member applies what follows its snapshot, without gap or repeat."""
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
 
     def started(self, member: Member) -> None:
-        """A new life begins at the beginning."""
-        self.last[member.name] = 0
+        """A new life begins at the beginning, or a snapshot was installed."""
+        self.last[member.name] = member.snapshot_index
 
     def applied(self, member: Member, entry: Entry) -> None:
         """One more."""
@@ -244,6 +325,7 @@ class Checkers:
         self.matching = LogMatching()
         self.acknowledgement = Acknowledgement()
         self.committed = Committed(world)
+        self.configurations = Configurations(world)
         self.once = AppliedOnce()
         self.time = TimeAscends()
         self.highest_confirmed = 0
@@ -259,6 +341,7 @@ class Checkers:
         """A Ready was taken, and not carried out yet."""
         if ready.entries:
             self.matching.written(member, ready.entries)
+            self.configurations.written(member, ready.entries)
 
     def sent(self, member: Member, message: Any) -> None:
         """A message leaves a member."""
@@ -279,6 +362,7 @@ class Checkers:
         """A member's soft state changed."""
         self.world.note(soft.role.name, member.name, soft.term)
         self.election.role(member, soft)
+        self.votes.role(member, soft)
         self.committed.role(member, soft)
 
     def applied(self, member: Member, entry: Entry) -> None:
@@ -300,7 +384,7 @@ class Checkers:
     def finished(self) -> None:
         """Everything is calm: nothing confirmed is lost, nothing is done twice, all are equal."""
         digests = {}
-        for name, member in self.world.members.items():
+        for name, member in self.world.present():
             digests[name] = self.world.machine.snapshot(member.state)
             for command, index in self.told.items():
                 done = member.state.done.get(command)
@@ -312,6 +396,6 @@ class Checkers:
 
     def quiet(self) -> None:
         """A group with nothing to do has no deadline on any member."""
-        for name, member in self.world.members.items():
+        for name, member in self.world.present():
             assert member.node is not None
             require(member.node.deadline_ms is None, "an idle member has a deadline", name)

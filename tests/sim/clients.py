@@ -79,7 +79,8 @@ class Client:
         """
         tries = self.tries.get(command, 0)
         self.tries[command] = tries + 1
-        name = self.leader or self.rng.choice(self.world.names)
+        members = self.world.roster.latest
+        name = self.leader or self.rng.choice(members.voters + members.learners)
         ticket = Ticket(self, command)
         self.world.agenda.after(TIMEOUT_MS << min(tries, 5), ticket.expired)
         self.world.agenda.after(self.rng.randrange(3), self.reach, name, ticket)

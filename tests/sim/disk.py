@@ -6,53 +6,81 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from sim.agenda import Agenda
-from warren_raft.types import Entry, EntryKind, HardState, Index, Term
+from warren_raft.types import Entry, EntryKind, HardState, Index, MemberId, Term
 
 
 class Log:
-    """A LogStore in a list; entry i stands at i - 1."""
+    """A LogStore in a list; entry i stands at i - base - 1.
 
-    __slots__ = ("held",)
+    base  the snapshot that the log begins after holds everything up to there; 0: none
+    """
+
+    __slots__ = ("base", "base_term", "base_time_ms", "held")
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.held: list[Entry] = list(entries)
+        self.base: Index = 0
+        self.base_term: Term = 0
+        self.base_time_ms = 0
 
     def first_index(self) -> Index:
         """The lowest index held."""
-        return 1
+        return self.base + 1
 
     def last_index(self) -> Index:
         """The highest index held."""
-        return len(self.held)
+        return self.base + len(self.held)
 
     def last_time_ms(self) -> int:
         """The stamp of the last entry."""
-        return self.held[-1].time_ms
+        return self.held[-1].time_ms if self.held else self.base_time_ms
 
     def term(self, index: Index) -> Term:
-        """The term of an entry that is held."""
-        assert 0 < index <= len(self.held), (index, len(self.held))
-        return self.held[index - 1].term
+        """The term of an entry that is held, or of the last one that is not."""
+        if index == self.base:
+            return self.base_term
+        assert self.base < index <= self.last_index(), (self.base, index, len(self.held))
+        return self.held[index - self.base - 1].term
+
+    def live_entry(self, index: Index, term: Term) -> Entry | None:
+        """Nothing below the log is kept by itself."""
+        return None
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """A run of entries, bounded."""
-        assert 0 < first <= last <= len(self.held), (first, last, len(self.held))
-        stop, size = first, len(self.held[first - 1].data)
-        while stop < last and size + len(self.held[stop].data) <= bytes_max:
+        assert self.base < first <= last <= self.last_index(), (self.base, first, last)
+        start, end = first - self.base - 1, last - self.base
+        stop, size = start + 1, len(self.held[start].data)
+        while stop < end and size + len(self.held[stop].data) <= bytes_max:
             size += len(self.held[stop].data)
             stop += 1
-        return self.held[first - 1 : stop]
+        return self.held[start:stop]
 
     def configs(self) -> Sequence[tuple[Index, bytes]]:
         """CONFIG entries."""
         return [(e.index, e.data) for e in self.held if e.kind is EntryKind.CONFIG]
 
+    def holds(self, index: Index, term: Term) -> bool:
+        """That entry is here, or a snapshot has taken its place."""
+        return index <= self.base or (index <= self.last_index() and self.term(index) == term)
+
     def put(self, entries: Sequence[Entry]) -> None:
         """Append, replacing everything from entries[0].index on."""
-        first = entries[0].index
-        assert first <= len(self.held) + 1, (first, len(self.held))
-        del self.held[first - 1 :]
+        at = entries[0].index - self.base - 1
+        assert 0 <= at <= len(self.held), (at, len(self.held))
+        del self.held[at:]
         self.held.extend(entries)
+
+    def drop_to(self, index: Index) -> None:
+        """A snapshot holds everything up to `index`."""
+        end = self.held[index - self.base - 1]
+        del self.held[: index - self.base]
+        self.base, self.base_term, self.base_time_ms = index, end.term, end.time_ms
+
+    def begin_after(self, index: Index, term: Term, time_ms: int) -> None:
+        """Another member's snapshot takes the place of everything."""
+        self.held = []
+        self.base, self.base_term, self.base_time_ms = index, term, time_ms
 
 
 class Write:
@@ -71,6 +99,9 @@ class Write:
 class Disk:
     """The disk of one member: what is safe, what is written and not yet safe.
 
+    member_id  the id with which the log on it was created
+    graves     what was safe of earlier lives, by their id: an acknowledgement was true when it left
+
     One sync runs at a time and covers what was written before it began. A crash keeps what is safe
     and, of the rest, as many whole writes as chance leaves, from the oldest on: a file system may
     have written them back early; the first torn one is cut at recovery, with all after it.
@@ -85,6 +116,8 @@ class Disk:
         self.unsynced: list[Write] = []
         self.syncing = False
         self.life = 0
+        self.member_id: MemberId = 0
+        self.graves: dict[MemberId, Log] = {}
         self.on_synced: Callable[[int], None] = lambda sequence: None
 
     def write(
@@ -127,3 +160,17 @@ class Disk:
         if self.rng.random() < 0.5:
             self.keep(self.unsynced[: self.rng.randrange(len(self.unsynced) + 1)])
         self.unsynced.clear()
+
+    def lose(self) -> None:
+        """Another disk in its place: an empty log, created as joining."""
+        self.life += 1
+        self.syncing = False
+        self.unsynced.clear()
+        self.graves[self.member_id] = self.safe
+        self.safe = Log()
+        self.hard_state = HardState()
+        self.member_id = self.rng.randrange(1, 1 << 64)
+
+    def held_as(self, member: MemberId) -> Log:
+        """What is safe, or was, in the life with that id."""
+        return self.safe if member == self.member_id else self.graves.get(member, Log())

@@ -67,8 +67,10 @@ class Faults:
         return self.anybody()
 
     def revive(self, member: Member) -> None:
-        """Start it if it is down."""
-        if member.node is None:
+        """Start it if it is down; in the end only members."""
+        if member.node is None and not (
+            self.stopped and not self.world.roster.mentions(member.name)
+        ):
             member.start()
 
     def crash(self, member: Member | None = None) -> None:
@@ -139,7 +141,7 @@ class Faults:
         if member.node is not None:
             try:
                 member.node.transfer_leader(
-                    self.rng.choice(self.world.membership.voters), member.now()
+                    self.rng.choice(member.node.membership.voters), member.now()
                 )
             except NotLeader:
                 return
@@ -151,6 +153,13 @@ class Faults:
         if member.node is not None:
             member.node.campaign(member.now())
             member.touch()
+
+    def wipe(self) -> None:
+        """A disk is lost, if the group can go on without it; an empty one takes its place."""
+        member = self.leader() if self.rng.random() < 0.3 else self.anybody()
+        if self.world.roster.may_lose(member.name):
+            member.lose_disk()
+            self.world.agenda.after(self.rng.choice((1, 50, 400, 2_000)), self.revive, member)
 
     def slow_disk(self) -> None:
         """A disk takes twenty times as long."""

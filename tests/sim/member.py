@@ -28,6 +28,7 @@ class Member:
     life    counts its processes; heartbeats carry it
     heard   when each other node was last heard of; lives: in which life
     held    messages that wait for a write: (sequence, messages)
+    last_seen  the end of its log after the turn before
     asked   proposals of this life that are not applied yet: index -> (term, ticket)
     """
 
@@ -44,6 +45,8 @@ class Member:
         self.slow_disk_until = 0
         self.suspect_ms = self.rng.choice(SUSPECT_MS)
         self.skew_ms = self.rng.choice((0, self.rng.randrange(-1_000, 1_000)))
+        self.snapshot_index = 0
+        self.last_seen = 0
 
     def now(self) -> int:
         """What its clock says."""
@@ -68,10 +71,12 @@ class Member:
         world = self.world
         self.life += 1
         self.node = Node(
-            GROUP, self.name, world.membership, self.disk.hard_state,
-            self.disk.safe, world.profile.config, self.rng, self.now(), world.preferred,
-        )
+            GROUP, self.name, world.founders, self.disk.hard_state, self.disk.safe,
+            world.profile.config, self.rng, self.now(), world.preferred,
+            member_id=self.disk.member_id, configs=self.disk.safe.configs(),
+        )  # fmt: skip
         self.state = world.machine.init()
+        self.last_seen = self.node.last_index
         self.heard = dict.fromkeys(self.others, world.agenda.now_ms)
         self.lives: dict[str, int] = {}
         self.suspects = dict.fromkeys(self.others, False)
@@ -90,7 +95,17 @@ class Member:
             self.node = None
             self.paused_until = 0
             self.disk.crash()
-            self.world.note("crash", self.name, len(self.disk.safe.held))
+            self.world.note("crash", self.name, self.disk.safe.last_index())
+
+    def lose_disk(self) -> None:
+        """The process ends and its disk is gone: what starts here next is another member."""
+        self.crash()
+        self.disk.lose()
+        self.world.note("lost", self.name, self.disk.member_id)
+
+    def is_paused(self) -> bool:
+        """It stands still."""
+        return self.world.agenda.now_ms < self.paused_until
 
     def pause(self, until_ms: int) -> None:
         """Do nothing until then; what arrives waits."""
@@ -153,6 +168,9 @@ class Member:
         if type(packet) is int:
             self.hear(sender, packet)
             return
+        life, packet = packet
+        if life < self.lives.get(sender, 0):
+            return  # of a process that is known to be over: its connection was closed
         if type(packet) is bytes:
             packet = messages.decode(packet)
         self.node.step(packet, self.now())
@@ -216,6 +234,7 @@ class Member:
             self.carry_out(ready)
         node.check()
         self.world.checkers.turned(self)
+        self.last_seen = node.last_index
         deadline = node.deadline_ms
         if deadline is not None and (self.timer_at is None or deadline < self.timer_at):
             self.timer_at = deadline
@@ -258,7 +277,7 @@ class Member:
         for message in batch:
             self.world.checkers.sent(self, message)
             packet = messages.encode(message) if codec else message
-            self.world.network.send(self.name, message.to, packet)
+            self.world.network.send(self.name, message.to, (self.life, packet))
 
     def apply(self, entry: Entry) -> None:
         """One committed entry."""

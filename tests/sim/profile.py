@@ -16,6 +16,8 @@ class Profile:
     loss_permille, duplicate_permille  of messages
     latency_ms, sync_ms                (min, max) of a message, of a sync; `slow_permille` of them
                                        take ten times as long
+    spares                             how many more nodes there are, not in the group at first
+    change_every_ms                    mean time between changes of members; 0: none
     fault_every_ms                     mean time between faults; 0: none
     kinds                              which faults happen, with weights
     commands                           how many commands the clients have
@@ -39,11 +41,13 @@ class Profile:
     body_bytes_max: int
     codec: bool
     turn_ms: int
+    spares: int
+    change_every_ms: int
     config: RaftConfig
 
 
 KINDS = ("crash", "crash", "crash_all", "pause", "split", "isolate", "half_cut", "reset",
-         "transfer", "campaign", "slow_disk", "crash_leader", "crash_leader", "doubt")
+         "transfer", "campaign", "slow_disk", "crash_leader", "crash_leader", "doubt", "wipe")
 
 
 def draw(rng: Random) -> Profile:
@@ -72,6 +76,8 @@ def draw(rng: Random) -> Profile:
         body_bytes_max=rng.choice((4, 40)),
         codec=rng.random() < 0.15,
         turn_ms=rng.choice((0, 0, 1, 5)),
+        spares=rng.choice((0, 0, 1, 2)),
+        change_every_ms=rng.choice((0, 0, 150, 400, 1_000)),
         config=RaftConfig(
             election_delay_ms=(10, 120),
             election_timeout_ms=(250, 500),
@@ -82,5 +88,6 @@ def draw(rng: Random) -> Profile:
             inflight_messages_max=rng.choice((1, 2, 8)) if small else 128,
             inflight_bytes_max=120 if small else 16 << 20,
             apply_bytes_max=rng.choice((1, 100)) if small else 8 << 20,
+            promote_learners=rng.random() < 0.75,
         ),
     )

@@ -13,7 +13,9 @@ from sim.faults import Faults
 from sim.ledger import Ledger
 from sim.member import Member
 from sim.network import Network
+from sim.operator import Operator
 from sim.profile import draw
+from sim.roster import Roster
 from warren_raft.types import Membership
 
 BEGINNING_MS = 1_700_000_000_000
@@ -35,12 +37,14 @@ class World:
         self.log: list[str] | None = None
         self.agenda = Agenda(BEGINNING_MS)
         self.network = Network(self.agenda, Random(self.rng.randrange(1 << 48)), self.profile)
-        self.names = [f"n{at}" for at in range(1, self.profile.nodes + 1)]
-        learners = self.names[self.profile.nodes - self.profile.learners :]
-        self.membership = Membership(
-            tuple(name for name in self.names if name not in learners), tuple(learners)
+        founders = [f"n{at}" for at in range(1, self.profile.nodes + 1)]
+        learners = founders[self.profile.nodes - self.profile.learners :]
+        self.founders = Membership(
+            tuple(name for name in founders if name not in learners), tuple(learners)
         )
-        self.preferred = self.rng.choice((None, *self.membership.voters))
+        self.names = founders + [f"s{at}" for at in range(1, self.profile.spares + 1)]
+        self.preferred = self.rng.choice((None, *self.founders.voters))
+        self.roster = Roster(self, self.founders)
         self.machine = Ledger()
         self.contexts = 0
         self.checkers = Checkers(self)
@@ -50,6 +54,7 @@ class World:
         share = self.profile.commands // self.profile.clients
         self.clients = [Client(self, at, share) for at in range(self.profile.clients)]
         self.faults = Faults(self)
+        self.operator = Operator(self)
 
     def note(self, *what: Any) -> None:
         """Something worth a line in the trace."""
@@ -60,12 +65,17 @@ class World:
 
     def run(self) -> str:
         """The whole of it; returns the digest; raises Violation or what the code raises."""
-        for member in self.members.values():
-            member.start()
+        for name, member in self.members.items():
+            if name in self.founders:
+                member.start()
+            else:
+                member.disk.lose()
         for client in self.clients:
             client.begin()
         self.faults.begin()
+        self.operator.begin()
         self.agenda.run_until(BEGINNING_MS + self.profile.safety_ms)
+        self.operator.stop()
         self.faults.stop()
         limit = self.agenda.now_ms + LIVENESS_MS
         while not self.settled():
@@ -81,18 +91,27 @@ class World:
         return self.agenda.run_count, self.faults.count, len(self.checkers.told)
 
     def settled(self) -> bool:
-        """Every client has its answers, every member has applied everything."""
+        """Every client has its answers, every member has applied everything and is who is meant."""
         if not all(client.finished for client in self.clients):
             return False
-        nodes = [member.node for member in self.members.values()]
+        nodes = [member.node for _, member in self.present()]
         ends = {node.last_index for node in nodes if node is not None}
-        return len(ends) == 1 and all(
+        if len(ends) != 1 or not self.roster.whole():
+            return False
+        members = self.roster.latest
+        return all(
             node is not None and node.applied == node.last_index and node.leader is not None
+            and node.membership == members
             for node in nodes
-        )
+        ) and not (members.learners and self.profile.config.promote_learners)  # fmt: skip
+
+    def present(self) -> list[tuple[str, Member]]:
+        """The members of the group, as it is committed."""
+        return [(name, self.members[name]) for name in self.names if name in self.roster.latest]
 
     def idle(self) -> None:
         """With nothing to do, nothing is done."""
+        self.operator.tidy()
         self.agenda.run_until(self.agenda.now_ms + IDLE_MS)
         self.checkers.quiet()
         before = self.checkers.messages

@@ -27,6 +27,37 @@ class Candidacy:
         self.sequence: int | None = None
 
 
+def first_delay(node: Node, preferred: NodeId | None) -> int:
+    """How long a member that has just started waits for a leader to speak up."""
+    if node.is_voter and len(node.membership.voters) == 1:
+        return 0
+    delay = node.rng.randrange(*node.config.election_timeout_ms)
+    if node.term == 0 and node.log.last == 0 and preferred is not None:
+        return 0 if preferred == node.id else node.config.new_group_delay_ms + delay
+    return delay
+
+
+def set_election(node: Node, delay_ms: int) -> None:
+    """Stand for election (a learner: ask who leads) that much later.
+
+    Without a majority in hearing, or when it is not known to be a member at all, it gives up
+    after a few attempts, until somebody is heard: the first ones tell members that still
+    believe in this one that it leads no longer.
+    """
+    many = node.attempts > node.config.election_backoff_max
+    hopeless = many and not (node.configs.known and node.majority_heard())
+    node.election_at_ms = None
+    if node.asks and not hopeless:
+        node.election_at_ms = node.now_ms + delay_ms
+
+
+def next_attempt(node: Node) -> None:
+    """When to try again if this attempt comes to nothing."""
+    delay_ms = node.rng.randrange(*node.config.election_timeout_ms)
+    set_election(node, delay_ms << min(node.attempts, node.config.election_backoff_max))
+    node.attempts += 1
+
+
 def ask_whether(node: Node) -> None:
     """Ask everybody for a pre-vote; nothing rests on it, so it may leave at once."""
     log = node.log
@@ -40,18 +71,18 @@ def ask_whether(node: Node) -> None:
 
 
 def ask_who_leads(node: Node) -> None:
-    """What a learner does instead: a pre-vote for a term that is over is granted by nobody, and
-    the leader answers it like any other.
+    """What one that may not stand does instead: it asks for a pre-vote, and counts no answer.
 
-    One that led this term until it was removed or demoted asks for the next: whoever believes in
-    it still learns that it leads no longer. It does not count what is granted.
+    The leader answers it like any other, with an append. And whoever believes in the asker learns
+    that it does not lead: 1. a leads and loses its disk.  2. It is back under another id before
+    anybody misses it.  3. An append of its life before comes late: b follows a, which will never
+    send another.
     """
     log = node.log
-    term = node.term + 1 if node.vote == node.id else node.term
     for voter in node.others(node.membership.voters):
         node.messages.append(
             PreVote(
-                node.group, node.id, voter, term, log.last, log.last_term,
+                node.group, node.id, voter, node.term + 1, log.last, log.last_term,
                 node.membership.id_of(voter),
             )
         )

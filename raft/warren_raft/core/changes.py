@@ -183,7 +183,10 @@ def settle(node: Node, lead: Leadership) -> None:
     if not lead.unsettled or node.leadership is not lead:
         return
     for member, progress in list(lead.progress.items()):
-        if progress.leaving and progress.commit_known >= progress.leaving:
+        if progress.leaving and (
+            progress.paused or progress.next < node.log.store.first_index()
+            or progress.commit_known >= progress.leaving
+        ):  # fmt: skip
             del lead.progress[member]
     if obstacle(node, lead) is None:
         if not node.is_voter:

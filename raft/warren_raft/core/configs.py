@@ -46,6 +46,11 @@ class Configs:
         """Where it stands; base_index when the log holds no CONFIG above that."""
         return self.entries[-1][0] if self.entries else self.base_index
 
+    @property
+    def known(self) -> bool:
+        """The one in effect is more than a hint."""
+        return bool(self.entries) or not self.hinted
+
     def at(self, index: Index) -> Membership | None:
         """The one as of that entry; None: not known here, see `hinted`."""
         assert index >= self.base_index, (index, self.base_index)

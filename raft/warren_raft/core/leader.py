@@ -95,6 +95,8 @@ def feed(node: Node, lead: Leadership, to: NodeId, progress: Progress) -> None:
     config = node.config
     log = node.log
     if progress.next < log.store.first_index():
+        if progress.leaving:
+            return  # not worth a snapshot
         # The entry before `next` need not be known either: where the log begins anew, it is.
         progress.become_snapshotting()
         node.snapshots.append(to)
@@ -110,15 +112,19 @@ def feed(node: Node, lead: Leadership, to: NodeId, progress: Progress) -> None:
         and len(progress.inflight) < config.inflight_messages_max
         and progress.inflight_bytes < config.inflight_bytes_max
     ):
-        send(node, lead, to, progress, config.append_bytes_max)
+        if not send(node, lead, to, progress, config.append_bytes_max):
+            break
     if progress.commit_sent < min(log.committed, progress.next - 1):
         send(node, lead, to, progress, 0)
 
 
 def send(
     node: Node, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int
-) -> None:
-    """One Append from progress.next on; bytes_max 0: without entries."""
+) -> bool:
+    """One Append from progress.next on; bytes_max 0: without entries.
+
+    returns  False: the entries cannot be read now, nothing was sent
+    """
     log = node.log
     prev = progress.next - 1
     entries: tuple[WireEntry, ...] = ()
@@ -127,6 +133,8 @@ def send(
         key = (progress.next, log.last, bytes_max)
         if key != lead.wire_key:
             batch = log.slice(progress.next, log.last, bytes_max)
+            if not batch:
+                return False
             assert batch[0].index == progress.next, (batch[0].index, progress.next)
             wire = tuple([(e.term, e.kind, e.time_ms, e.data) for e in batch])
             lead.wire = wire, sum([len(e[3]) for e in wire])
@@ -139,6 +147,7 @@ def send(
         Append(node.group, node.id, to, node.term, prev, prev_term, commit, entries)
     )
     progress.sent(last, size, min(commit, last), node.now_ms)
+    return True
 
 
 # ---------------------------------------------------------------------- hearing
@@ -159,11 +168,11 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
         if progress.rejected(message.index, node.now_ms):
             match_at, _ = node.log.hint(message.hint_index, message.hint_term)
             progress.back_up_to(min(message.index, match_at + 1))
-        return
-    assert message.index <= node.log.last, (message.index, node.log.last)
-    if progress.accepted(message.index, message.commit, node.now_ms):
-        advance_commit(node, lead)
-        hand_over(node, lead)
+    else:
+        assert message.index <= node.log.last, (message.index, node.log.last)
+        if progress.accepted(message.index, message.commit, node.now_ms):
+            advance_commit(node, lead)
+            hand_over(node, lead)
     if lead.unsettled:
         changes.settle(node, lead)
 
@@ -172,7 +181,8 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
     """Somebody has not heard of this leader: refuse, and tell it who leads.
 
     The append says nothing that is not known to match, so it can be sent even to a member that is
-    suspected, outside its window.
+    suspected, outside its window; and to one that was removed and does not know, or not for sure:
+    it is told what is committed of what it holds, and believes in this leader from then on.
     """
     lead = node.leadership
     assert lead is not None
@@ -180,14 +190,21 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
         PreVoteReply(node.group, node.id, message.sender, node.term, False)
     )
     progress = lead.progress.get(message.sender)
+    log = node.log
     if progress is not None:
-        match = progress.match if progress.match >= node.log.store.first_index() else 0
-        node.messages.append(
-            Append(
-                node.group, node.id, message.sender, node.term,
-                match, node.log.term(match), min(node.log.committed, match),
-            )
+        match = progress.match if progress.match >= log.store.first_index() else 0
+    elif message.last_index >= log.store.first_index() and log.has(
+        message.last_index, message.last_term
+    ):
+        match = message.last_index
+    else:
+        return
+    node.messages.append(
+        Append(
+            node.group, node.id, message.sender, node.term,
+            match, log.term(match), min(log.committed, match),
         )
+    )
 
 
 def advance_commit(node: Node, lead: Leadership) -> None:

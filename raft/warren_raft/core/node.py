@@ -64,9 +64,9 @@ class Node:
     attempts        elections stood for in vain since the last leader was known
 
     Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
-    itself; only a voter stands; only a voter leads, or one whose own removal is under way; a
-    member with a leader has no election ahead; votes in a term are given once (`vote` changes
-    only with `term`, or from None).
+    itself; only a voter stands or leads, or one whose own removal is under way; a member with a
+    leader has no election ahead; votes in a term are given once (`vote` changes only with `term`,
+    or from None).
     """
 
     __slots__ = (
@@ -132,16 +132,7 @@ class Node:
         self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
         self.election_at_ms: int | None = None
         if self.asks:
-            self.election_at_ms = now_ms + self._first_delay(preferred)
-
-    def _first_delay(self, preferred: NodeId | None) -> int:
-        """How long a member that has just started waits for a leader to speak up."""
-        if self.is_voter and len(self.membership.voters) == 1:
-            return 0
-        delay = self.rng.randrange(*self.config.election_timeout_ms)
-        if self.term == 0 and self.log.last == 0 and preferred is not None:
-            return 0 if preferred == self.id else self.config.new_group_delay_ms + delay
-        return delay
+            self.election_at_ms = now_ms + candidate.first_delay(self, preferred)
 
     # ------------------------------------------------------------- something happened
 
@@ -192,10 +183,10 @@ class Node:
         if self.leadership is not None:
             leader.tick(self, self.leadership)
         elif self.election_at_ms is not None and now_ms >= self.election_at_ms:
-            if self.is_voter:
+            if self.stands:
                 self.become_pre_candidate()
             else:
-                self.next_attempt()
+                candidate.next_attempt(self)
                 candidate.ask_who_leads(self)
 
     @property
@@ -206,9 +197,9 @@ class Node:
         return self.election_at_ms
 
     def campaign(self, now_ms: int) -> None:
-        """Try to become the leader (pre-vote first); nothing on a learner or a leader."""
+        """Try to become the leader (pre-vote first); nothing on who may not stand, or leads."""
         self.now_ms = now_ms
-        if self.is_voter and self.role is not Role.LEADER:
+        if self.stands and self.role is not Role.LEADER:
             self.leader = None
             self.become_pre_candidate()
 
@@ -261,7 +252,11 @@ class Node:
                 self.election_at_ms = soon
 
     def peer_restarted(self, node: NodeId, now_ms: int) -> None:
-        """That node's process is a new one: it leads nothing. Implies peer_connected."""
+        """That node's process is a new one: it leads nothing. Implies peer_connected.
+
+        No message of the process before may follow: whoever believed in that leader again, because
+        of a late append, would wait for good for a member that lost its disk.
+        """
         self.peer_connected(node, now_ms)
         if self.leader == node:
             self.lose_leader(self.config.election_delay_ms)
@@ -428,7 +423,8 @@ class Node:
             return log.store.live_entry(index, term)
         if not 0 < index <= log.last or log.term(index) != term:
             return None
-        return log.slice(index, index, 0)[0]
+        found = log.slice(index, index, 0)
+        return found[0] if found else None
 
     def sent_term(self, to: NodeId, index: Index) -> Term:
         """The term of an entry that `to` holds, or was sent on the connection that stands.
@@ -455,7 +451,7 @@ class Node:
         standing = self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
         assert (self.candidacy is not None) == standing, self.role
         assert (self.leadership is not None) == (self.role is Role.LEADER), self.role
-        assert self.is_voter or self.role in (Role.FOLLOWER, Role.LEADER), self.role
+        assert self.stands or self.role in (Role.FOLLOWER, Role.LEADER), self.role
         assert self.role is not Role.CANDIDATE or self.vote == self.id, self.vote
         if self.leadership is not None:
             assert self.leader == self.id, (self.leader, self.id)
@@ -482,10 +478,23 @@ class Node:
         return heard >= majority(len(voters))
 
     @property
+    def stands(self) -> bool:
+        """Whether it may stand for election: a voter, or one until the CONFIG that is under way.
+
+        1. a leads a and b, removes itself, and crashes with that CONFIG on its own disk only.
+        2. b needs a's vote, and does not get it: a's log is longer.  3. So a must stand, although
+        it does not count its own vote, until the CONFIG is committed (thesis, 4.2.2).
+        """
+        if self.is_voter or not self.change_under_way:
+            return self.is_voter
+        before = self.configs.at(self.configs.latest_index - 1)
+        return before is not None and before.votes(self.id, self.member_id)
+
+    @property
     def asks(self) -> bool:
         """Whether it cares who leads: a member does; and one that led in this term until it was
-        removed does, because others may believe in it still."""
-        return self.id in self.membership or self.vote == self.id
+        removed, because others may believe in it still."""
+        return self.id in self.membership or self.vote == self.id or self.stands
 
     def adopt(self) -> None:
         """The membership in effect may be another one."""
@@ -515,7 +524,8 @@ class Node:
         """Believe in no leader, and stand for election after a delay out of that range."""
         assert self.leadership is None
         self.leader = None
-        self.set_election(self.rng.randrange(*(delay_ms or self.config.election_timeout_ms)))
+        delay_ms = delay_ms or self.config.election_timeout_ms
+        candidate.set_election(self, self.rng.randrange(*delay_ms))
 
     def grant(self, candidate_id: NodeId) -> None:
         """Vote in this term, and leave the candidate time to win."""
@@ -523,24 +533,7 @@ class Node:
         if self.vote is None:
             self.vote = candidate_id
             self.hard_changed = True
-        self.set_election(self.rng.randrange(*self.config.election_timeout_ms))
-
-    def set_election(self, delay_ms: int) -> None:
-        """Stand for election (a learner: ask who leads) that much later.
-
-        Without a majority in hearing it gives up after a few attempts, until somebody is heard:
-        the first ones tell members that still believe in this one that it leads no longer.
-        """
-        hopeless = self.attempts > self.config.election_backoff_max and not self.majority_heard()
-        self.election_at_ms = None
-        if self.asks and not hopeless:
-            self.election_at_ms = self.now_ms + delay_ms
-
-    def next_attempt(self) -> None:
-        """When to try again if this attempt comes to nothing."""
-        delay_ms = self.rng.randrange(*self.config.election_timeout_ms)
-        self.set_election(delay_ms << min(self.attempts, self.config.election_backoff_max))
-        self.attempts += 1
+        candidate.set_election(self, self.rng.randrange(*self.config.election_timeout_ms))
 
     def become_follower(self, term: Term) -> None:
         """Follow in `term`, without a leader yet; ends whatever this member was."""
@@ -560,27 +553,27 @@ class Node:
 
     def become_pre_candidate(self) -> None:
         """Ask whether an election could be won; changes nothing that is written."""
-        assert self.is_voter and self.role is not Role.LEADER, self.role
+        assert self.stands and self.role is not Role.LEADER, self.role
         self.leader = None
-        if len(self.membership.voters) == 1:
+        if self.is_voter and len(self.membership.voters) == 1:
             self.become_candidate()
             return
         self.role = Role.PRE_CANDIDATE
         self.candidacy = Candidacy()
         self.candidacy.answers[self.id] = True
-        self.next_attempt()
+        candidate.next_attempt(self)
         candidate.ask_whether(self)
 
     def become_candidate(self) -> None:
         """Stand for election in a new term (Raft paper, 5.2)."""
-        assert self.is_voter and self.role is not Role.LEADER, self.role
+        assert self.stands and self.role is not Role.LEADER, self.role
         self.leader = None
         self.term += 1
         self.vote = self.id
         self.hard_changed = True
         self.role = Role.CANDIDATE
         self.candidacy = Candidacy()
-        self.next_attempt()
+        candidate.next_attempt(self)
         candidate.ask(self)
 
     def become_leader(self) -> None:
