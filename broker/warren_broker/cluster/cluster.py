@@ -341,7 +341,10 @@ class Cluster:
 
     def _on_who_leads(self, node: str, message: messages.WhoLeads, rest: memoryview) -> None:
         group = message.group
-        if self.host.is_leader(group):
+        # 1. The leadership is being handed to a member that does not answer: nothing can be
+        # proposed.  2. Who is refused asks who leads.  3. Told that this node does, it submits
+        # everything again at once, is refused, asks: as fast as the network is.
+        if self.host.is_leader(group) and not self.host.hands_over(group):
             self.host.send(node, messages.encode(messages.LeaderIs(group, self.host.term(group))))
 
     def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:

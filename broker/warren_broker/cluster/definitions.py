@@ -210,6 +210,7 @@ class Definitions:
     def _restored(self) -> None:
         self._all_dirty = True
         self._nodes_changed[""] = None
+        self._cluster.leading.definitions_replaced()
         self._ask_settle()
 
     def _is_retired(self, node: str, uplink: int) -> bool:

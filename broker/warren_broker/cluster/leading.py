@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RETRY_MS = 100
+"""What was refused because the leadership is being handed over is proposed again so often."""
+
 
 class Leading:
     """Effects of queues led here.
@@ -34,13 +37,14 @@ class Leading:
     is_retired      whether a life of a node is known to have ended: (node, uplink)
     on_expired      a queue that is to be deleted: (group, reason)
     on_dead_letter  messages for the dead letter exchange: (group, effect)
-    Invariant: timers only of groups in `led`.
+    Invariant: timers, and commands that wait, only of groups in `led`.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, Timer]] = {}
+        self._waiting: dict[int, list[AnyCommand]] = {}
         self.is_retired: Callable[[str, int], bool] = lambda node, uplink: False
         self.on_expired: Callable[[int, str], None] = lambda group, reason: None
         self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
@@ -79,6 +83,7 @@ class Leading:
     def stop(self, group: int) -> None:
         """This node leads no longer."""
         self.led.discard(group)
+        self._waiting.pop(group, None)
         timer = self._timers.pop(group, None)
         if timer is not None:
             timer[1].cancel()
@@ -92,13 +97,47 @@ class Leading:
         ]
 
     def command(self, group: int, command: AnyCommand) -> None:
-        """Propose something of the node's own; lost when the leadership is, and then found anew."""
+        """Propose something of the node's own; lost when the leadership is, and then found anew.
+
+        1. The leadership is being handed over: nothing can be proposed. A node's life ends, or a
+        timer is due.  2. Whom it is handed to does not take it.  3. This node goes on leading:
+        what it was about to say must not be forgotten, for nobody else would ever say it.
+        """
+        waiting = self._waiting.get(group)
+        if waiting is not None:
+            if command not in waiting:
+                waiting.append(command)
+        elif not self._propose(group, command):
+            if self._cluster.host.is_leader(group):
+                self._waiting[group] = [command]
+                self._cluster.loop.call_later(RETRY_MS, lambda: self._again(group))
+            else:
+                self.stop(group)
+
+    def _propose(self, group: int, command: AnyCommand) -> bool:
         host = self._cluster.host
         submission = Submission(0, host.node_id, 0, (command,))
         try:
             host.propose(group, encode_submission(submission, None))
         except (NotLeader, UnknownGroup):
-            self.stop(group)
+            return False
+        return True
+
+    def _again(self, group: int) -> None:
+        """In the order in which they came."""
+        for command in self._waiting.pop(group, ()):
+            self.command(group, command)
+
+    def definitions_replaced(self) -> None:
+        """They are another node's snapshot: which lives have ended was not told one by one.
+
+        1. A node starts, and leads a queue before it knows the definitions: no life is known to
+        have ended.  2. It gets them as a snapshot.
+        """
+        for group in sorted(self.led):
+            for uplink, node, _ in self._uplinks(group):
+                if self.is_retired(node, uplink):
+                    self.command(group, NodeDown(uplink))
 
     def node_down(self, uplink: int) -> None:
         """That life of a node has ended."""

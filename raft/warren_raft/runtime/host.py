@@ -304,6 +304,13 @@ class Host:
         found = self._groups.get(group)
         return found is not None and found.leading and found.node.role is Role.LEADER
 
+    def hands_over(self, group: GroupId) -> bool:
+        """This node leads and is handing that over: until it is done, or not taken, nothing can be
+        proposed."""
+        found = self._groups.get(group)
+        lead = None if found is None else found.node.leadership
+        return lead is not None and lead.transfer_to is not None
+
     def state(self, group: GroupId) -> Any:
         """The machine's state as applied here; raises UnknownGroup. Read it, do not change it."""
         return self._group(group).state

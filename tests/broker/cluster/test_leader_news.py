@@ -24,6 +24,8 @@ class Host:
     def __init__(self):
         self.up = {"b": 2, "c": 3}
         self.leads = None
+        self.leading = False
+        self.handing = False
         self.sent = []
 
     def connected(self, node):
@@ -36,7 +38,10 @@ class Host:
         return 0
 
     def is_leader(self, group):
-        return False
+        return self.leading
+
+    def hands_over(self, group):
+        return self.handing
 
     def send(self, node, buffers):
         if node not in self.up:
@@ -83,6 +88,16 @@ def test_who_waits_for_a_leader_asks_a_member_that_comes_back(cluster):
     cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
     cluster.loop.run_turn(0)
     assert cluster.host.kinds() == [("c", messages.Submit)]
+
+
+def test_a_leader_that_takes_nothing_for_now_does_not_ask_for_it(cluster):
+    cluster.host.leading = cluster.host.handing = True
+    question = messages.WhoLeads(GROUP)
+    cluster._on_who_leads("b", question, memoryview(b""))
+    assert cluster.host.kinds() == []
+    cluster.host.handing = False
+    cluster._on_who_leads("b", question, memoryview(b""))
+    assert cluster.host.kinds() == [("b", messages.LeaderIs)]
 
 
 def test_nobody_asks_for_a_group_that_nothing_is_wanted_of(cluster):

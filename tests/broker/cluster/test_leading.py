@@ -14,6 +14,7 @@ from warren_broker.queue.commands import (
     NodeSuspected,
     SubmissionReply,
 )
+from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 
 GROUP = 7
@@ -38,6 +39,8 @@ class Host:
     silent: set[str] = field(default_factory=set)
     node_id: str = "a"
     proposed: list[object] = field(default_factory=list)
+    leads: bool = True
+    hands_over: bool = False
 
     def suspected(self, node):
         return node in self.silent
@@ -45,8 +48,28 @@ class Host:
     def state(self, group):
         return self.held
 
+    def is_leader(self, group):
+        return self.leads
+
     def propose(self, group, data):
+        if self.hands_over or not self.leads:
+            raise NotLeader(group, self.node_id, None)
         self.proposed += decode_submission(data)[0].commands
+
+
+@dataclass
+class Loop:
+    """Keeps what is to be called."""
+
+    later: list[object] = field(default_factory=list)
+
+    def call_later(self, delay_ms, call):
+        self.later.append(call)
+
+    def pass_time(self):
+        calls, self.later = self.later, []
+        for call in calls:
+            call()
 
 
 class Cluster:
@@ -55,6 +78,7 @@ class Cluster:
     def __init__(self, uplinks, silent=(), alive=()):
         self.host = Host(State(uplinks), set(silent))
         self.alive = set(alive)
+        self.loop = Loop()
 
     def reply_to(self, group, index, reply):
         return reply.uplink in self.alive
@@ -98,3 +122,44 @@ def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink
     reply = SubmissionReply(uplink, 1, ())
     leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(reply, ()))
     assert cluster.host.proposed == expected
+
+
+def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was_not_taken():
+    cluster = Cluster({})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.hands_over = True
+    leading.command(GROUP, NodeDown(5))
+    leading.command(GROUP, NodeSuspected("b"))
+    leading.command(GROUP, NodeSuspected("b"))
+    leading.command(GROUP, NodeBack("b"))
+    cluster.loop.pass_time()
+    assert cluster.host.proposed == []
+    assert GROUP in leading.led
+    cluster.host.hands_over = False
+    cluster.loop.pass_time()
+    assert cluster.host.proposed == [NodeDown(5), NodeSuspected("b"), NodeBack("b")]
+    cluster.loop.pass_time()
+    assert len(cluster.host.proposed) == 3
+
+
+def test_what_waits_is_dropped_with_the_leadership():
+    cluster = Cluster({})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.hands_over = True
+    leading.command(GROUP, NodeDown(5))
+    cluster.host.hands_over = cluster.host.leads = False
+    leading.stop(GROUP)
+    cluster.loop.pass_time()
+    assert cluster.host.proposed == []
+
+
+def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot():
+    cluster = Cluster({1: Entry("b"), 100: Entry("b")})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    assert cluster.host.proposed == []
+    leading.is_retired = lambda node, uplink: uplink >= 100
+    leading.definitions_replaced()
+    assert cluster.host.proposed == [NodeDown(100)]
