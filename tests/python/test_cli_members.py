@@ -112,7 +112,7 @@ def test_queues_that_could_not_be_grown_are_named(run: Run, world: FakeCluster) 
     asked = next(each for each in world.seen if isinstance(each, m.GrowNode))
     assert (asked.strategy, asked.queue_pattern, asked.vhost_pattern) == ("even", "^q", "a")
     assert "q[red]" in found.stdout and "error: no leader" in found.stdout
-    assert "w-4: 1 queues grown, 1 could not be" in found.stdout
+    assert "w-4: 1 of 2 queues grown" in found.stdout
     assert found.exit_code == 1
     only = json.loads(run("queues", "grow", "w-4", "all", "--errors-only", "--json").stdout)
     assert [each["name"] for each in only["queues"]] == ["r"]

@@ -210,9 +210,7 @@ def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) ->
                     for each in shown
                 ],
             )
-        output.say(
-            f"{found.node}: {len(found.queues) - len(failed):,} queues {done}"
-            + (f", {len(failed):,} could not be" if failed else "")
-        )
+        done_of = f"{len(found.queues) - len(failed):,} of {len(found.queues):,}"
+        output.say(f"{found.node}: {done_of} queues {done}")
     if failed:
         raise typer.Exit(EXIT_PARTLY)

@@ -31,7 +31,7 @@ def list_nodes(uri: Uri = None, json: Json = False) -> None:
         return
     output.table(
         "",
-        ("node", "address", "state", "definitions", "members", "leads", "local", "moving"),
+        ("node", "address", "state", "metadata", "members", "leads", "local", "moving"),
         [
             (
                 node.name, node.address, _state(node), node.metadata, node.members, node.leaders,
