@@ -9,11 +9,16 @@ import msgspec
 
 from sim.plants import Replacement
 from sim.whole.sync import SimulatedWal
+from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.uplink import Uplink
-from warren_broker.queue import machine
+from warren_broker.queue import departures, limits, machine
 from warren_broker.queue.commands import OpenClaim, Resume, Stage
+from warren_broker.queue.effects import DeadLetter
+from warren_broker.queue.shapes import Detail
+from warren_broker.queue.turn import Turn
+from warren_raft.runtime.group import Group
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import rewrite
 from warren_raft.storage.compaction import Compactor
@@ -206,6 +211,80 @@ def received_entries_not_synced() -> list[Replacement]:
     return [(Transfers, "_finish", hasty)]
 
 
+def applied_again_after_a_restart() -> list[Replacement]:
+    """What a snapshot holds is applied to it once more: its last entry, when the log has that."""
+    apply = Group.apply
+
+    def again(self: Group, committed: Any, observer: Any) -> None:
+        begun = bool(self.applied) and self.applied == self.store.snapshot_index
+        apply(self, committed, observer)
+        if begun and committed and not self.deleted:
+            self.applied = committed[-1].index - 1
+            apply(self, committed[-1:], observer)
+
+    return [(Group, "apply", again)]
+
+
+def set_order_leak() -> list[Replacement]:
+    """Who returns first is decided by the order of a set, which differs from process to process."""
+    remove = departures._remove
+    processes: dict[int, tuple[int, Any]] = {}
+
+    def unordered(turn: Any, gone: Any, failed: bool) -> None:
+        state = turn.state
+        seed, _ = processes.setdefault(id(state), (len(processes), state))
+        for consumer in sorted(gone, key=lambda one: hash((seed, one.key))):
+            remove(turn, [consumer], failed)
+
+    return [(departures, "_remove", unordered)]
+
+
+def every_member_carries_effects_out() -> list[Replacement]:
+    """Dead letters are published by whoever applies the entry."""
+    applied = Cluster.applied
+
+    def eager(self: Cluster, group: int, meta: Any, data: bytes, done: Any, leading: bool) -> None:
+        if not leading and group:
+            for effect in done.effects:
+                if isinstance(effect, DeadLetter):
+                    self.leading.on_dead_letter(group, effect)
+        applied(self, group, meta, data, done, leading)
+
+    return [(Cluster, "applied", eager)]
+
+
+def a_full_disk_counts_as_written() -> list[Replacement]:
+    """A write that found no space is not tried again."""
+
+    def careless(self: SimulatedWal, batch: Any, error: OSError) -> None:
+        self._post(lambda: self._finished(batch))
+
+    return [(SimulatedWal, "failed", careless)]
+
+
+def what_was_refused_stays() -> list[Replacement]:
+    """A queue that is full says how much it refuses, and keeps it."""
+    cut_surplus = limits.cut_surplus
+
+    def generous(turn: Turn, lane: int, index: int) -> int:
+        state = turn.state
+        surplus = state.order.count - (turn.config.max_length or state.order.count)
+        return min(surplus, 1) if surplus > 0 else cut_surplus(turn, lane, index)
+
+    return [(limits, "cut_surplus", generous)]
+
+
+def expired_a_little_early() -> list[Replacement]:
+    """A message's time is over a tenth of a second before it is."""
+    expiry = Detail.expiry
+
+    def hasty(self: Detail, ordinal: int) -> int | None:
+        due = expiry(self, ordinal)
+        return None if due is None else max(self.born_ms, due - 100)
+
+    return [(Detail, "expiry", hasty)]
+
+
 PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -224,5 +303,11 @@ PLANTS = {
         segment_before_its_entries_are_final,
         files_removed_before_the_manifest,
         received_entries_not_synced,
+        applied_again_after_a_restart,
+        set_order_leak,
+        every_member_carries_effects_out,
+        a_full_disk_counts_as_written,
+        what_was_refused_stays,
+        expired_a_little_early,
     )
 }

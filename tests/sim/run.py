@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sim import plants
@@ -53,6 +54,7 @@ class Kind:
 
 
 CORE = Kind()
+WHOLE = Kind(whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +81,32 @@ def run_seed(seed: int, kind: Kind = CORE) -> Outcome:
     return Outcome(seed, digest, failure, *world.books())
 
 
-def run_batch(work: tuple[int, int, Kind]) -> list[Outcome]:
-    """Seeds first … last - 1, up to the first failure; in a process of the pool."""
+def run_batch(work: tuple[int, int, Kind], go_on: bool = False) -> list[Outcome]:
+    """Seeds first … last - 1, up to the first failure unless `go_on`; in a process of the pool."""
     first, last, kind = work
     outcomes = []
     with kind.planted():
         for seed in range(first, last):
             outcomes.append(run_seed(seed, kind))
-            if outcomes[-1].failure is not None:
+            if outcomes[-1].failure is not None and not go_on:
                 break
     return outcomes
 
 
-def run_many(start: int, seeds: int, kind: Kind, jobs: int) -> Iterator[Outcome]:
-    """Outcomes in the order of the seeds."""
+def run_many(
+    start: int, seeds: int, kind: Kind, jobs: int, go_on: bool = False
+) -> Iterator[Outcome]:
+    """Outcomes in the order of the seeds; without `go_on` those after a failure may be missing."""
     work = [
         (first, min(first + BATCH, start + seeds), kind)
         for first in range(start, start + seeds, BATCH)
     ]
     if jobs == 1:
         for batch in work:
-            yield from run_batch(batch)
+            yield from run_batch(batch, go_on)
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for outcomes in pool.imap(run_batch, work):
+        for outcomes in pool.imap(partial(run_batch, go_on=go_on), work):
             yield from outcomes
 
 
@@ -127,44 +131,49 @@ def replay(seed: int, kind: Kind, full: bool) -> int:
 
 
 def many(kind: Kind, options: argparse.Namespace) -> int:
-    """A range of seeds, up to the first failure."""
+    """A range of seeds, up to the first failure, or through all of them with --go-on."""
     began = time.monotonic()
-    seeds = events = faults = confirmed = 0
-    for outcome in run_many(options.start, options.seeds, kind, options.jobs):
+    seeds = events = faults = confirmed = failures = 0
+    for outcome in run_many(options.start, options.seeds, kind, options.jobs, options.go_on):
         seeds += 1
         events += outcome.events
         faults += outcome.faults
         confirmed += outcome.confirmed
         if outcome.failure is not None:
+            failures += 1
             print(f"seed {outcome.seed}: {outcome.failure}")
-            print(f"{seeds} seeds until then; again: {kind.again(outcome.seed)}")
-            return 1
+            print(f"{seeds} seeds until then; again: {kind.again(outcome.seed)}", flush=True)
+            if not options.go_on:
+                return 1
         if seeds % 500 == 0:
-            print(f"{seeds} seeds clean, {time.monotonic() - began:.0f} s", flush=True)
+            clean = "clean" if not failures else f"run, {failures} of them failed"
+            print(f"{seeds} seeds {clean}, {time.monotonic() - began:.0f} s", flush=True)
     took = time.monotonic() - began
     what = "messages" if kind.whole else "commands"
-    print(
-        f"{seeds} seeds clean in {took:.1f} s: {events:,} events, {faults:,} faults, "
-        f"{confirmed:,} {what} confirmed, none lost, none done twice"
-    )
+    books = f"{events:,} events, {faults:,} faults, {confirmed:,} {what} confirmed"
+    if failures:
+        print(f"{failures} of {seeds} seeds failed in {took:.1f} s: {books}")
+        return 1
+    print(f"{seeds} seeds clean in {took:.1f} s: {books}, none lost, none done twice")
     return 0
 
 
-def every_plant(kind: Kind, options: argparse.Namespace) -> int:
+def every_plant(kinds: tuple[Kind, ...], options: argparse.Namespace) -> int:
     """Look for every planted bug; the table of how many seeds each took."""
     missed = 0
-    for name in kind.plants():
-        count, found = 0, None
-        for outcome in run_many(
-            options.start, options.seeds, Kind(kind.whole, name), options.jobs
-        ):
-            count += 1
-            if outcome.failure is not None:
-                found = outcome.failure
-                break
-        missed += found is None
-        verdict = found[:70] if found else "NOT FOUND"
-        print(f"{name:32} {count:6} seeds  {verdict}", flush=True)
+    for kind in kinds:
+        for name in kind.plants():
+            count, found = 0, None
+            for outcome in run_many(
+                options.start, options.seeds, Kind(kind.whole, name), options.jobs
+            ):
+                count += 1
+                if outcome.failure is not None:
+                    found = outcome.failure
+                    break
+            missed += found is None
+            where, verdict = "whole" if kind.whole else "core", (found or "NOT FOUND")[:60]
+            print(f"{where:5} {name:42} {count:5} seeds  {verdict}", flush=True)
     return 1 if missed else 0
 
 
@@ -178,6 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: all of its story")
     parser.add_argument("--plant", help="with this bug in the code")
     parser.add_argument("--plants", action="store_true", help="look for every planted bug")
+    parser.add_argument("--go-on", action="store_true", help="after a failure, too")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     options = parser.parse_args(arguments)
     kind = Kind(options.whole, options.plant)
@@ -185,7 +195,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no bug {options.plant!r}; choose one of {', '.join(kind.plants())}")
     if options.seed is not None:
         return replay(options.seed, kind, options.trace)
-    return every_plant(kind, options) if options.plants else many(kind, options)
+    if options.plants:
+        return every_plant((kind,) if kind.whole else (CORE, WHOLE), options)
+    return many(kind, options)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sim.whole.directories import Directories
 from sim.whole.durability import Durability
 from sim.whole.elections import Elections
+from sim.whole.memberships import Memberships
 from sim.whole.states import States
 from warren_raft.machine import Meta
 from warren_raft.messages import AnyRaftMessage
+from warren_raft.types import Membership
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -25,6 +27,7 @@ class Checkers:
     def __init__(self, world: World) -> None:
         self.world = world
         self.elections = Elections(world)
+        self.memberships = Memberships(world)
         self.states = States(world)
         self.durability = Durability(world)
         self.directories = Directories(world)
@@ -48,6 +51,11 @@ class Checkers:
     def restored(self, process: Process, group: int) -> None:
         """A member's state is another one's snapshot now."""
         self.states.restored(process, group)
+        self.memberships.restored(process, group)
+
+    def members_changed(self, process: Process, group: int, membership: Membership) -> None:
+        """A member has applied a change of members."""
+        self.memberships.changed(process, group, membership)
 
     def buried(self, reason: str, index: int, first: int, last: int, now: int) -> None:
         """A machine gives messages up, in the entry that it is applying."""

@@ -49,7 +49,7 @@ class Directories:
     def rewritten(self, process: Process) -> None:
         """After files were rewritten: nothing that was durable is missing."""
         self.rewritings += 1
-        if self.rewritings % REWRITTEN_EVERY:
+        if self.rewritings % REWRITTEN_EVERY or process.machine.damaged:
             return
         recovered = self.found(process.machine).groups
         for group, found in sorted(process.host._groups.items()):
@@ -64,4 +64,5 @@ class Directories:
     def finished(self) -> None:
         """Every disk can be started from at the end."""
         for machine in self.world.processes.values():
-            self.found(machine)
+            if not machine.damaged:
+                self.found(machine)

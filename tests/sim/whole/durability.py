@@ -28,6 +28,8 @@ class Durability:
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
         """Recovery, were the power to go now, would find what the message vouches for."""
+        if process.machine.damaged:
+            return
         if type(message) is VoteReply:
             if message.granted:
                 hard_state, _ = self.world.checkers.directories.recovered(process, message.group)
@@ -67,9 +69,11 @@ class Durability:
                     members = node.membership.voters
         if not members:
             return  # they have stopped since
+        # What an unlucky one held when it vouched for it may be gone since: the others suffice.
         holders = [
             name for name in members
-            if checkers.directories.holds(self.world.processes[name], group, index)
+            if name in self.world.profile.unlucky
+            or checkers.directories.holds(self.world.processes[name], group, index)
         ]  # fmt: skip
         require(
             len(holders) >= majority(len(members)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sim.checkers import require
 from warren_raft.core.quorum import majority
 from warren_raft.machine import Meta
-from warren_raft.messages import AnyRaftMessage, VoteReply
+from warren_raft.messages import AnyRaftMessage, Vote, VoteReply
 from warren_raft.storage.group_log import GroupLog
 
 if TYPE_CHECKING:
@@ -20,38 +20,52 @@ class Elections:
     """One leader per term, elected by a majority, who has everything that was committed.
 
     leaders  (group, term) -> who leads
-    votes    (group, term, voter) -> for whom it was given
-    granted  (group, term, candidate) -> who voted for it
+    asked    (group, term, candidate, voter) -> the id that it was asked to vote under
+    votes    (group, term, voter, its id) -> for whom it was given
+    granted  (group, term, candidate) -> who voted for it, under which id
     newest   group -> (index, term) of the last entry that anybody has applied
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.leaders: dict[tuple[int, int], str] = {}
-        self.votes: dict[tuple[int, int, str], str] = {}
-        self.granted: dict[tuple[int, int, str], dict[str, bool]] = {}
+        self.asked: dict[tuple[int, int, str, str], int] = {}
+        self.votes: dict[tuple[int, int, str, int], str] = {}
+        self.granted: dict[tuple[int, int, str], dict[str, int]] = {}
         self.newest: dict[int, tuple[int, int]] = {}
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
-        """A vote leaves: one per member and term, whatever it lives through."""
-        if type(message) is VoteReply and message.granted:
-            place = (message.group, message.term, process.name)
+        """A vote leaves: one per member and term, whatever it lives through.
+
+        A member is a node with the id of its log: one that lost its disk is another one.
+        """
+        if type(message) is Vote:
+            self.asked[message.group, message.term, process.name, message.to] = message.member
+        elif type(message) is VoteReply and message.granted:
+            member = process.host._groups[message.group].node.member_id
+            asked = self.asked[message.group, message.term, message.to, process.name]
+            require(
+                asked == member, "a vote by an identity that was not asked", process.name, message,
+                asked, member,
+            )
+            place = (message.group, message.term, process.name, member)
             known = self.votes.setdefault(place, message.to)
             require(known == message.to, "two votes in a term", place, known, message.to)
             voters = self.granted.setdefault((message.group, message.term, message.to), {})
-            voters[process.name] = True
+            voters[process.name] = member
 
     def leads(self, process: Process, group: int, term: int) -> None:
         """Election safety, and leader completeness (Raft paper, figure 3)."""
         known = self.leaders.setdefault((group, term), process.name)
         require(known == process.name, "two leaders in a term", group, term, known)
         node = process.host._groups[group].node
-        voters = node.membership.voters
-        granted = self.granted.get((group, term, process.name), {})
-        votes = [name for name in voters if name in granted or name == process.name]
+        members = node.membership
+        granted = dict(self.granted.get((group, term, process.name), {}))
+        granted[process.name] = node.member_id
+        votes = [name for name in granted if members.votes(name, granted[name])]
         require(
-            len(votes) >= majority(len(voters)),
-            "elected without a majority", process.name, group, term, votes, voters,
+            len(votes) >= majority(len(members.voters)),
+            "elected without a majority", process.name, group, term, votes, members,
         )
         index, before = self.newest.get(group, (0, 0))
         if before >= term:

@@ -48,6 +48,8 @@ class Misfortunes:
             machine.slow_until = 0
             machine.files.full = False
             machine.files.syncs_to_fail = 0
+            if machine.damaged and machine.running is not None:
+                machine.crash(silent=False)  # what is damaged and was not read yet is found now
             if machine.running is None:
                 machine.start()
             else:
@@ -76,6 +78,8 @@ class Misfortunes:
     def crash(self, machine: Machine | None = None, away_ms: int | None = None) -> None:
         """A machine stops, and is started again."""
         machine = machine or self.anybody()
+        if machine.absent:
+            return
         machine.crash(silent=self.rng.random() < 0.3)
         if away_ms is None:
             away_ms = self.rng.choice((1, 100, 600, 2_000))
@@ -194,6 +198,41 @@ class Misfortunes:
 
     def _space(self, machine: Machine) -> None:
         machine.files.full = False
+
+    # ------------------------------------------------------------------ the unlucky
+
+    def _unlucky(self) -> Machine:
+        return self.world.processes[self.rng.choice(self.world.profile.unlucky)]
+
+    def wipe(self) -> None:
+        """A machine comes back with an empty disk."""
+        machine = self._unlucky()
+        machine.crash(silent=self.rng.random() < 0.3)
+        machine.lose_disk()
+        self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
+
+    def rot(self) -> None:
+        """A bit of a file is another one."""
+        machine = self._unlucky()
+        path = machine.some_file(self.rng)
+        if path is not None:
+            machine.damaged = True
+            size = len(machine.files.safe_bytes(path))
+            self.world.note("rot", machine.name, path)
+            machine.files.rot(path, self.rng.randrange(size), 1 << self.rng.randrange(8))
+
+    def misdirect(self) -> None:
+        """A sector was written to where another one belongs."""
+        machine = self._unlucky()
+        source, target = machine.some_file(self.rng), machine.some_file(self.rng)
+        if source is not None and target is not None:
+            machine.damaged = True
+            sector = machine.files.sector
+            data = machine.files.safe_bytes(source)
+            at = self.rng.randrange(len(data)) // sector * sector
+            to = self.rng.randrange(len(machine.files.safe_bytes(target))) // sector * sector
+            self.world.note("misdirect", machine.name, source, at, target, to)
+            machine.files.misdirect(target, to, data[at : at + sector])
 
     # ------------------------------------------------------------------ operators
 

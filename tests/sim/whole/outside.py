@@ -32,7 +32,8 @@ def outside(world: World) -> Iterator[None]:
         )
 
     def transport(config: Any, loop: Any, boot_id: int, owner: Any) -> SimulatedTransport:
-        return SimulatedTransport(world, config)
+        made = world.wire.transports[config.node] = SimulatedTransport(world, config, owner)
+        return made
 
     def wal(files: Any, *args: Any, **named: Any) -> SimulatedWal:
         process = running(lambda process: process.machine.files is files)

@@ -7,24 +7,30 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from sim.checkers import Violation
+from sim.checkers import Violation, require
 from sim.whole.files import MemoryFiles
 from sim.whole.sync import SimulatedJanitor
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.config import NodeConfig
+from warren_broker.config import Listen, NodeConfig
+from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.errors import WriteFailed
+from warren_raft.storage.files import is_full
+from warren_raft.types import Membership
 
 if TYPE_CHECKING:
     from sim.whole.world import World
 
 DATA_DIR = Path("/sim")
+PORT = 25_672
 TURNS_AT_ONCE_MAX = 100
 RESTART_MS = 300
+KEPT = ("/lock", "/node.json")
+"""Files that no damage strikes: nothing could heal the name of a node."""
 
 
 class SimulatedClock:
@@ -73,12 +79,20 @@ class Ear:
         self.process.world.checkers.restored(self.process, group)
         self.cluster.restored(group)
 
+    def members_changed(self, group: int, membership: Membership) -> None:
+        """See Observer."""
+        self.process.world.checkers.members_changed(self.process, group, membership)
+        self.cluster.members_changed(group, membership)
+
 
 class Machine:
     """A computer with a disk and a clock; `running` is the process on it.
 
     jumped_ms  how far its clock was set forward in all
     stops      how often a process stopped by itself, because of the disk
+    disks      how many disks it has had
+    damaged    its disk does not hold what was written any more
+    absent     it is not there yet
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -92,7 +106,18 @@ class Machine:
         self.running: Process | None = None
         self.lives = 0
         self.stops = 0
+        self.disks = 1
+        self.damaged = False
+        self.absent = False
         self.slow_until = 0
+
+    def peers(self) -> list[str]:
+        """The other nodes that its configuration names: a joiner knows some, who know nothing
+        of it."""
+        founders = self.world.names[: self.world.profile.nodes]
+        if self.name in founders:
+            return [name for name in founders if name != self.name]
+        return founders[-2:]
 
     def sync_ms(self) -> int:
         """How long the next sync takes."""
@@ -101,10 +126,45 @@ class Machine:
 
     def start(self) -> None:
         """Start a process, if there is none."""
-        if self.running is None:
-            self.lives += 1
-            self.running = Process(self)
+        if self.running is not None:
+            return
+        self.absent = False
+        self.lives += 1
+        self.running = Process(self)
+        try:
             self.running.start()
+        except OSError as error:
+            self.refused()
+            require(is_full(error) and self.files.refused > 0, "a start failed", self.name, error)
+            self.world.agenda.after(RESTART_MS, self.start)
+        except StorageError as error:
+            self.refused()
+            require(self.damaged, "a node cannot start", self.name, str(error))
+            self.world.note("refused", self.name, str(error))
+            self.lose_disk()  # as the refusal says: give it an empty directory
+            self.start()
+
+    def refused(self) -> None:
+        """A process could not begin."""
+        process, self.running = self.running, None
+        assert process is not None
+        process.dead = True
+        process.loop.close()
+        self.files.crash()
+
+    def lose_disk(self) -> None:
+        """Another disk, an empty one, is put in its place."""
+        assert self.running is None, self.name
+        self.world.note("wiped", self.name)
+        self.files.lose()
+        self.disks += 1
+        self.damaged = False
+
+    def some_file(self, rng: Random) -> str | None:
+        """A file of the log, with something in it; None: there is none."""
+        paths = [path for path in self.files.paths()
+                 if not path.endswith(KEPT) and self.files.safe_bytes(path)]  # fmt: skip
+        return rng.choice(paths) if paths else None
 
     def crash(self, silent: bool) -> None:
         """The power goes, for this machine."""
@@ -160,8 +220,8 @@ class Process:
                 node=self.name,
                 cluster="sim",
                 secret=b"simulated",
-                listen=("127.0.0.1", 1),
-                peers={name: ("127.0.0.1", 1) for name in world.names if name != self.name},
+                listen=(world.addresses[self.name], PORT),
+                peers={name: (world.addresses[name], PORT) for name in machine.peers()},
                 data_dir=DATA_DIR,
                 raft=world.profile.config,
                 heartbeat_ms=world.profile.heartbeat_ms,
@@ -185,7 +245,11 @@ class Process:
             NodeConfig(
                 node=self.name,
                 cluster="sim",
-                peers=dict.fromkeys(world.names, "127.0.0.1:1"),
+                listen=Listen(peers=f"{world.addresses[self.name]}:{PORT}"),
+                peers={
+                    name: f"{world.addresses[name]}:{PORT}"
+                    for name in sorted((*machine.peers(), self.name))
+                },
             ),
         )
 

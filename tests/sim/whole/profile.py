@@ -43,13 +43,16 @@ class QueuePlan:
 class Profile:
     """How bad the world is; times in milliseconds, (min, max) where there are two.
 
+    nodes        that form the cluster; joiners: nodes that come later
     faults       which kinds strike, each as often as it is named
-    epochs       clocks differ by up to so much, and jump by up to so much
+    skew_ms      clocks differ by up to so much, and jump
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
+    changes      operators change the members of queues, and drain nodes
     fanout       publishers use an exchange that feeds every queue now and then
     """
 
     nodes: int
+    joiners: int
     safety_ms: int
     latency_ms: tuple[int, int]
     sync_ms: tuple[int, int]
@@ -67,7 +70,7 @@ class Profile:
     rivals: bool
     sinks: int
     loners: int
-    operators: int
+    changes: bool
     window: int
     pace_ms: int
     work_ms: int
@@ -87,25 +90,37 @@ FAULTS = (
     "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
     "disk_full", "clock_jump", "rolling_restart", "flapping",
 )  # fmt: skip
+JOINERS = (0, 0, 0, 1, 2)
+UNLUCKY_SHARE = 0.35
+UNLUCKY = ("wipe",)
+"""These strike the unlucky only."""
 
 
 def draw(rng: Random) -> Profile:
     """A profile; the same generator state gives the same one."""
     nodes = rng.choice((3, 3, 3, 3, 3, 3, 1, 2, 4, 5, 5, 7))
     small = rng.random() < 0.3
+    unlucky: tuple[str, ...] = (f"n{1 + rng.randrange(nodes)}",)
+    if nodes < 3 or rng.random() >= UNLUCKY_SHARE:
+        unlucky = ()
+    changes = rng.random() < 0.4
     consumers, readers = rng.choice(((1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (0, 1), (0, 2)))
     safety = (600, 1_000, 1_500, 2_500) if nodes < 7 else (600,)
     return Profile(
         nodes=nodes,
+        joiners=rng.choice(JOINERS) if nodes < 7 else 0,
         safety_ms=rng.choice(safety) if rng.random() < 0.9 else 6_000,
         latency_ms=rng.choice(((0, 2), (0, 2), (1, 10), (5, 40), (0, 120))),
         sync_ms=rng.choice(((1, 3), (2, 20), (2, 20), (5, 80))),
         sector_bytes=rng.choice((64, 512, 512, 4096)),
         fault_every_ms=rng.choice((0, 80, 150, 150, 300, 600)),
-        faults=tuple(kind for kind in FAULTS for _ in range(rng.choice((0, 1, 2)))),
+        faults=tuple(
+            kind for kind in (*FAULTS, *(UNLUCKY if unlucky else ()))
+            for _ in range(rng.choice((0, 1, 2)))
+        ),
         skew_ms=rng.choice((0, 0, 800, 5_000)),
-        unlucky=(),
-        queues=_queues(rng, nodes),
+        unlucky=unlucky,
+        queues=_queues(rng, nodes, bool(unlucky)),
         messages=rng.choice((15, 30, 60)),
         publishers=rng.choice((1, 2)),
         consumers=consumers,
@@ -114,7 +129,7 @@ def draw(rng: Random) -> Profile:
         rivals=rng.random() < 0.5,
         sinks=rng.choice((0, 0, 1, 2)),
         loners=rng.choice((0, 0, 0, 1)),
-        operators=rng.choice((0, 1)),
+        changes=changes,
         window=rng.choice((1, 4, 16)),
         pace_ms=rng.choice((20, 60)),
         work_ms=rng.choice((5, 60, 400)),
@@ -136,14 +151,19 @@ def draw(rng: Random) -> Profile:
     )
 
 
-def _queues(rng: Random, nodes: int) -> tuple[QueuePlan, ...]:
-    """A plain queue, which forgets nothing, and some of the others."""
+def _queues(rng: Random, nodes: int, unlucky: bool) -> tuple[QueuePlan, ...]:
+    """A plain queue, which forgets nothing, and some of the others.
+
+    Where a disk may be lost, every queue has members enough to outlive that.
+    """
     sizes = tuple(size for size in (3, 3, 3, 5, 2, 1) if size <= nodes)
+    if unlucky:
+        sizes = tuple(size for size in sizes if size >= 3)
     plain: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": -1}
     if rng.random() < 0.2:
         plain["x-single-active-consumer"] = True
     plans = [QueuePlan("plain", plain, rng.choice(sizes))]
-    kinds = list(SPECIAL)
+    kinds = [kind for kind in SPECIAL if not (unlucky and kind in ALONE)]
     for _ in range(rng.choice((0, 0, 1, 2))):
         kind = kinds.pop(rng.randrange(len(kinds)))
         plans.append(SPECIAL[kind](rng, rng.choice(sizes)))
@@ -152,6 +172,10 @@ def _queues(rng: Random, nodes: int) -> tuple[QueuePlan, ...]:
             QueuePlan(DEAD, {"x-queue-type": "quorum", "x-delivery-limit": -1}, sizes[0])
         )
     return tuple(plans)
+
+
+ALONE = ("classic", "fleeting")
+"""These live on one node."""
 
 
 def _letters(rng: Random) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import require
 from warren_broker.block import Block
 from warren_broker.queue.codec import decode_submission
+from warren_raft.errors import StorageError
 from warren_raft.machine import Meta
 from warren_raft.types import METADATA_GROUP
 
@@ -119,6 +120,9 @@ class States:
                 entry = process.host.read_entry(group, index)
             except KeyError:
                 require(False, "a live entry is gone", process.name, group, index)
+            except StorageError:
+                require(process.machine.damaged, "damage out of nothing", process.name, group)
+                continue
             known = self.entries[group, index]
             held = (entry.term, entry.time_ms, blake2b(entry.data, digest_size=8).digest())
             require(held == known, "a live entry is another", process.name, group, index)

@@ -53,6 +53,7 @@ class Wire:
             frozenset((a, b)): Link(a, b) for at, a in enumerate(names) for b in names[at + 1 :]
         }
         self.carried = 0
+        self.transports: dict[str, SimulatedTransport] = {}
 
     def of(self, one: str, other: str) -> Link:
         """The link of two nodes."""
@@ -105,9 +106,9 @@ class Wire:
     def connect(self, link: Link) -> None:
         """Both ends are there, and nothing is in the way: a new connection."""
         ends = [self.world.processes[name].running for name in link.ends]
-        if link.live or None in ends:
+        if link.live or None in ends or not self.known(link):
             return
-        if link.blocked:
+        if link.blocked or self.judged(link) is not None:
             self.connect_later(link, 200)
             return
         link.live = True
@@ -119,6 +120,30 @@ class Wire:
                 lambda process=process, other=other: self.up(link, epoch, process, other)
             )
 
+    def known(self, link: Link) -> bool:
+        """One of the two would call the other."""
+        one, other = link.ends
+        return other in self.transports[one].peers or one in self.transports[other].peers
+
+    def judged(self, link: Link) -> str | None:
+        """Why one of the two will not have the other; None: they will."""
+        for name in link.ends:
+            own, other = self.transports[name], self.transports[link.peer(name)]
+            reason = own.owner.judge(other.owner.greeting(name))
+            if reason is not None:
+                self.world.note("refused", name, link.peer(name), reason)
+                return str(reason)
+        return None
+
+    def hang_up(self, name: str, peer: str) -> None:
+        """One end is to have nothing to do with the other any more."""
+        link = self.of(name, peer)
+        if link.believes[name]:
+            link.believes[name] = False
+            if link.live:
+                self.broken(link)
+            self.transports[name].owner.on_down(peer)
+
     def up(self, link: Link, epoch: int, process: Process, other: Process) -> None:
         """One end hears that the connection stands."""
         if epoch != link.epoch:
@@ -127,7 +152,9 @@ class Wire:
             process.host.on_down(other.name)
         link.believes[process.name] = True
         link.read_ms[process.name] = process.clock.monotonic_ms()
-        process.host.on_met(other.host.greeting(process.name), ("127.0.0.1", 1))
+        self.transports[process.name].met(other.name)
+        address = other.host.config.listen
+        process.host.on_met(other.host.greeting(process.name), address)
         process.host.on_up(other.name, other.boot_id)
 
     def broken(self, link: Link, silent: bool = False) -> None:
@@ -214,8 +241,9 @@ class Wire:
 class SimulatedTransport:
     """What a host takes for its transport."""
 
-    def __init__(self, world: World, config: HostConfig) -> None:
+    def __init__(self, world: World, config: HostConfig, owner: Any) -> None:
         self.world = world
+        self.owner = owner
         self.name = config.node
         self.port = config.listen[1]
         self.peers: list[str] = []
@@ -228,14 +256,23 @@ class SimulatedTransport:
         """The world knows."""
 
     def add_peer(self, node: str, address: Address) -> None:
-        """Known anyway."""
+        """Call it from now on."""
+        if node not in self.peers:
+            self.peers.append(node)
+            link = self.wire.of(self.name, node)
+            if not link.live:
+                self.wire.connect_later(link)
+
+    def met(self, node: str) -> None:
+        """Whoever has called is a peer."""
         if node not in self.peers:
             self.peers.append(node)
 
     def remove_peer(self, node: str) -> None:
-        """The connection stays; nobody listens to it."""
+        """End the connection, call it no more."""
         if node in self.peers:
             self.peers.remove(node)
+            self.wire.hang_up(self.name, node)
 
     def up(self, node: str) -> bool:
         """This end takes the connection for established; there is none to oneself."""

@@ -48,7 +48,9 @@ class World:
         self.trace = blake2b(digest_size=16)
         self.log: list[str] | None = None
         self.agenda = Agenda(BEGINNING_MS)
-        self.names = [f"n{at}" for at in range(1, self.profile.nodes + 1)]
+        count = self.profile.nodes + self.profile.joiners
+        self.names = [f"n{at}" for at in range(1, count + 1)]
+        self.addresses = {name: f"10.0.0.{at}" for at, name in enumerate(self.names, 1)}
         self.plans = {plan.name: plan for plan in self.profile.queues}
         self.ledger = Ledger()
         self.checkers = Checkers(self)
@@ -102,13 +104,21 @@ class World:
 
     def story(self) -> str:
         """Beginning, safety phase, liveness phase, end."""
-        for machine in self.processes.values():
-            machine.start()
+        founders = self.names[: self.profile.nodes]
+        for name, machine in self.processes.items():
+            if name in founders:
+                self.agenda.after(self.rng.choice((0, 0, 50, 700)), machine.start)
+            else:
+                machine.absent = True
         self.declarer.act()
         self.until("the queues are declared", self.declared)
         for person in self.people:
             person.again(100)
         self.misfortunes.begin()
+        for name in self.names[self.profile.nodes :]:
+            self.agenda.after(
+                self.rng.randrange(self.profile.safety_ms), self.processes[name].start
+            )
         end = self.agenda.now_ms + self.profile.safety_ms
         while self.agenda.now_ms < end:
             self.agenda.run_until(min(end, self.agenda.now_ms + LOOK_MS))
@@ -122,6 +132,7 @@ class World:
         self.until("everything is consumed", self.empty)
         self.ledger.close()
         self.leave()
+        self.until("every member votes", self.everybody_votes)
         self.until("all members have applied everything", self.level)
         self.checkers.finished(self.groups())
         self.idle()
@@ -140,11 +151,12 @@ class World:
             self.agenda.run_until(self.agenda.now_ms + 250)
 
     def declared(self) -> bool:
-        """Every node knows of every queue."""
+        """Every node that is there knows of every queue."""
         return all(
-            machine.running is not None
+            machine.absent
+            or (machine.running is not None
             and machine.running.broker.definitions.ready
-            and machine.running.broker.definitions.state.queue(VHOST, name) is not None
+            and machine.running.broker.definitions.state.queue(VHOST, name) is not None)
             for machine in self.processes.values()
             for name in self.plans
         )
@@ -167,7 +179,8 @@ class World:
         if not self.declared() or not all(publisher.finished for publisher in self.publishers):
             return False
         for machine in self.processes.values():
-            assert machine.running is not None
+            if machine.running is None:
+                return False
             for queue in machine.running.broker.definitions.state.queues():
                 if not any(
                     process.host.is_leader(queue.group) and self._is_empty(process, queue.group)
@@ -187,6 +200,10 @@ class World:
             event for event in self.agenda.events if not hasattr(event[2], "__self__")
             or not hasattr(event[2].__self__, "again")
         ]  # fmt: skip
+
+    def everybody_votes(self) -> bool:
+        """Whoever lost its disk is a voter again; nothing is changing."""
+        return all(self.checkers.memberships.everybody_votes(group) for group in self.groups())
 
     def level(self) -> bool:
         """Everybody stands at the same entry, and nothing is under way."""

@@ -1,0 +1,59 @@
+"""Who is in a group: one change at a time, and everybody who is to vote does in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.checkers import require
+from warren_raft.types import Membership
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+
+def identities(membership: Membership) -> dict[tuple[str, int], bool]:
+    """The voters, each with the id of its log."""
+    return {(name, membership.id_of(name)): True for name in membership.voters}
+
+
+class Memberships:
+    """Two memberships that follow each other differ in one voter (thesis, 4.1).
+
+    current  (life, group) -> what was applied last
+    changes  how many there were
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.current: dict[tuple[int, int], Membership] = {}
+        self.changes = 0
+
+    def restored(self, process: Process, group: int) -> None:
+        """A snapshot brings the members as of its end: many changes may lie before it."""
+        self.current.pop((process.boot_id, group), None)
+
+    def changed(self, process: Process, group: int, membership: Membership) -> None:
+        """A change is committed."""
+        life = (process.boot_id, group)
+        before, self.current[life] = self.current.get(life), membership
+        self.changes += 1
+        self.world.note("members", process.name, group, membership.voters, membership.learners)
+        require(len(membership.voters) > 0, "a group without voters", group)
+        if before is not None:
+            old, new = identities(before), identities(membership)
+            differ = [one for one in (*old, *new) if (one in old) != (one in new)]
+            require(len(differ) <= 1, "two voters changed at once", group, before, membership)
+
+    def everybody_votes(self, group: int) -> bool:
+        """Every member of the group on a node that is there votes, under the id that it has."""
+        members = self.world.members(group)
+        for process in members:
+            found = process.host._groups[group].node
+            leading = [p for p in members if p.host.is_leader(group)]
+            if not leading:
+                return False
+            membership = leading[0].host.members(group)
+            if membership.learners or not membership.votes(process.name, found.member_id):
+                return False
+        return True
