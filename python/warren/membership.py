@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from warren.connection import Connection
-from warren.errors import NotFound, PeerError, StillUnderWay, UsageError
+from warren.errors import Conflict, NotFound, PeerError, StillUnderWay, UsageError
 from warren_broker.session.membership import (
     Forgetting,
     LeaderMove,
@@ -156,12 +156,19 @@ class MembershipCalls:
         returns the first answer.
         """
         body = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
-        began = self._ask("POST", "/rebalance/queues", Rebalanced, body, wait=wait)
+        began = seen = self._ask("POST", "/rebalance/queues", Rebalanced, body, wait=wait)
+
+        def look(left: float) -> Rebalanced:
+            nonlocal seen
+            try:
+                seen = self._ask("POST", "/rebalance/queues", Rebalanced, body, timeout_s=left)
+            except Conflict:
+                pass  # the moves that were begun are under way: that is what was seen last
+            return seen
+
         if wait is not None:
             _until(
-                lambda left: self._ask(
-                    "POST", "/rebalance/queues", Rebalanced, body, timeout_s=left
-                ),
+                look,
                 lambda seen: not seen.moves,
                 wait,
                 progress,

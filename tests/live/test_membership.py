@@ -277,7 +277,10 @@ def test_a_rolling_restart_that_asks_first_loses_nothing(
             load.goes_on()
             cluster.start(node.name)
         load.finish()
-    assert all(each.running and not each.drained for each in admin.nodes())
+    eventually(
+        lambda: all(each.running and not each.drained for each in admin.nodes()),
+        "all run, none is in maintenance",
+    )
 
 
 def test_members_change_under_load_and_leaders_are_killed(

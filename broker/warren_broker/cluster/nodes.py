@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a value of `session.membership`, or with a Refusal."""
+MISSED_BY_ALL_MS = 3_000
+"""So long all nodes need at most to miss one that has stopped, with the default settings."""
+ASK_AGAIN_MS = 100
 
 
 class Nodes:
@@ -218,8 +221,18 @@ class Nodes:
             done(refusal)
             return
 
+        # 1. The node stops; this one has just missed it.  2. The leader misses it a moment later.
+        # It is asked again for a while: else a script that stops a node and then has it forgotten
+        # would be refused now and then.
+        loop = self._cluster.loop
+        patience = loop.now_ms + MISSED_BY_ALL_MS
+
         def asked(facts: Facts) -> None:
-            refusal = self._departure_refused(facts.get(METADATA_GROUP), node)
+            seen = facts.get(METADATA_GROUP)
+            if seen is not None and _hears(seen, node) and loop.now_ms < patience:
+                loop.call_later(ASK_AGAIN_MS, ask)
+                return
+            refusal = self._departure_refused(seen, node)
             if refusal is not None:
                 done(refusal)
                 return
@@ -240,7 +253,10 @@ class Nodes:
                             errors.named("queue", name, vhost), node)
             done(values.Forgetting(node, count, lost))
 
-        self._asking.ask([METADATA_GROUP], asked)
+        def ask() -> None:
+            self._asking.ask([METADATA_GROUP], asked)
+
+        ask()
 
     def _still_running(self, node: str) -> errors.PreconditionFailed:
         return errors.PreconditionFailed(
@@ -252,9 +268,8 @@ class Nodes:
             return errors.Unavailable(
                 "the metadata group is led by nobody: most nodes of the cluster are out of reach; "
                 "start them, or try again")
-        for one in facts.members:
-            if one.node == node and (one.leader or not one.suspected):
-                return self._still_running(node)
+        if _hears(facts, node):
+            return self._still_running(node)
         left = [one for one in facts.members if one.voter and one.node != node]
         sound = [one.node for one in left if not (one.suspected or one.lost)]
         if left and len(sound) < majority(len(left)):
@@ -264,6 +279,11 @@ class Nodes:
                 f"definitions would lose their majority of {majority(len(left))}; start the "
                 "others first")
         return None
+
+
+def _hears(facts: GroupFacts, node: str) -> bool:
+    """Whether the group's leader hears of its member there."""
+    return any(one.node == node and (one.leader or not one.suspected) for one in facts.members)
 
 
 def _unsettled(led: Led) -> Facts:
