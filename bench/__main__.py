@@ -1,4 +1,4 @@
-"""`build.py bench`: all parts, or the one named."""
+"""`build.py bench`: all parts, or those named."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import brokers
+from bench import backlog, brokers
 from bench.generator import Missing
+from bench.groups import groups
+from bench.raft_alone import raft
 from bench.report import keep
+from bench.rounds import Plan
 
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -22,21 +25,32 @@ def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> int:
     """Run the parts; 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=("throughput", "failover", "spark"))
-    parser.add_argument("--seconds", type=int, default=10, help="of each run")
-    parser.add_argument("--rounds", type=int, default=2, help="over the clusters, in turn")
+    default = Plan()
+    names = ("throughput", "failover", "groups", "restart", "memory", "raft", "spark")
+    parser.add_argument("parts", nargs="*", choices=[*names, []], metavar="part",
+                        help=f"of {', '.join(names)}; without: all")
+    parser.add_argument("--seconds", type=int, default=default.seconds, help="of each run")
+    parser.add_argument("--rounds", type=int, default=default.rounds, help="over the clusters")
     parser.add_argument("--only", choices=("warren", "rabbitmq"))
+    parser.add_argument("--queues", type=int, default=default.queues, help="idle ones")
+    parser.add_argument("--messages", type=int, default=default.messages, help="of a backlog")
+    parser.add_argument("--large", type=int, default=default.large, help="of the large backlog")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     options = parser.parse_args()
-    plan = brokers.Plan(seconds=options.seconds, rounds=options.rounds, only=options.only)
+    plan = Plan(seconds=options.seconds, rounds=options.rounds, only=options.only,
+                queues=options.queues, messages=options.messages, large=options.large)
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
         "failover": lambda: brokers.failover(plan),
+        "groups": lambda: groups(plan),
+        "restart": lambda: backlog.restart(plan),
+        "memory": lambda: backlog.memory(plan),
+        "raft": lambda: raft(plan),
         "spark": lambda: spark(options),
     }
     code = 0
     for name, run in parts.items():
-        if options.part not in (None, name):
+        if options.parts and name not in options.parts:
             continue
         print(f"── {name}", flush=True)
         try:

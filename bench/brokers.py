@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import generator
 from bench.peers import Peer, peers
 from bench.report import show
+from bench.rounds import Plan, span, turns
 
 SIZES = (100, 1024)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked for: seconds of each run, rounds over the clusters, one peer only or None."""
-
-    seconds: int = 10
-    warmup: int = 3
-    rounds: int = 2
-    only: str | None = None
 
 
 def throughput(plan: Plan) -> list[dict[str, Any]]:
     """Saturating publisher, consumer beside it; every size on every cluster, A B A B."""
     program = generator.find()
-    found, why = peers(plan.only)
+    found, notes = peers(plan.only)
     results = []
-    for turn in range(plan.rounds):
-        for peer in found:
-            with peer:
-                for size in SIZES:
-                    report = generator.run(program, "pubsub", [
-                        "--targets", peer.targets(), "--queue", f"bench-{size}",
-                        "--size", str(size), "--window", "1000", "--prefetch", "1000",
-                        "--ack-every", "100", "--time", str(plan.seconds),
-                        "--warmup", str(plan.warmup), "--delete-after",
-                        "--watch", ",".join(map(str, peer.pids())),
-                    ])
-                    print(f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
-                          f"{report['consumed_per_s']:>10,.0f} msg/s  "
-                          f"p99 {report['confirm_ms']['p99']:.1f} ms  "
-                          f"cores {report['cpu']['watched_cores']:.2f}, "
-                          f"others {report['cpu']['other_cores']:.2f}  "
-                          f"{generator.faults(report)}", flush=True)
-                    results.append({"peer": peer.name, "round": turn, **report})
-    show("Throughput: 1 publisher, 1 consumer, 3 nodes, fsync on", _rows(results), why)
+    for turn, peer in turns(plan, found):
+        with peer:
+            for size in SIZES:
+                report = generator.run(program, "pubsub", [
+                    "--targets", peer.targets(), "--queue", f"bench-{size}",
+                    "--size", str(size), "--window", "1000", "--prefetch", "1000",
+                    "--ack-every", "100", "--time", str(plan.seconds),
+                    "--warmup", str(plan.warmup), "--delete-after",
+                    "--watch", ",".join(map(str, peer.pids())),
+                ])
+                print(f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
+                      f"{report['consumed_per_s']:>10,.0f} msg/s  "
+                      f"p99 {report['confirm_ms']['p99']:.1f} ms  "
+                      f"cores {report['cpu']['watched_cores']:.2f}, "
+                      f"others {report['cpu']['other_cores']:.2f}  "
+                      f"{generator.faults(report)}", flush=True)
+                results.append({"peer": peer.name, "round": turn, **report})
+    show("Throughput: 1 publisher, 1 consumer, 3 nodes, fsync on", _rows(results), notes)
     return results
 
 
@@ -60,11 +49,11 @@ def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
             faster, p99 = _ratios(results, name, size)
             rows.append({
                 "bytes": str(size), "cluster": name,
-                "msg/s": _span([one["consumed_per_s"] for one in of_peer], ",.0f"),
-                "confirm p50 ms": _span([one["confirm_ms"]["p50"] for one in of_peer]),
-                "confirm p99 ms": _span([one["confirm_ms"]["p99"] for one in of_peer]),
-                "CPU µs/msg": _span(per_message),
-                "MB of 3 nodes": _span([_megabytes(one) for one in of_peer], ",.0f"),
+                "msg/s": span([one["consumed_per_s"] for one in of_peer], ",.0f"),
+                "confirm p50 ms": span([one["confirm_ms"]["p50"] for one in of_peer]),
+                "confirm p99 ms": span([one["confirm_ms"]["p99"] for one in of_peer]),
+                "CPU µs/msg": span(per_message),
+                "MB of 3 nodes": span([_megabytes(one) for one in of_peer], ",.0f"),
                 "Warren is faster": faster, "its p99": p99,
                 "found wrong": "; ".join(filter(None, map(generator.faults, of_peer))) or "nothing",
             })
@@ -80,36 +69,28 @@ def _ratios(results: list[dict[str, Any]], name: str, size: int) -> tuple[str, s
         return "", ""
     faster = [warren["consumed_per_s"] / peer["consumed_per_s"] for warren, peer in pairs]
     p99 = [warren["confirm_ms"]["p99"] / peer["confirm_ms"]["p99"] for warren, peer in pairs]
-    return _span(faster) + " x", _span(p99, ".2f") + " x"
+    return span(faster) + " x", span(p99, ".2f") + " x"
 
 
 def _megabytes(report: dict[str, Any]) -> float:
     return float(sum(node["rss_mb"] for node in report["cpu"]["watched"]))
 
 
-def _span(values: list[float], form: str = ".1f") -> str:
-    if not values:
-        return "-"
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low}-{high}"
-
-
 def failover(plan: Plan) -> list[dict[str, Any]]:
     """The queue's leader is killed with -9 under load: the longest time without a confirm."""
     program = generator.find()
-    found, why = peers(plan.only)
+    found, notes = peers(plan.only)
     results = []
-    for turn in range(plan.rounds):
-        for peer in found:
-            with peer:
-                results.append({"peer": peer.name, "round": turn, **_one_kill(program, peer, plan)})
+    for turn, peer in turns(plan, found):
+        with peer:
+            results.append({"peer": peer.name, "round": turn, **_one_kill(program, peer, plan)})
     rows = [{
         "cluster": one["peer"], "longest confirm gap ms": f"{one['longest_confirm_gap_ms']:.0f}",
         "longest delivery gap ms": f"{one['longest_delivery_gap_ms']:.0f}",
         "confirmed": f"{one['confirmed']:,}", "lost": str(one["lost"]),
         "duplicates": str(one["duplicates"]),
     } for one in results]
-    show("Failover: leader killed with -9 under load, clients on the other nodes", rows, why)
+    show("Failover: leader killed with -9 under load, clients on the other nodes", rows, notes)
     return results
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
-import socket
-import subprocess
-from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from bench.generator import PLACE, SHARED, Missing
+from bench import rabbitmq
+from bench.generator import PLACE, Missing
+from bench.processes import disk_bytes
 from warren.local import LocalCluster
 
 NODES = 3
@@ -43,13 +41,29 @@ class Peer(Protocol):
         """The number of the node that leads that queue, from 0."""
         ...
 
+    def data_bytes(self) -> list[int]:
+        """What each node's data take on disk."""
+        ...
+
+    def stop(self) -> None:
+        """Ask every node to stop, and wait for that; the data stay."""
+        ...
+
+    def stop_node(self, i: int) -> None:
+        """The same of one node."""
+        ...
+
+    def spawn(self, which: range) -> None:
+        """Start these nodes' processes, and wait for nothing."""
+        ...
+
 
 class Warren:
     """Ours."""
 
     def __init__(self) -> None:
         self.name = "Warren"
-        self.directory = PLACE / "cluster"
+        self.directory: Path = PLACE / "cluster"
         self.cluster: LocalCluster | None = None
 
     def _running(self) -> LocalCluster:
@@ -65,6 +79,7 @@ class Warren:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._running().stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def targets(self) -> str:
         return self._running().hosts
@@ -75,77 +90,27 @@ class Warren:
     def leader(self, queue: str) -> int:
         return self._running().leader_of(queue)
 
+    def data_bytes(self) -> list[int]:
+        return [disk_bytes(node.data_dir) for node in self._running().nodes]
 
-class RabbitMQ:
-    """RabbitMQ from the system's package, or from RMQ_ROOT."""
+    def stop(self) -> None:
+        self._running().stop()
 
-    def __init__(self) -> None:
-        self.script = SHARED / "rabbitmq_cluster.sh"
-        if not self.script.is_file():
-            raise Missing(f"RabbitMQ is started by {self.script}, which is not there")
-        amqp, distribution = free_ports(NODES), free_ports(NODES)
-        self.environment = {
-            "RMQ_DATA": "/var/tmp/warren-bench-rmq", "RMQ_PORT0": str(amqp),
-            "RMQ_DIST0": str(distribution), "RMQ_EPMD": str(free_ports(1)), **os.environ,
-        }
-        self.name = f"RabbitMQ {self._call('version')}"
+    def stop_node(self, i: int) -> None:
+        self._running().stop_node(i)
 
-    def _call(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["bash", str(self.script), *arguments], capture_output=True, text=True, check=False,
-            env=self.environment)
-        if done.returncode != 0:
-            text = (done.stderr or done.stdout).strip()
-            raise Missing(f"rabbitmq_cluster.sh {' '.join(arguments)}: {text[-300:]}; "
-                          "apt-get install rabbitmq-server, or set RMQ_ROOT")
-        return done.stdout.strip()
-
-    def __enter__(self) -> RabbitMQ:
-        self._call("wipe")
-        self._call("start")
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self._call("wipe")
-
-    def targets(self) -> str:
-        return self._call("ports")
-
-    def pids(self) -> list[int]:
-        return [int(pid) for pid in self._call("pids").split(",") if pid]
-
-    def leader(self, queue: str) -> int:
-        table = self._call("ctl", "1", "-q", "list_queues", "name", "leader")
-        for line in table.splitlines():
-            name, _, node = line.partition("\t")
-            if name == queue:
-                return int(node.split("@")[0].removeprefix("r")) - 1
-        raise RuntimeError(f"rabbitmqctl shows no queue {queue!r}")
-
-
-def free_ports(count: int) -> int:
-    """The first of that many free ports in a row, on loopback, below those given to clients."""
-    for first in random.sample(range(12_000, 30_000, 16), 500):
-        try:
-            with ExitStack() as held:
-                for port in range(first, first + count):
-                    held.enter_context(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        return first
-    raise Missing(f"{count} free ports in a row between 12000 and 30000 on loopback")
+    def spawn(self, which: range) -> None:
+        for i in which:
+            self._running().spawn(i)
 
 
 def peers(only: str | None) -> tuple[list[Peer], list[str]]:
-    """What can be measured here, and why something cannot."""
+    """What can be measured here, and what has to be said: what cannot, and why."""
     found: list[Peer] = [] if only == "rabbitmq" else [Warren()]
-    why: list[str] = []
+    notes: list[str] = []
     if only != "warren":
         try:
-            found.append(RabbitMQ())
+            found.append(rabbitmq.RabbitMQ(rabbitmq.find(notes)))
         except Missing as missing:
-            why.append(str(missing))
-    return found, why
-
-
+            notes.append(f"RabbitMQ is not measured: {missing}")
+    return found, notes

@@ -25,7 +25,7 @@ def show(title: str, rows: list[dict[str, str]], notes: list[str]) -> None:
     console = Console(width=None if os.isatty(1) else 140)
     console.print(table)
     for note in notes:
-        console.print(f"not measured: {note}", style="yellow")
+        console.print(f"NOTE: {note}", style="yellow")
 
 
 def keep(part: str, results: list[dict[str, Any]]) -> None:

@@ -1,0 +1,175 @@
+"""What a backlog costs: memory per message, restart, disk after it was consumed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import generator
+from bench.amqp091 import Client, NotServed, until_served
+from bench.peers import NODES, Peer, peers
+from bench.processes import cpu_s, load, resident_bytes
+from bench.report import show
+from bench.rounds import Column, Plan, table, turns
+
+QUEUE = "backlog"
+LARGE_BYTES, SMALL_BYTES = 1024, 100
+RESTART_S = 600.0
+SETTLE_S = 5
+STEPS = 5
+FILL_S_MAX = 240.0
+"""A cluster that is not through by then is measured with what it has."""
+DISK_AFTER_S = 30
+MIB = 2**20
+
+RESTART = [
+    Column("filled, msg/s", ",.0f", lambda one: one["filled_per_s"]),
+    Column("disk of a node, MiB", ",.0f", lambda one: one["disk_full"] / MIB),
+    Column("memory of a node, MiB", ",.0f", lambda one: one["resident"] / MIB),
+    Column("restart of all, s", ".1f", lambda one: one["restart_all_s"]),
+    Column("its CPU per node, s", ".1f", lambda one: one["restart_all_cpu_s"]),
+    Column("restart of one, s", ".1f", lambda one: one["restart_one_s"]),
+    Column("consumed, msg/s", ",.0f", lambda one: one["drained_per_s"]),
+    Column("disk after, MiB", ",.1f", lambda one: one["disk_after"] / MIB),
+    Column(f"{DISK_AFTER_S} s later", ",.1f", lambda one: one["disk_later"] / MIB),
+]
+MEMORY = [
+    Column("messages", ",.0f", lambda one: one["messages"]),
+    Column("filled, msg/s", ",.0f", lambda one: one["filled_per_s"]),
+    Column("bytes per message, last 3 fifths", ".2f", lambda one: one["late_bytes"]),
+    Column("bytes per message, all", ".2f", lambda one: one["all_bytes"]),
+    Column("memory of a node, MiB", ",.0f", lambda one: one["resident"] / MIB),
+]
+
+
+# ---------------------------------------------------------------- restart, disk
+
+
+def restart(plan: Plan) -> list[dict[str, Any]]:
+    """A queue of a million 1 KiB: restart of all nodes, of its leader; then it is consumed."""
+    program = generator.find()
+    found, notes = peers(plan.only)
+    results = []
+    for turn, peer in turns(plan, found):
+        with peer:
+            one = {"peer": peer.name, "round": turn, "load": load(),
+                   **_restarted(program, peer, plan.messages)}
+        results.append(one)
+        _say(one, RESTART)
+    show(f"Restart with {plan.messages:,} x 1 KiB in a queue; disk when they are consumed",
+         table(results, RESTART), notes)
+    return results
+
+
+def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
+    filled = generator.run(program, "fill", [
+        "--targets", peer.targets(), "--queue", QUEUE, "--size", str(LARGE_BYTES),
+        "--count", str(messages), "--window", "1000"])
+    time.sleep(SETTLE_S)
+    disk, resident = max(peer.data_bytes()), max(map(resident_bytes, peer.pids()))
+    targets = peer.targets().split(",")
+    peer.stop()
+    began = time.monotonic()
+    peer.spawn(range(NODES))
+    _until_whole(targets[0])
+    all_s, cpu = time.monotonic() - began, sum(map(cpu_s, peer.pids())) / NODES
+    for target in targets:
+        until_served(target, [QUEUE], RESTART_S)
+    leader = peer.leader(QUEUE)
+    peer.stop_node(leader)
+    began = time.monotonic()
+    peer.spawn(range(leader, leader + 1))
+    _until_whole(targets[leader])
+    one_s = time.monotonic() - began
+    # The two gets took one message each, the probes put five in.
+    drained = generator.run(program, "drain", [
+        "--targets", peer.targets(), "--queue", QUEUE, "--expect", str(messages - 2),
+        "--prefetch", "1000", "--ack-every", "100", "--idle-end", "10", "--no-declare",
+        "--size", str(LARGE_BYTES)])
+    after = max(peer.data_bytes())
+    time.sleep(DISK_AFTER_S)
+    return {
+        "messages": messages, "filled_per_s": filled["published_per_s"], "disk_full": disk,
+        "resident": resident, "restart_all_s": all_s, "restart_all_cpu_s": cpu,
+        "restart_one_s": one_s, "drained_per_s": drained["consumed_per_s"],
+        "disk_after": after, "disk_later": max(peer.data_bytes()),
+    }
+
+
+def _until_whole(target: str) -> None:
+    """Until that node gives a message of the queue, and confirms one."""
+    end = time.monotonic() + RESTART_S
+    while True:
+        until_served(target, [QUEUE], end - time.monotonic())
+        try:
+            client = Client(target, 5.0)
+        except NotServed:
+            continue
+        try:
+            if client.get(QUEUE, 5.0):
+                return
+        except NotServed:
+            continue
+        finally:
+            client.close()
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory(plan: Plan) -> list[dict[str, Any]]:
+    """Resident memory per ready message: fast publisher, and blocks of a few messages."""
+    program = generator.find()
+    found, notes = peers(plan.only)
+    patterns = (
+        ("fast publisher, window 1000", plan.messages, ["--window", "1000"]),
+        ("20 publishers, window 1: a message per publish", plan.messages,
+         ["--pubs", "20", "--window", "1"]),
+        ("fast publisher, window 1000", plan.large, ["--window", "1000"]),
+    )
+    results = []
+    for number, (title, messages, arguments) in enumerate(patterns):
+        of_it = []
+        for turn, peer in turns(plan if number < 2 else _once(plan), found):
+            with peer:
+                one = {"peer": peer.name, "round": turn, "pattern": title, "load": load(),
+                       **_filled(program, peer, messages, arguments)}
+            of_it.append(one)
+            _say(one, MEMORY)
+        show(f"Backlog of {messages:,} x {SMALL_BYTES} B; {title}", table(of_it, MEMORY), notes)
+        results += of_it
+    return results
+
+
+def _once(plan: Plan) -> Plan:
+    return Plan(seconds=plan.seconds, rounds=1, only=plan.only, large=plan.large)
+
+
+def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> dict[str, Any]:
+    """Filled in steps; memory is that of the node that has the most."""
+    time.sleep(SETTLE_S)
+    held = [max(map(resident_bytes, peer.pids()))]
+    counts, seconds = [0], 0.0
+    for _ in range(STEPS):
+        report = generator.run(program, "fill", [
+            "--targets", peer.targets(), "--queue", QUEUE, "--size", str(SMALL_BYTES),
+            "--count", str(messages // STEPS), *arguments])
+        seconds += report["confirmed"] / report["published_per_s"]
+        time.sleep(SETTLE_S)
+        counts.append(counts[-1] + int(report["confirmed"]))
+        held.append(max(map(resident_bytes, peer.pids())))
+        if seconds > FILL_S_MAX:
+            break
+    late = len(counts) * 2 // 5 if len(counts) > 2 else 0
+    return {
+        "messages": counts[-1], "filled_per_s": counts[-1] / seconds, "resident": held[-1],
+        "steps": counts, "step_bytes": held,
+        "all_bytes": (held[-1] - held[0]) / counts[-1],
+        "late_bytes": (held[-1] - held[late]) / (counts[-1] - counts[late]),
+    }
+
+
+def _say(one: dict[str, Any], columns: list[Column]) -> None:
+    text = "  ".join(f"{each.title} {each.value(one):{each.form}}" for each in columns)
+    print(f"  round {one['round'] + 1}  {one['peer']:<16} {text}", flush=True)

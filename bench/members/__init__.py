@@ -1,0 +1,1 @@
+"""Programs of one member each, of the Raft implementations that are measured alone."""

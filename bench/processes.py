@@ -1,0 +1,135 @@
+"""What the system says of a cluster's processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Between two moments: seconds, CPU seconds of each process and of everybody else."""
+
+    seconds: float
+    cpu_s: tuple[float, ...]
+    others_s: float
+
+    @property
+    def cores(self) -> tuple[float, ...]:
+        """Of each process."""
+        return tuple(each / self.seconds for each in self.cpu_s)
+
+    @property
+    def others(self) -> float:
+        """Cores that neither the processes nor this program had."""
+        return self.others_s / self.seconds
+
+
+class Meter:
+    """CPU time since it was made."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self.pids = tuple(pids)
+        self._began = time.monotonic()
+        self._cpu = tuple(map(cpu_s, self.pids))
+        self._own = time.process_time()
+        self._machine = machine_cpu_s()
+
+    def spent(self) -> Spent:
+        """Until now."""
+        cpu = tuple(cpu_s(pid) - before for pid, before in zip(self.pids, self._cpu, strict=True))
+        own = time.process_time() - self._own
+        everybody = machine_cpu_s() - self._machine
+        return Spent(time.monotonic() - self._began, cpu, max(0.0, everybody - own - sum(cpu)))
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has had; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds that the machine has given out: user, nice, system, interrupts."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    return sum(int(fields[at]) for at in (0, 1, 2, 5, 6)) / TICKS_PER_S
+
+
+def resident_bytes(pid: int) -> int:
+    """A process's resident memory, what it shares with others included."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * KIB
+    return 0
+
+
+def loopback_bytes() -> int:
+    """What has crossed the loopback of this thread's network namespace."""
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name.strip() == "lo":
+            return int(rest.split()[0])
+    return 0
+
+
+def disk_bytes(directory: Path) -> int:
+    """Blocks on disk below a directory; files that go meanwhile count nothing."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+@contextmanager
+def own_network() -> Iterator[bool]:
+    """A network namespace of its own, in which only what is measured speaks; False: not allowed.
+
+    Processes that are started inside are in it, too.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newnet = 0x40000000
+    outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.unshare(clone_newnet) != 0:
+            yield False
+            return
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        try:
+            yield True
+        finally:
+            if libc.setns(outside, clone_newnet) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(outside)
+
+
+def guard(pid: int) -> subprocess.Popen[bytes]:
+    """A process that kills `pid` (negative: its group) when this one ends, however it ends.
+
+    Then its input is closed.
+    """
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"read _; kill -9 -- {pid}"], stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def load() -> float:
+    """The machine's load of the last minute."""
+    return os.getloadavg()[0]

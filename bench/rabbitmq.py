@@ -1,0 +1,266 @@
+"""RabbitMQ as Debian packages it: found or set up, and run as three nodes on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from bench.generator import PLACE, Missing
+from bench.ports import free_ports
+from bench.processes import disk_bytes, guard
+
+NODES = 3
+SUITE = "forky"
+CHROOT = Path("/var/tmp/warren-bench-peer")
+DATA = "/var/tmp/warren-bench-data"
+SETUP = Path(__file__).with_name("rabbitmq_setup.sh")
+START_S = 300.0
+STOP_S = 180.0
+POLL_S = 0.05
+ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
+CONFIG = """\
+listeners.tcp.1 = 127.0.0.1:{port}
+cluster_formation.peer_discovery_backend = classic_config
+{members}
+vm_memory_high_watermark.absolute = 8GB
+disk_free_limit.absolute = 1GB
+log.file.level = warning
+log.console = false
+"""
+
+
+def server(root: Path) -> str | None:
+    """The folder of the newest server's programs below `root`, as seen from there."""
+    found = root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")
+    ascending = sorted(
+        found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.parent.name)])
+    return f"/{ascending[-1].relative_to(root)}" if ascending else None
+
+
+def find(notes: list[str]) -> Path:
+    """Where RabbitMQ lies: RMQ_ROOT, the chroot (made when it can be), or the system's own.
+
+    notes   gets what has to be said about the choice
+    raises  Missing
+    """
+    named = os.environ.get("RMQ_ROOT")
+    if named:
+        if server(Path(named)) is None:
+            raise Missing(f"no RabbitMQ below RMQ_ROOT={named}; {SETUP.name} makes one there")
+        return Path(named)
+    if server(CHROOT) is None:
+        reason = set_up()
+        if reason is not None:
+            if server(Path("/")) is None:
+                raise Missing(f"{reason}; apt-get install rabbitmq-server has an older one")
+            notes.append(f"Debian {SUITE}'s RabbitMQ: {reason}; the system's older one is the peer")
+            return Path("/")
+    return CHROOT
+
+
+def set_up() -> str | None:
+    """Make the chroot; why that cannot be done, or None."""
+    if os.geteuid() != 0:
+        return f"making its chroot needs root: sudo bash bench/{SETUP.name} {CHROOT}"
+    print(f"  setting up Debian {SUITE}'s RabbitMQ in {CHROOT}", flush=True)
+    PLACE.mkdir(parents=True, exist_ok=True)
+    log = PLACE / "rabbitmq_setup.log"
+    with log.open("wb") as out:
+        done = subprocess.run(
+            ["bash", str(SETUP), str(CHROOT), SUITE], stdout=out, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0 or server(CHROOT) is None:
+        lines = log.read_text(errors="replace").strip().splitlines()[-1:]
+        return f"its chroot could not be made ({''.join(lines)}; see {log})"
+    return None
+
+
+class RabbitMQ:
+    """Three nodes; a context manager that starts them afresh, and stops them at the end."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        programs = server(root)
+        assert programs is not None, root
+        self.programs = programs
+        version = re.search(r"rabbitmq_server-([^/]+)", programs)
+        assert version is not None, programs
+        self.name = f"RabbitMQ {version[1]}"
+        self.data = root / DATA.lstrip("/")
+        amqp = free_ports(NODES)
+        self._amqp = [amqp + i for i in range(NODES)]
+        distribution = free_ports(NODES)
+        self._distribution = [distribution + i for i in range(NODES)]
+        self._epmd_port = free_ports(1)
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._nodes: dict[int, subprocess.Popen[bytes]] = {}
+        self._guards: dict[int, subprocess.Popen[bytes]] = {}
+        self._emulators: dict[int, int] = {}
+
+    def __enter__(self) -> RabbitMQ:
+        shutil.rmtree(self.data, ignore_errors=True)
+        for i in range(NODES):
+            self._configure(i)
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        for i in list(self._nodes):
+            self.kill(i)
+        if self._epmd is not None:
+            self._epmd.kill()
+            self._epmd.wait()
+            self._epmd = None
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    # ------------------------------------------------------------ see Peer
+
+    def targets(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._amqp)
+
+    def pids(self) -> list[int]:
+        return [self._emulator(i) for i in range(NODES)]
+
+    def data_bytes(self) -> list[int]:
+        return [disk_bytes(self.data / f"r{i + 1}" / "data") for i in range(NODES)]
+
+    def start(self) -> None:
+        """Start all nodes, and wait until they are a cluster."""
+        self.spawn(range(NODES))
+        deadline = time.monotonic() + START_S
+        while self._members() != NODES:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} did not form a cluster; see {self.data}/r1/log")
+            time.sleep(0.5)
+
+    def spawn(self, which: range) -> None:
+        self._start_epmd()
+        for i in which:
+            home = self.data / f"r{i + 1}"
+            (home / "pid").unlink(missing_ok=True)
+            self._emulators.pop(i, None)
+            with (home / "log" / "out").open("ab") as out:
+                self._nodes[i] = process = subprocess.Popen(
+                    [*self._inside(), "env", "-i", *self._environment(i),
+                     f"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={ON_LOOPBACK}",
+                     f"{self.programs}/rabbitmq-server"],
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                    start_new_session=True)
+            self._guards[i] = guard(-process.pid)
+
+    def stop(self) -> None:
+        for i in self._nodes:
+            os.kill(self._emulator(i), signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for i, process in list(self._nodes.items()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+            self.kill(i)
+
+    def stop_node(self, i: int) -> None:
+        os.kill(self._emulator(i), signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._nodes[i].wait(STOP_S)
+        self.kill(i)
+
+    def kill(self, i: int) -> None:
+        """kill -9, the script that started it included."""
+        process = self._nodes.pop(i)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        dismissed = self._guards.pop(i)
+        dismissed.kill()
+        dismissed.communicate()
+
+    def leader(self, queue: str) -> int:
+        table = self._control("-q", "list_queues", "name", "leader")
+        for line in table.splitlines():
+            name, _, node = line.partition("\t")
+            if name == queue:
+                return int(node.split("@")[0].removeprefix("r")) - 1
+        raise RuntimeError(f"rabbitmqctl shows no queue {queue!r}")
+
+    # ------------------------------------------------------------ inside
+
+    def _emulator(self, i: int) -> int:
+        """The node's own process, below the script that started it."""
+        file = self.data / f"r{i + 1}" / "pid"
+        deadline = time.monotonic() + START_S
+        while i not in self._emulators:
+            if self._nodes[i].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"node {i + 1} of {self.name} did not start; see {file.parent}/log")
+            text = file.read_text().strip() if file.exists() else ""
+            if text.isdigit():
+                self._emulators[i] = int(text)
+            else:
+                time.sleep(POLL_S)
+        return self._emulators[i]
+
+    def _inside(self) -> list[str]:
+        return [] if self.root == Path("/") else ["chroot", str(self.root)]
+
+    def _environment(self, i: int) -> list[str]:
+        home = f"{DATA}/r{i + 1}"
+        return [
+            f"HOME={DATA}", "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            f"RABBITMQ_NODENAME=r{i + 1}@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+            f"RABBITMQ_NODE_PORT={self._amqp[i]}", f"RABBITMQ_DIST_PORT={self._distribution[i]}",
+            f"RABBITMQ_MNESIA_BASE={home}/data", f"RABBITMQ_MNESIA_DIR={home}/data/r{i + 1}",
+            f"RABBITMQ_LOG_BASE={home}/log", f"RABBITMQ_LOGS={home}/log/r{i + 1}.log",
+            f"RABBITMQ_CONFIG_FILE={home}/rabbitmq",
+            f"RABBITMQ_ENABLED_PLUGINS_FILE={home}/enabled_plugins",
+            f"RABBITMQ_PID_FILE={home}/pid", f"RABBITMQ_CONF_ENV_FILE={home}/none",
+            f"RABBITMQ_FEATURE_FLAGS_FILE={home}/feature_flags",
+            f"ERL_EPMD_PORT={self._epmd_port}", "ERL_EPMD_ADDRESS=127.0.0.1",
+        ]
+
+    def _configure(self, i: int) -> None:
+        home = self.data / f"r{i + 1}"
+        (home / "data").mkdir(parents=True)
+        (home / "log").mkdir()
+        members = "\n".join(
+            f"cluster_formation.classic_config.nodes.{j + 1} = r{j + 1}@localhost"
+            for j in range(NODES))
+        text = CONFIG.format(port=self._amqp[i], members=members)
+        (home / "rabbitmq.conf").write_text(text)
+        (home / "enabled_plugins").write_text("[].\n")
+        cookie = self.data / ".erlang.cookie"
+        if not cookie.exists():
+            cookie.write_text("WARRENBENCH")
+            cookie.chmod(0o400)
+
+    def _start_epmd(self) -> None:
+        if self._epmd is None:
+            self._epmd = subprocess.Popen(
+                [*self._inside(), "epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True)
+            time.sleep(0.3)
+
+    def _control(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self._inside(), "env", "-i", *self._environment(0), f"{self.programs}/rabbitmqctl",
+             "-n", "r1@localhost", *arguments],
+            capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    def _members(self) -> int:
+        for process in self._nodes.values():
+            if process.poll() is not None:
+                raise RuntimeError(f"a node of {self.name} has ended; see {self.data}/r*/log")
+        if not any((self.data / f"r{i + 1}" / "pid").exists() for i in range(NODES)):
+            return 0
+        answer = self._control(
+            "eval", "length([N || N <- [node() | nodes()], rabbit:is_running(N)]).")
+        return int(answer) if answer.isdigit() else 0
