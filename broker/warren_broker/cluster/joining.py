@@ -115,7 +115,11 @@ class Joining:
                     "node one of its own"
                 )
         known, host = state.nodes.get(hello.node), self._cluster.host
-        if known is None or known.disk == hello.disk or not host.connected(known.name):
+        if known is None or known.disk == hello.disk:
+            return None
+        # 1. A machine dies without a word: the connection to it stands, silent, for as long as TCP
+        # likes.  2. The node comes back elsewhere with an empty disk.  It is not "running" twice.
+        if not host.connected(known.name) or host.suspected(known.name):
             return None
         met = host.peer_hello(known.name)
         if met is None or met.disk == hello.disk:
