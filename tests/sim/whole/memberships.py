@@ -20,22 +20,22 @@ def identities(membership: Membership) -> dict[tuple[str, int], bool]:
 class Memberships:
     """Two memberships that follow each other differ in one voter (thesis, 4.1).
 
-    current  (life, group) -> what was applied last
+    current  life of a member -> what was applied last
     changes  how many there were
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.current: dict[tuple[int, int], Membership] = {}
+        self.current: dict[tuple[int, int, int], Membership] = {}
         self.changes = 0
 
     def restored(self, process: Process, group: int) -> None:
         """A snapshot brings the members as of its end: many changes may lie before it."""
-        self.current.pop((process.boot_id, group), None)
+        self.current.pop(self.world.checkers.states.life(process, group), None)
 
     def changed(self, process: Process, group: int, membership: Membership) -> None:
         """A change is committed."""
-        life = (process.boot_id, group)
+        life = self.world.checkers.states.life(process, group)
         before, self.current[life] = self.current.get(life), membership
         self.changes += 1
         self.world.note("members", process.name, group, membership.voters, membership.learners)

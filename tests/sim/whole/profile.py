@@ -92,7 +92,7 @@ FAULTS = (
 )  # fmt: skip
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.35
-UNLUCKY = ("wipe",)
+UNLUCKY = ("wipe", "wipe", "wipe")
 """These strike the unlucky only."""
 
 
@@ -105,11 +105,11 @@ def draw(rng: Random) -> Profile:
         unlucky = ()
     changes = rng.random() < 0.4
     consumers, readers = rng.choice(((1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (0, 1), (0, 2)))
-    safety = (600, 1_000, 1_500, 2_500) if nodes < 7 else (600,)
+    safety = (400, 600, 1_000, 1_500, 2_500) if nodes < 7 else (400,)
     return Profile(
         nodes=nodes,
         joiners=rng.choice(JOINERS) if nodes < 7 else 0,
-        safety_ms=rng.choice(safety) if rng.random() < 0.9 else 6_000,
+        safety_ms=rng.choice(safety) if rng.random() < 0.95 else 6_000,
         latency_ms=rng.choice(((0, 2), (0, 2), (1, 10), (5, 40), (0, 120))),
         sync_ms=rng.choice(((1, 3), (2, 20), (2, 20), (5, 80))),
         sector_bytes=rng.choice((64, 512, 512, 4096)),
@@ -121,7 +121,7 @@ def draw(rng: Random) -> Profile:
         skew_ms=rng.choice((0, 0, 800, 5_000)),
         unlucky=unlucky,
         queues=_queues(rng, nodes, bool(unlucky)),
-        messages=rng.choice((15, 30, 60)),
+        messages=rng.choice((10, 20, 40)),
         publishers=rng.choice((1, 2)),
         consumers=consumers,
         getters=rng.choice((0, 0, 0, 1)),
@@ -164,7 +164,7 @@ def _queues(rng: Random, nodes: int, unlucky: bool) -> tuple[QueuePlan, ...]:
         plain["x-single-active-consumer"] = True
     plans = [QueuePlan("plain", plain, rng.choice(sizes))]
     kinds = [kind for kind in SPECIAL if not (unlucky and kind in ALONE)]
-    for _ in range(rng.choice((0, 0, 1, 2))):
+    for _ in range(rng.choice((0, 1, 1, 2))):
         kind = kinds.pop(rng.randrange(len(kinds)))
         plans.append(SPECIAL[kind](rng, rng.choice(sizes)))
     if any("x-dead-letter-exchange" in plan.arguments for plan in plans):

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from sim.whole.process import Process
     from sim.whole.world import World
 
-STATE_EVERY = 4
+STATE_EVERY = 6
 """Entries from one comparison of states to the next; taking a snapshot is slow."""
+LIVE_EVERY = 18
+"""Entries from one reading of everything live to the next."""
 Entry = tuple[int, int, bytes]
 
 
@@ -27,7 +29,8 @@ class States:
     entries  (group, index) -> (term, time, digest of the bytes)
     states   (group, index) -> digest of the state after it
     bodies   (group, index) -> the messages of that entry, in block order
-    last     (life, group) -> the last entry it has applied
+    last     (life, group, member id) -> the last entry it has applied: one that left and came back
+             begins anew
     dying    what the entry that is being applied gives up
     """
 
@@ -36,7 +39,7 @@ class States:
         self.entries: dict[tuple[int, int], Entry] = {}
         self.states: dict[tuple[int, int], bytes] = {}
         self.bodies: dict[tuple[int, int], list[bytes]] = {}
-        self.last: dict[tuple[int, int], int] = {}
+        self.last: dict[tuple[int, int, int], int] = {}
         self.dying: list[tuple[str, int, int, int, int]] = []
         self.enqueued: dict[int, int] = {}
 
@@ -50,7 +53,7 @@ class States:
         entry = (meta.term, meta.time_ms, blake2b(data, digest_size=8).digest())
         known = self.entries.setdefault(place, entry)
         require(known == entry, "applied differently", process.name, place, known, entry)
-        life = (process.boot_id, group)
+        life = self.life(process, group)
         require(self.last.get(life, 0) < meta.index, "applied again", process.name, place)
         self.last[life] = meta.index
         if group != METADATA_GROUP:
@@ -66,13 +69,17 @@ class States:
 
     def forget(self, process: Process, group: int, index: int) -> None:
         """A log in memory begins again with each life of its node."""
-        if self.last.get((process.boot_id, group), 0) < index:
+        if self.last.get(self.life(process, group), 0) < index:
             for table in (self.entries, self.states, self.bodies):
                 table.pop((group, index), None)  # type: ignore[attr-defined]
 
     def restored(self, process: Process, group: int) -> None:
         """The entries up to another member's snapshot are not applied here."""
-        self.last[process.boot_id, group] = process.host.applied_index(group)
+        self.last[self.life(process, group)] = process.host.applied_index(group)
+
+    def life(self, process: Process, group: int) -> tuple[int, int, int]:
+        """One life of a member."""
+        return process.boot_id, group, process.host._groups[group].node.member_id
 
     def buried(self, reason: str, index: int, first: int, last: int, now: int) -> None:
         """Messages are given up; the books are told when the entry is applied."""
@@ -106,7 +113,8 @@ class States:
         found = process.host._groups[group]
         if group != METADATA_GROUP:
             found.state.check()
-        self.everything_lives(process, group)
+        if index % LIVE_EVERY == 0 or self.world.calm:
+            self.everything_lives(process, group)
         digest = blake2b(found.machine.snapshot(found.state), digest_size=8).digest()
         known = self.states.setdefault((group, index), digest)
         require(known == digest, "states differ", process.name, group, index)

@@ -20,6 +20,7 @@ from sim.whole.process import Machine, Process
 from sim.whole.profile import draw
 from sim.whole.publishers import Publisher
 from sim.whole.readers import Reader
+from sim.whole.registrars import Registrar
 from sim.whole.sinks import Sink
 from sim.whole.wire import Wire
 from warren_broker.queue.admin import counts
@@ -29,7 +30,7 @@ BATCHES = 2
 BEGINNING_MS = 1_700_000_000_000
 CALM_MS = 40_000
 """In so much time without misfortunes everything that was promised is kept."""
-IDLE_MS = 2_000
+IDLE_MS = 1_500
 LOOK_MS = 300
 
 
@@ -79,6 +80,7 @@ class World:
         people += [Getter(self, at, profile.queues[-1]) for at in range(profile.getters)]
         people += [Consumer(self, 10 + at, plan) for at, plan in enumerate(others)]
         people += [Loner(self, at) for at in range(profile.loners)]
+        people += [Registrar(self, 0)] if profile.changes else []
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
         return people
 
@@ -128,7 +130,7 @@ class World:
         for at, plan in enumerate(self.profile.queues):
             steady = Consumer(self, 100 + at, plan, steady=True)
             self.people.append(steady)
-            steady.again(1_000)
+            steady.again(400)
         self.until("everything is consumed", self.empty)
         self.ledger.close()
         self.leave()
@@ -202,8 +204,17 @@ class World:
         ]  # fmt: skip
 
     def everybody_votes(self) -> bool:
-        """Whoever lost its disk is a voter again; nothing is changing."""
-        return all(self.checkers.memberships.everybody_votes(group) for group in self.groups())
+        """Whoever lost its disk is a voter again; every queue has the members that it is to have;
+        nothing is changing."""
+        if not all(self.checkers.memberships.everybody_votes(group) for group in self.groups()):
+            return False
+        for machine in self.processes.values():
+            assert machine.running is not None
+            for queue in machine.running.broker.definitions.state.queues():
+                names = [process.name for process in self.members(queue.group)]
+                if names != sorted(queue.nodes):
+                    return False
+        return True
 
     def level(self) -> bool:
         """Everybody stands at the same entry, and nothing is under way."""
