@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -155,6 +156,15 @@ class Nodes:
         """There is space again."""
         if self.disk is not None:
             (self.disk / BALLAST).unlink(missing_ok=True)
+
+    def wipe(self, i: int) -> None:
+        """Its disk is another, empty one; it must be down."""
+        assert i in self.down, i
+        for path in self.nodes[i].data_dir.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def died(self) -> list[int]:
         """Nodes that ended by themselves."""

@@ -22,6 +22,7 @@ from nemesis.checker import Checker
 from nemesis.clients import Client, Consumer, Ephemeral, Getter, Publisher, World
 from nemesis.nodes import Nodes
 from nemesis.readers import Claimer, Stager, Working
+from nemesis.scene import SUSPECT_AFTER_S, Scene
 from warren.admin import Admin, Queue
 from warren.connection import Connection
 from warren.errors import Unavailable, WarrenError
@@ -31,7 +32,7 @@ CLAIMED, STAGED, HOARD = "nemesis.claimed", "nemesis.staged", "nemesis.hoard"
 QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK, HOARD)
 SETTINGS = {
     "queues": {"consumer_disconnected_timeout_ms": 4000},
-    "raft": {"suspect_after_ms": int(faults.SUSPECT_AFTER_S * 1000)},
+    "raft": {"suspect_after_ms": int(SUSPECT_AFTER_S * 1000)},
 }
 SETTLE_S = 60.0
 DRAIN_S = 90.0
@@ -52,7 +53,7 @@ class Run:
         self.say(f"{options.nodes} nodes, {what}; seed {options.seed}; {directory}")
         self.nodes = Nodes(options.nodes, directory, net, SETTINGS)
         self.world = World(self.nodes, self.record, options.seed, options.rate)
-        self.scene = faults.Scene(self.nodes, self.record, list(QUEUES), self.say)
+        self.scene = Scene(self.nodes, self.record, list(QUEUES), self.say, self.problem)
         self.threads: list[Working] = []
         self._loop = asyncio.new_event_loop()
         self._clients = threading.Thread(target=self._run_clients, name="clients", daemon=True)
@@ -130,8 +131,9 @@ class Run:
 
     def _inflict(self) -> None:
         options = self.options
-        known = faults.FAULTS if self.nodes.network.can_cut else faults.LOCAL
-        kinds = [kind for kind in options.faults.split(",") if kind in known] or list(known)
+        can_cut = self.nodes.network.can_cut
+        known = {kind for kind in faults.FAULTS if can_cut or kind not in faults.PARTITIONS}
+        kinds = [kind for kind in options.faults.split(",") if kind in known] or sorted(known)
         ends = time.monotonic() + options.minutes * 60
         said = 0.0
         for planned in faults.schedule(options.seed, kinds, 10_000):
