@@ -54,6 +54,9 @@ class Carrying:
                 client.members = queue.carriers
             if host.node_id in queue.carriers:
                 self._begin(state, queue)
+                leader = host.leader(group)
+                if leader is not None and leader not in queue.carriers:
+                    host.leader_denied(group, leader)
             elif host.stored(group):
                 log.info("%s: its member here is no longer wanted and goes", _name(queue))
                 host.delete_group(group)

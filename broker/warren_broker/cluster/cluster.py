@@ -23,6 +23,7 @@ from warren_raft.types import METADATA_GROUP, Membership
 log = logging.getLogger(__name__)
 
 OnMetadata = Callable[[Meta, bytes, Applied, bool], None]
+LateDelivery = tuple[str, messages.Delivered, memoryview]
 OnPeerMessage = Callable[[str, Any, memoryview], None]
 
 
@@ -69,6 +70,7 @@ class Cluster:
             messages.ConsumerCancelled: self._on_cancelled,
         }
         self._got: dict[tuple[int, int, int], Block] = {}
+        self._late: dict[int, list[LateDelivery]] = {}
         self._touched: list[GroupClient] = []
         self._waiting: dict[int, Callable[[], None]] = {}
         self._nodes: dict[int, str] = {}
@@ -99,6 +101,7 @@ class Cluster:
         """The group was deleted."""
         self.directory.forget_group(group)
         self.stored.drop_group(group)
+        self._late.pop(group, None)
         self.leading.stop(group)
         return self.clients.pop(group, None)
 
@@ -320,6 +323,11 @@ class Cluster:
     def _on_not_leader(self, node: str, message: messages.NotLeader, rest: memoryview) -> None:
         group = message.group
         self.directory.deny(group, node)
+        if message.leader != node:
+            # 1. A leader hands over, and leaves the group.  2. Its successor dies.  3. A member
+            # that has heard of neither follows the first, whose node lives: it would vote for
+            # nobody, ever. Replayed by tests/broker/cluster/test_leader_news.py.
+            self.host.leader_denied(group, node)
         if message.leader is not None and message.leader != node:
             self.directory.learn(group, message.leader, message.term)
         client = self.clients.get(group)
@@ -344,8 +352,18 @@ class Cluster:
         # 1. The leadership is being handed to a member that does not answer: nothing can be
         # proposed.  2. Who is refused asks who leads.  3. Told that this node does, it submits
         # everything again at once, is refused, asks: as fast as the network is.
-        if self.host.is_leader(group) and not self.host.hands_over(group):
-            self.host.send(node, messages.encode(messages.LeaderIs(group, self.host.term(group))))
+        host = self.host
+        if host.is_leader(group):
+            if not host.hands_over(group):
+                host.send(node, messages.encode(messages.LeaderIs(group, host.term(group))))
+            return
+        leader = host.leader(group)
+        if message.passed_on:
+            denial = messages.NotLeader(group, leader, host.term(group))
+            host.send(node, messages.encode(denial))
+        elif leader is not None:
+            # Somebody looks for a leader while this member believes in one: does it lead at all?
+            host.send(leader, messages.encode(messages.WhoLeads(group, passed_on=True)))
 
     def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
         """A leader's answer to whoever submitted, on this node or another; False: to nobody."""
@@ -395,6 +413,10 @@ class Cluster:
         client = self.clients.get(message.group)
         if client is None or message.uplink != self.host.boot_id:
             return
+        late = self._late.get(message.group)
+        if late is not None:
+            late.append((node, message, rest))
+            return
         parts = messages.cut(rest, message.lengths)
         if len(message.terms) != len(message.deliveries) or message.terms.count(0) != len(parts):
             raise messages.MalformedPeerMessage(
@@ -409,6 +431,9 @@ class Cluster:
                 continue
             # A leader only hands out what is committed, so (index, term) is this entry for good.
             entry = self.host.entry(message.group, delivery.index, term)
+            if entry is None and self.host.awaits(message.group, delivery.index):
+                self._deliver_later(message.group, delivery.index, (node, message, rest))
+                return
             if entry is None:
                 # It was sent, but this member has turned to another leader since, or lost it with
                 # a connection. What follows would leave a gap: let the queue send it all again.
@@ -418,6 +443,16 @@ class Cluster:
                 return
             block = self.stored.get(message.group, delivery.index, entry.data)
             client.delivered(message.consumer, delivery, block)
+
+    def _deliver_later(self, group: int, index: int, delivered: LateDelivery) -> None:
+        """An entry that the leader refers to is damaged here: it is on its way from elsewhere."""
+        self._late[group] = [delivered]
+
+        def healed() -> None:
+            for each in self._late.pop(group, []):
+                self._on_delivered(*each)
+
+        self.host.when_healed(group, index, healed)
 
     def _on_cancelled(
         self, node: str, message: messages.ConsumerCancelled, rest: memoryview

@@ -178,7 +178,8 @@ class AskingLeaders:
                     host.applied_index(group),
                     tuple(
                         MemberFacts(
-                            one.node, one.voter, one.leader, one.match, one.suspected,
+                            one.node, one.voter, one.leader, one.match,
+                            one.suspected or not (one.leader or host.connected(one.node)),
                             one.snapshotting, one.lost, one.sent_bytes, one.of_bytes,
                         )
                         for one in states

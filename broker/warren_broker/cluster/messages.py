@@ -56,9 +56,13 @@ class LeaderIs(PeerMessage, frozen=True, array_like=True, tag="leader_is"):
 
 
 class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
-    """Ask a member; it answers LeaderIs when it leads, NotLeader when it knows another."""
+    """Who leads answers LeaderIs; a member that follows another one passes the question on.
+
+    passed_on  the sender takes the receiver for the leader: NotLeader, when it is not
+    """
 
     group: int
+    passed_on: bool = False
 
 
 class Short(PeerMessage, frozen=True, array_like=True, tag="short"):

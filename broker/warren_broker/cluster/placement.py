@@ -87,29 +87,29 @@ class Placement:
 def balanced(
     leaders: Mapping[int, str], candidates: Mapping[int, Iterable[str]], nodes: Iterable[str]
 ) -> list[tuple[int, str]]:
-    """(group, its new leader): until no node leads more than its share, as far as that can be.
+    """(group, its new leader): each move narrows the gap between two nodes.
 
     leaders     who leads each group; candidates: who could; nodes: who is to have a share
     """
     counts = dict.fromkeys(sorted(nodes), 0)
     if not counts:
         return []
-    by_node: dict[str, list[int]] = {}
-    for group, leader in sorted(leaders.items()):
-        counts[leader] = counts.get(leader, 0) + 1
-        by_node.setdefault(leader, []).append(group)
-    able = set(nodes)
-    share = -(-len(leaders) // len(able))
-    moves = []
-    for source, groups in sorted(by_node.items()):
-        limit = share if source in able else 0
-        for group in groups:
-            if counts[source] <= limit:
-                break
-            free = [one for one in candidates[group] if one in able and counts[one] < share]
-            if free:
-                target = min(free, key=lambda one: (counts[one], one))
+    able = set(counts)
+    where = dict(sorted(leaders.items()))  # ends: the sum of squares falls with each move
+    for leader in where.values():
+        counts.setdefault(leader, 0)
+        counts[leader] += 1
+    moved: dict[int, str] = {}
+    narrowed = True
+    while narrowed:
+        narrowed = False
+        for group, source in where.items():
+            free = [one for one in candidates[group] if one in able and one != source]
+            target = min(free, key=lambda one: (counts[one], one), default=None)
+            # From 3 and 1 to 2 and 2; but 2 and 1 would only change places.
+            if target is not None and (source not in able or counts[source] - counts[target] > 1):
                 counts[source] -= 1
                 counts[target] += 1
-                moves.append((group, target))
-    return moves
+                moved[group] = where[group] = target
+                narrowed = True
+    return list(moved.items())

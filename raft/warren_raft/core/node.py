@@ -232,6 +232,12 @@ class Node:
             # Check-quorum: it could commit nothing. Clients find another leader, if there is one.
             self.become_follower(self.term)
 
+    def leader_denied(self, node: NodeId, now_ms: int) -> None:
+        """That node, which lives, says that it does not lead: it may not even be a member now."""
+        self.now_ms = now_ms
+        if self.leader == node and self.leadership is None:
+            self.lose_leader()
+
     def peer_connected(self, node: NodeId, now_ms: int) -> None:
         """A connection was (re-)established, or a suspected node was heard of again.
 

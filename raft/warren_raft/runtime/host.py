@@ -304,6 +304,13 @@ class Host:
         found = self._groups.get(group)
         return found is not None and found.leading and found.node.role is Role.LEADER
 
+    def leader_denied(self, group: GroupId, node: NodeId) -> None:
+        """That node says that it does not lead the group: if this member follows it, no longer."""
+        found = self._groups.get(group)
+        if found is not None and found.node.leader == node:
+            found.node.leader_denied(node, self._clock.epoch_ms())
+            self._touch(found)
+
     def hands_over(self, group: GroupId) -> bool:
         """This node leads and is handing that over: until it is done, or not taken, nothing can be
         proposed."""

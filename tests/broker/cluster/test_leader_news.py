@@ -27,6 +27,7 @@ class Host:
         self.leading = False
         self.handing = False
         self.sent = []
+        self.denied = []
 
     def connected(self, node):
         return node in self.up
@@ -42,6 +43,9 @@ class Host:
 
     def hands_over(self, group):
         return self.handing
+
+    def leader_denied(self, group, node):
+        self.denied.append((group, node))
 
     def send(self, node, buffers):
         if node not in self.up:
@@ -215,3 +219,23 @@ def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
     assert looked_at == [4]
     reading._finish(4, None)
     assert sorted(reading._of_group) == [1, 2, 3, 5]
+
+
+def test_a_member_that_follows_who_left_the_group_finds_out(cluster):
+    """`b` handed over, left, and lives; its successor died before this member heard of it."""
+    cluster.host.leads = "b"
+    cluster._on_who_leads("c", messages.WhoLeads(GROUP), memoryview(b""))
+    assert cluster.host.sent == [("b", messages.WhoLeads(GROUP, passed_on=True))]
+    cluster._on_not_leader("b", messages.NotLeader(GROUP, None, 0), memoryview(b""))
+    assert cluster.host.denied == [(GROUP, "b")]
+
+
+def test_who_is_taken_for_the_leader_denies_it_and_asks_nobody(cluster):
+    cluster.host.leads = "c"
+    cluster._on_who_leads("b", messages.WhoLeads(GROUP, passed_on=True), memoryview(b""))
+    assert cluster.host.sent == [("b", messages.NotLeader(GROUP, "c", 0))]
+
+
+def test_a_leader_that_takes_nothing_just_now_is_one_all_the_same(cluster):
+    cluster._on_not_leader("b", messages.NotLeader(GROUP, "b", 3), memoryview(b""))
+    assert cluster.host.denied == []
