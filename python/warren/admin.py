@@ -12,6 +12,8 @@ from warren.connection import Connection
 from warren.errors import Conflict, UsageError
 from warren.membership import MembershipCalls
 
+QUEUES_PER_PAGE = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -89,7 +91,13 @@ class Admin(MembershipCalls):
 
     def queues(self) -> list[Queue]:
         """All queues of the vhost, by name."""
-        return [_queue(body) for body in self.connection.request("GET", "/queues")]
+        found: list[Queue] = []
+        while True:  # one answer holds so many at most
+            after = f"&after={quote(found[-1].name, safe='')}" if found else ""
+            page = self.connection.request("GET", f"/queues?count={QUEUES_PER_PAGE}{after}")
+            found += [_queue(body) for body in page]
+            if len(page) < QUEUES_PER_PAGE:
+                return found
 
     def delete_queue(
         self, name: str, *, if_unused: bool = False, if_empty: bool = False, force: bool = False

@@ -123,7 +123,10 @@ class FakeCluster:
         )
 
     def _ListQueues(self, request):
-        return m.QueueList(tuple(self._GetQueue(m.GetQueue(name)) for name in sorted(self.queues)))
+        names = [name for name in sorted(self.queues) if name > request.after]
+        return m.QueueList(
+            tuple(self._GetQueue(m.GetQueue(name)) for name in names[: request.count or None])
+        )
 
     def _DeleteQueue(self, request):
         queue = self.queues.pop(request.name, None)

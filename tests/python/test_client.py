@@ -76,6 +76,7 @@ def test_management_round_trip(node: FakeNode) -> None:
         assert asked.arguments == {"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
         assert {type(v) for v in asked.arguments.values()} == {int, dict}
         assert [queue.name for queue in admin.queues()] == ["a/ü?&", "q"]
+        assert node.cluster.seen[-1].count == 500
         assert admin.overview()["node"] == "fake-1"
         assert admin.delete_queue("a/ü?&", if_unused=True) == 0
         assert node.cluster.seen[-1] == m.DeleteQueue(

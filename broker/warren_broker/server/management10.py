@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 VERSION = "0.1.0"
 BATCH_QUEUES_MAX = 10_000
 LIST_PATIENCE_MS = 1_000
+QUEUES_LISTED_MAX = 500
+"""In one answer: an AMQP value as Proton has it holds 65,535 parts at most, a queue some 40 to 100."""
 
 
 def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> management.QueueInfo:
@@ -95,8 +98,17 @@ def _get_queue(asker: Asker, request: management.GetQueue, answer: Answer) -> No
 
 
 def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -> None:
-    """All of them; without counts those that nobody answers for within LIST_PATIENCE_MS."""
+    """In the order of names; without counts those that nobody answers for within
+    LIST_PATIENCE_MS."""
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
+    if request.after:
+        queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
+    if max(request.count, 0 if request.count else len(queues)) > QUEUES_LISTED_MAX:
+        raise errors.InvalidArgument(
+            f"{request.count or len(queues)} queues in one answer, at most {QUEUES_LISTED_MAX} fit; "
+            f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name")
+    if request.count:
+        queues = queues[: request.count]
     found: dict[str, management.QueueInfo] = {}
     done: list[bool] = []
 

@@ -49,7 +49,14 @@ class GetQueue(ManagementRequest, frozen=True):
 
 
 class ListQueues(ManagementRequest, frozen=True):
-    """GET /queues. Answer: QueueList."""
+    """GET /queues?after=&count=. Answer: QueueList.
+
+    after  only those whose names follow this one, ascending
+    count  at most so many, 1 to QUEUES_LISTED_MAX; 0: all of them, refused where they are more
+    """
+
+    after: str = ""
+    count: int = 0
 
 
 class DeleteQueue(ManagementRequest, frozen=True):

@@ -69,7 +69,10 @@ def _overview(names: Names, query: Query, body: Any) -> m.ManagementRequest:
 
 
 def _list_queues(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    return m.ListQueues()
+    count = query.get("count", "0")
+    if not count.isdecimal() or len(count) > 9:
+        raise InvalidArgument(f"count={count[:40]}: a number of queues is expected")
+    return m.ListQueues(query.get("after", ""), int(count))
 
 
 def _declare_queue(names: Names, query: Query, body: Any) -> m.ManagementRequest:
