@@ -23,7 +23,7 @@ VERSION = "0.1.0"
 BATCH_QUEUES_MAX = 10_000
 LIST_PATIENCE_MS = 1_000
 QUEUES_LISTED_MAX = 500
-"""In one answer: an AMQP value as Proton has it holds 65,535 parts at most, a queue some 40 to 100."""
+"""In one answer: a value as Proton has it ends after 65,535 parts, a queue has 40 to 100."""
 
 
 def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> management.QueueInfo:
@@ -105,7 +105,7 @@ def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
     if max(request.count, 0 if request.count else len(queues)) > QUEUES_LISTED_MAX:
         raise errors.InvalidArgument(
-            f"{request.count or len(queues)} queues in one answer, at most {QUEUES_LISTED_MAX} fit; "
+            f"{request.count or len(queues)} queues in one answer, {QUEUES_LISTED_MAX} fit; "
             f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name")
     if request.count:
         queues = queues[: request.count]
