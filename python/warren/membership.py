@@ -172,7 +172,7 @@ class MembershipCalls:
                 lambda seen: not seen.moves,
                 wait,
                 progress,
-                lambda seen: f"{len(seen.moves)} leaders have not moved",
+                lambda seen: f"{seen.count:,} leaders have not moved",
             )
         return began
 

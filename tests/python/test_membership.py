@@ -50,9 +50,10 @@ def admin(world: FakeCluster) -> Iterator[Admin]:
 
 def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> None:
     status = members(RUNNING, LEARNING, settled=False)
-    resizing = v.Resizing("w/4", (v.Resized("/", "q", 4), v.Resized("a", "r", 3, "is down")))
+    resizing = v.Resizing("w/4", (v.Resized("/", "q", 4), v.Resized("a", "r", 3, "is down")),
+                          count=2, failed=1)
     rebalanced = v.Rebalanced(
-        (v.LeaderMove("/", "q", "w-1", "w-2"),), (v.NodeLeaders("w-1", 1),)
+        (v.LeaderMove("/", "q", "w-1", "w-2"),), (v.NodeLeaders("w-1", 1),), count=1
     )
     world.script = {
         m.GetMembers: [status],

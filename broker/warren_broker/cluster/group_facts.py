@@ -202,9 +202,12 @@ class AskingLeaders:
         members = host.members(group)
         if node not in members.voters or not self._replicated(group):
             return False
+        # A connection that has just broken counts at once: suspicion waits a moment for it to be
+        # made again, and in that moment the next node would be said to be safe to stop.
         left = [
             one for one in host.member_states(group)
             if one.voter and one.node != node and not (one.suspected or one.lost)
+            and (one.leader or host.connected(one.node))
             and one.last - one.match <= IN_STEP_ENTRIES
         ]
         return len(left) < majority(len(members.voters))

@@ -64,7 +64,7 @@ class Nodes:
                 values.Moving(queue.vhost, queue.name, self._member(node, queue, unsettled))
                 for queue in moving
             )
-            leads = info.drained and info.running and info.leaders and self._others_fit(node)
+            leads = info.drained and info.running and self._to_hand_over(node, led)
             done(values.NodeStatus(info, shown, not (info.moving or info.forgetting or leads)))
 
         self._asking.ask_led(asked)
@@ -172,6 +172,20 @@ class Nodes:
         known = next((one for one in facts.members if one.node == node), None)
         return member(node, known, queue, facts, running)
 
+    def _to_hand_over(self, node: str, led: Led) -> bool:
+        """Whether it leads something that another node could lead; what lives on it alone, or has
+        all its other members down or in maintenance, stays."""
+        if node not in led:
+            return False
+        if METADATA_GROUP in led[node].led and self._others_fit(node):
+            return True
+        groups = self._definitions.state.groups
+        queues = [groups[group] for group in led[node].led if group in groups]
+        return any(
+            self._placement.fit(other)
+            for queue in queues for other in queue.nodes if other != node
+        )
+
     def _others_fit(self, node: str) -> bool:
         return any(self._placement.fit(other) for other in self._names() if other != node)
 
@@ -192,6 +206,11 @@ class Nodes:
                 raise errors.PreconditionFailed(
                     f"node '{node}' is not running: there is nothing to drain, and its next start "
                     "would end the maintenance; start it first")
+            if drained and not self._others_fit(node):
+                # Else nobody would serve clients, through whom it could be revived.
+                raise errors.PreconditionFailed(
+                    f"node '{node}' is the last one that serves clients; start or revive another "
+                    "one first, or just stop it")
         except errors.Refusal as refusal:
             done(refusal)
             return

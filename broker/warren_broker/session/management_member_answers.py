@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from warren_broker.session import membership as v
 from warren_broker.session.management import ManagementRequest
@@ -27,6 +28,8 @@ def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
         return 200, [_plain(node) for node in value.nodes]
     if isinstance(value, Criticality):
         return _criticality(value.found)
+    if type(value) in _BOUNDED:
+        value = _BOUNDED[type(value)](value)
     begun = _BEGUN.get(type(value))
     changes = not isinstance(request, GetNode | GetMembers)
     status = 202 if changes and begun is not None and begun(value) else 200
@@ -45,10 +48,30 @@ def _criticality(found: v.QuorumCritical) -> tuple[int, Any]:
     return 503, {"status": "failed", "reason": CRITICAL_REASON, **body}
 
 
+def _resizing(value: v.Resizing) -> v.Resizing:
+    failed = [each for each in value.queues if each.error]
+    changed = [each for each in value.queues if not each.error]
+    shown = tuple((failed + changed)[: v.SHOWN_MAX])
+    if len(shown) == len(value.queues):
+        shown = value.queues  # in the order they were in
+    return replace(value, queues=shown, count=len(value.queues), failed=len(failed))
+
+
+_BOUNDED: dict[type, Callable[[Any], Any]] = {
+    v.Resizing: _resizing,
+    v.Rebalanced: lambda value: replace(
+        value, moves=value.moves[: v.SHOWN_MAX], count=len(value.moves)
+    ),
+    v.Forgetting: lambda value: replace(
+        value, lost=value.lost[: v.SHOWN_MAX], lost_count=len(value.lost)
+    ),
+}
+"""What goes onto the wire of values that name any number of queues."""
+
 _BEGUN: dict[type, Callable[[Any], bool]] = {
     v.MembersChanged: lambda result: bool(result.changed),
-    v.Resizing: lambda result: any(not each.error for each in result.queues),
-    v.Rebalanced: lambda result: bool(result.moves),
+    v.Resizing: lambda result: bool(result.count > result.failed),
+    v.Rebalanced: lambda result: bool(result.count),
     v.NodeStatus: lambda result: not result.done,
     v.Forgetting: lambda result: True,
 }

@@ -88,10 +88,16 @@ class Resized(msgspec.Struct, frozen=True):
 
 
 class Resizing(msgspec.Struct, frozen=True):
-    """What growing or shrinking a node has begun; `node_status` shows how far it is."""
+    """What growing or shrinking a node has begun; `node_status` shows how far it is.
+
+    queues  on the wire at most SHOWN_MAX of them, those with an error first
+    count   how many they are in all; failed: how many of these have an error. Set on the wire
+    """
 
     node: str
     queues: tuple[Resized, ...]
+    count: int = 0
+    failed: int = 0
 
 
 class LeaderMoved(msgspec.Struct, frozen=True):
@@ -120,10 +126,15 @@ class LeaderMove(msgspec.Struct, frozen=True):
 
 
 class Rebalanced(msgspec.Struct, frozen=True):
-    """What rebalancing has begun: the moves, and how leaders lie when all are done."""
+    """What rebalancing has begun: the moves, and how leaders lie when all are done.
+
+    moves  on the wire at most SHOWN_MAX of them
+    count  how many they are in all. Set on the wire
+    """
 
     moves: tuple[LeaderMove, ...]
     leaders: tuple[NodeLeaders, ...]
+    count: int = 0
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
@@ -170,6 +181,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     done: bool
 
 
+SHOWN_MAX = 1000
+"""Queues named in one answer: an AMQP value as Proton has it holds 65,535 parts at most."""
 MOVING_SHOWN_MAX = 100
 """Queues named in a NodeStatus."""
 
@@ -178,12 +191,15 @@ class Forgetting(msgspec.Struct, frozen=True):
     """A node that is leaving for good; it is gone when `nodes` shows it no longer.
 
     queues  quorum queues that give up their member there
-    lost    (vhost, name) of the queues that lived on it alone: they are deleted
+    lost    (vhost, name) of the queues that lived on it alone: they are deleted. On the wire at
+            most SHOWN_MAX of them
+    lost_count  how many they are in all. Set on the wire
     """
 
     node: str
     queues: int
     lost: tuple[tuple[str, str], ...]
+    lost_count: int = 0
 
 
 class QueueName(msgspec.Struct, frozen=True):

@@ -157,6 +157,8 @@ def rebalance(
     if rows:
         output.table("leaders moved" if wait else "leaders move", ("vhost", "queue", "from", "to"),
                      rows)
+    if len(rows) < found.count:
+        output.say(f"({found.count - len(rows):,} more moves are not shown)")
     output.table("leaders then", ("node", "queues"),
                  [(each.node, each.queues) for each in found.leaders])
 
@@ -198,7 +200,9 @@ def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) ->
     failed = [each for each in found.queues if each.error]
     shown = failed if errors_only else list(found.queues)
     if json:
-        output.as_json({"node": found.node, "queues": shown})
+        output.as_json(
+            {"node": found.node, "queues": shown, "count": found.count, "failed": found.failed}
+        )
     else:
         if shown:
             output.table(
@@ -210,7 +214,10 @@ def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) ->
                     for each in shown
                 ],
             )
-        done_of = f"{len(found.queues) - len(failed):,} of {len(found.queues):,}"
-        output.say(f"{found.node}: {done_of} queues {done}")
-    if failed:
+        if len(found.queues) < found.count:
+            output.say(f"({found.count - len(found.queues):,} more queues are not shown)")
+        output.say(
+            f"{found.node}: {found.count - found.failed:,} of {found.count:,} queues {done}"
+        )
+    if found.failed:
         raise typer.Exit(EXIT_PARTLY)

@@ -98,9 +98,11 @@ def forget(
         return
     if found.lost:
         output.table("queues that lived on it alone", ("vhost", "queue"), found.lost)
+    if len(found.lost) < found.lost_count:
+        output.say(f"({found.lost_count - len(found.lost):,} more are not shown)")
     output.say(
         f"{node} is {'forgotten' if wait else 'being forgotten'}: {found.queues:,} queues give up "
-        f"their member there, {len(found.lost):,} that lived on it alone are deleted"
+        f"their member there, {found.lost_count:,} that lived on it alone are deleted"
     )
 
 

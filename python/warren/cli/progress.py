@@ -57,7 +57,7 @@ class Progress:
 
     def rebalanced(self, seen: Rebalanced) -> None:
         """Leaders that have not moved yet."""
-        self._show(f"{len(seen.moves):,} leaders left to move")
+        self._show(f"{seen.count:,} leaders left to move")
 
     def _show(self, text: str) -> None:
         if text == self._last:

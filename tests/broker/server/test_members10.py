@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from proton import Message
 
 from warren_broker import errors
 from warren_broker.cluster.members import Members
@@ -47,6 +48,15 @@ VALUES: dict[str, Any] = {
 def plain(value: Any) -> Any:
     """As it is to arrive: maps with lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+COUNTS = {
+    "grow": {"count": 2, "failed": 1},
+    "shrink": {"count": 0, "failed": 0},
+    "rebalance": {"count": 1},
+    "forget": {"lost_count": 1},
+}
+"""What is set on the wire."""
 
 
 class FakeMembers:
@@ -149,7 +159,12 @@ def test_a_change_is_asked_for_as_given_and_says_whether_it_goes_on(
     world = World()
     answered, answer = world.ask(method, path, body)
     assert world.members.asked == [asked]
-    assert (answered, answer) == (status, plain(VALUES[asked[0]]))
+    assert answered == status
+    counts = {name: answer.pop(name) for name in ("count", "failed", "lost_count") & answer.keys()}
+    assert counts == COUNTS.get(asked[0], {})
+    assert answer == {
+        name: value for name, value in plain(VALUES[asked[0]]).items() if name not in counts
+    }
 
 
 @pytest.mark.parametrize("tags", [(), ("management",), ("monitoring", "policymaker")])
@@ -277,3 +292,32 @@ def test_deleting_a_queue_unasked_is_an_administrators() -> None:
     world.configure = "^z"
     assert world.ask("DELETE", "/queues/q?force=true")[0] == 403
     assert len(world.submitted) == 1
+
+
+def test_an_answer_about_many_queues_fits_into_one_message() -> None:
+    """Proton's values hold 65,535 parts: growing a node of 20,000 queues cannot name them all."""
+    world = World()
+    queues = tuple(v.Resized("/", f"q{i}", 4, "no" if i > 19_990 else "") for i in range(20_000))
+    world.members.values["grow"] = v.Resizing("w-2", queues)
+    moves = tuple(v.LeaderMove("/", f"q{i}", "a", "b") for i in range(20_000))
+    world.members.values["rebalance"] = v.Rebalanced(moves, ())
+    lost = tuple(("/", f"q{i}") for i in range(20_000))
+    world.members.values["forget"] = v.Forgetting("w-2", 0, lost)
+    status, grown = world.ask("POST", "/queues/quorum/replicas/on/w-2/grow", {"strategy": "all"})
+    assert (status, grown["count"], grown["failed"], len(grown["queues"])) == (202, 20_000, 9, 1000)
+    assert [bool(each["error"]) for each in grown["queues"][:10]] == [True] * 9 + [False]
+    status, moved = world.ask("POST", "/rebalance/queues")
+    assert (status, moved["count"], len(moved["moves"])) == (202, 20_000, 1000)
+    status, forgot = world.ask("DELETE", "/nodes/w-2")
+    assert (status, forgot["lost_count"], len(forgot["lost"])) == (202, 20_000, 1000)
+    for body in (grown, moved, forgot):
+        assert proton_round_trip(body) == body
+
+
+def proton_round_trip(body: Any) -> Any:
+    """As the answer travels."""
+    arrived = Message()
+    sent = Message(body=body)
+    sent.inferred = True
+    arrived.decode(sent.encode())
+    return arrived.body
