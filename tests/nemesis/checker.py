@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -82,12 +81,13 @@ class Checker:
     def __init__(self) -> None:
         self._verdict = Verdict()
         self._messages: dict[_Id, _Message] = {}
-        self._confirms: dict[str, list[float]] = {}
+        self._open: dict[str, dict[int, float]] = {}
+        self._answered: dict[str, float] = {}
+        self._waits: dict[str, list[tuple[float, float]]] = {}
         self._last: dict[tuple[str, str, int], int] = {}
         self._gone: dict[str, float] = {}
         self._faults: list[_Fault] = []
         self._node_of: dict[str, int] = {}
-        self._unanswered: dict[str, float] = {}
         self._at_most_once: set[str] = set()
         self._claims: dict[tuple[str, str, int], list[_Id]] = {}
         self._claim_of: dict[_Id, tuple[str, str, int]] = {}
@@ -116,19 +116,35 @@ class Checker:
         key = (event["s"], event["n"])
         assert key not in self._messages, key  # identities are the run's own business
         self._messages[key] = _Message(event["q"], event["y"])
+        self._open.setdefault(event["s"], {})[event["n"]] = event["t"]
 
     def _on_confirm(self, event: Event) -> None:
+        self._on_nack(event)
         for first, last in event["n"]:
             for n in range(first, last + 1):
-                message = self._messages[event["s"], n]
-                message.confirmed = True
-        self._confirms.setdefault(event["s"], []).append(event["t"])
+                self._messages[event["s"], n].confirmed = True
+
+    def _on_nack(self, event: Event) -> None:
+        self._heard(event)
+        for first, last in event["n"]:
+            for n in range(first, last + 1):
+                del self._open[event["s"]][n]
+
+    def _heard(self, event: Event) -> None:
+        """How long the publisher waited: since it heard last, or since what is open was sent."""
+        stream, now = event["s"], event["t"]
+        oldest = next(iter(self._open[stream].values()))
+        since = max(oldest, self._answered.get(stream, oldest))
+        if now - since >= GAP_S_MIN:
+            self._waits.setdefault(stream, []).append((since, now))
+        self._answered[stream] = now
 
     def _on_stream(self, event: Event) -> None:
         self._node_of[event["s"]] = event["node"]
 
     def _on_unknown(self, event: Event) -> None:
-        self._unanswered[event["s"]] = event["t"]
+        self._heard(event)
+        self._open[event["s"]].clear()
 
     def _on_no_ack(self, event: Event) -> None:
         self._at_most_once.add(event["q"])
@@ -276,19 +292,15 @@ class Checker:
         self._measure_gaps()
 
     def _measure_gaps(self) -> None:
-        """Of each stream, the longest time between two confirms, or to its unanswered end.
+        """The longest time in which a stream waited for a confirm and got none.
 
         A stream whose own node was hit says only how long that node was away: it does not count.
         """
-        for stream, moments in self._confirms.items():
-            if stream in self._unanswered:
-                moments.append(self._unanswered[stream])
-            for before, after in itertools.pairwise(moments):
-                if after - before < GAP_S_MIN:
-                    continue
-                for kind in self._kinds_between(before, after, self._node_of.get(stream)):
+        for stream, waits in self._waits.items():
+            for since, until in waits:
+                for kind in self._kinds_between(since, until, self._node_of.get(stream)):
                     self._verdict.gaps[kind] = max(
-                        self._verdict.gaps.get(kind, 0.0), after - before)
+                        self._verdict.gaps.get(kind, 0.0), until - since)
 
     def _kinds_between(self, before: float, after: float, node: int | None) -> set[str]:
         """The faults that were on meanwhile; none when one of them hit the stream's own node."""

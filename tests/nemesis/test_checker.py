@@ -175,8 +175,23 @@ def test_the_gap_belongs_to_the_fault_and_to_clients_of_other_nodes():
             {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 2, "r": False},
         ]).gaps
 
-    assert gap(node=0) == {"kill": 4.0}
-    assert gap(node=1) == {}
+    assert gap(node=0) == {"kill": 4.0, "none": 2.0}
+    assert gap(node=1) == {"none": 2.0}
+
+
+def test_a_publisher_with_nothing_open_waits_for_nothing():
+    def publish(n):
+        return {"e": "publish", "s": "p.1", "n": n, "q": "a", "y": 4}
+
+    verdict = judge([
+        publish(1), {"e": "confirm", "s": "p.1", "n": [[1, 1]]},
+        {"e": "fault", "kind": "kill", "phase": "begin"},
+        {"e": "fault", "kind": "kill", "phase": "end"},
+        publish(2), {"e": "confirm", "s": "p.1", "n": [[2, 2]]},
+        {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 1, "r": False},
+        {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 2, "r": False},
+    ])
+    assert verdict.gaps == {"none": 1.0}
 
 
 def test_history_is_read_as_it_was_written(tmp_path):
