@@ -16,7 +16,7 @@ from warren_broker.queue import pages
 from warren_broker.queue.pages import LIVE, SIZE_SHIFT
 from warren_broker.queue.shapes import Detail, Shape
 from warren_raft.indexes import PAGE_BITS, Indexes
-from warren_raft.packed import pack
+from warren_raft.packed import pack, value
 
 FILLED_PAGES_MAX: Final = 2
 """Pages that blocks came into last, unpacked: what is consumed at once is never packed."""
@@ -194,7 +194,7 @@ class Contents:
     def load(self, dumped: list[bytes]) -> None:
         """The inverse of `dump`, into an empty object."""
         for data in dumped:
-            self._packed[pages.blocks(data)[0][0] >> PAGE_BITS] = data
+            self._packed[value(data, 0, 0) >> PAGE_BITS] = data
             count, detailed, expiring = pages.census(data)
             self.count += count
             self.detailed += detailed

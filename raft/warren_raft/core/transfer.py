@@ -12,9 +12,8 @@ lost chunk, a lost answer, a repeat, a new connection are all the same to it.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from warren_raft.messages import SnapshotChunk, SnapshotWanted, WireLive
 from warren_raft.types import Entry, GroupId, Index, NodeId, Term
@@ -45,7 +44,7 @@ class Outgoing:
         to: NodeId,
         index: Index,
         term: Term,
-        live: array[int],
+        live: Sequence[Index],
         payload: bytes,
         read: Callable[[Index], Entry],
         now_ms: int,

@@ -11,6 +11,7 @@ import msgspec
 
 from warren_raft.core.transfer import Incoming, Outgoing
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
+from warren_raft.packed import Unreadable
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.upkeep import known_members
 from warren_raft.runtime.wire import BadFrame
@@ -163,7 +164,8 @@ class Transfers:
     def _finish(self, group: Group, incoming: Incoming) -> None:
         try:
             theirs = msgspec.msgpack.decode(bytes(incoming.payload), type=Snapshot)
-        except msgspec.MsgspecError as error:
+            theirs.live_indexes()
+        except (msgspec.MsgspecError, Unreadable) as error:
             del self._incoming[group.id]
             raise BadFrame(f"a snapshot of group {group.id} that is none ({error})") from None
         own = msgspec.structs.replace(

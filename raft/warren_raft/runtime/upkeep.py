@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warren_raft.errors import StorageError
+from warren_raft.indexes import Indexes
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.log_store import LogStore
@@ -86,7 +86,7 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
     return Snapshot(
         group.id, index, store.log.term(index), group.applied_ms, store.born,
         group.machine.version, members.voters, members.learners,
-        array("Q", live).tobytes(), group.machine.snapshot(group.state),
+        Indexes.of(live).tobytes(), group.machine.snapshot(group.state),
         members.ids, store.base,
     )  # fmt: skip
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
+from warren_raft.indexes import PAGE_BITS, Indexes
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.wal import Place
@@ -15,15 +15,15 @@ from warren_raft.types import Entry, EntryKind, GroupId, Index, Term
 class GroupLog:
     """Entries first … last, and below `first` those that the group's snapshot refers to.
 
-    An entry is in memory, on disk, or both. A place costs 12 bytes per entry (20 below `first`),
-    terms one pair per term. In a volatile log there are no places; entries that its machine no
+    An entry is in memory, on disk, or both. A place costs a few bytes (`columns`), terms one pair
+    per term. In a volatile log there are no places; entries that its machine no
     longer refers to are `released` and read as missing.
 
     base_term, base_time_ms  of entry first - 1, which need not be here; 0, 0 when first is 1
-    live                     where the entries below `first` stand; ascending
+    live_places              where the entries below `first` stand
     configs                  which of first … last are CONFIG entries, ascending
     Invariants: first <= last + 1;  a place per index in a log on disk;  term runs ascend in both;
-    everything in `live` is below `first`
+    everything in `live_places` is below `first`
     """
 
     __slots__ = (
@@ -40,7 +40,6 @@ class GroupLog:
         "first",
         "group",
         "last",
-        "live",
         "live_places",
         "volatile",
     )  # fmt: skip
@@ -60,8 +59,12 @@ class GroupLog:
         self._run_starts: list[Index] = []
         self._run_terms: list[Term] = []
         self._places = Places()
-        self.live = array("Q")
         self.live_places = Places()
+
+    @property
+    def live(self) -> Indexes:
+        """The entries below `first`."""
+        return self.live_places.indexes()
 
     def append(self, entry: Entry, place: Place | None) -> None:
         """Take an entry, replacing everything from its index on; place: None in a volatile log."""
@@ -82,15 +85,14 @@ class GroupLog:
         if config:
             self.configs.append(index)
         if place is not None:
-            self._places.append(place)
+            self._places.add(index, place)
 
     def truncate(self, index: Index) -> None:
         """Drop everything from `index` on."""
         assert self.first <= index, (self.group, self.first, index)
         for gone in range(index, self.last + 1):
             self.forget(gone)
-        kept = index - self.first
-        self._places.cut(kept)
+        self._places.cut(index)
         while self._run_starts and self._run_starts[-1] >= index:
             self._run_starts.pop()
             self._run_terms.pop()
@@ -121,11 +123,17 @@ class GroupLog:
         if index >= self.first:
             if index > self.last or self.volatile:
                 raise KeyError(index)
-            return self._places.at(index - self.first)
-        at = bisect_left(self.live, index)
-        if at == len(self.live) or self.live[at] != index:
-            raise KeyError(index)
-        return self.live_places.at(at)
+            return self._places.at(index)
+        return self.live_places.at(index)
+
+    def pick(self, wanted: Indexes) -> Places:
+        """Where those entries stand; raises KeyError when one is not here."""
+        picked = self.live_places.pick(wanted)
+        picked.extend(self._places.pick(wanted))
+        if len(picked) != len(wanted):
+            here = picked.indexes()
+            raise KeyError(next(index for index in wanted if index not in here))
+        return picked
 
     def size(self, index: Index) -> int:
         """Its data's bytes, without reading it."""
@@ -138,21 +146,13 @@ class GroupLog:
         """Let go of everything up to `index` that is not among `live` (ascending)."""
         assert not self.volatile, self.group
         assert self.first - 1 <= index <= self.last, (self.first, index, self.last)
-        kept = array("Q", live)
+        kept = Indexes.of(live)
         assert not kept or kept[-1] <= index, (kept[-1], index)
         self._forget_but(kept, index)
-        old, old_count = self.live, len(self.live)
-        if kept[:old_count] == old:
-            places, new = self.live_places, kept[old_count:]
-        else:
-            split = bisect_left(kept, self.first)
-            places, new = self.live_places.pick(old, kept[:split]), kept[split:]
-        assert not new or new[0] >= self.first, (self.group, new[0], self.first)
-        places.extend(self._places.pick_from(self.first, new))
+        self.live_places = self.pick(kept)
         self.base_term = self.term(index)
         self.base_time_ms = time_ms
-        self.live, self.live_places = kept, places
-        self._places.cut_head(index + 1 - self.first)
+        self._places.cut_head(index)
         del self.configs[: bisect_right(self.configs, index)]
         self.first = index + 1
         if self.last == index:
@@ -167,24 +167,20 @@ class GroupLog:
         """Forget everything: the log begins anew after `index`, whose snapshot is here."""
         self.entries.clear()
         self.bytes_held = 0
-        self.live, self.live_places, self._places = array("Q"), Places(), Places()
+        self.live_places, self._places = Places(), Places()
         self._run_starts.clear()
         self._run_terms.clear()
         self.configs.clear()
         self.first, self.last = index + 1, index
         self.base_term, self.base_time_ms = term, time_ms
 
-    def add_live(self, indexes: Sequence[Index], places: Places) -> None:
-        """Places of entries below `first`, ascending, after those that are known."""
-        assert not self.live or self.live[-1] < indexes[0], (self.group, self.live[-1], indexes[0])
-        assert indexes[-1] < self.first, (self.group, indexes[-1], self.first)
-        self.live.extend(indexes)
-        self.live_places.extend(places)
-
-    def _forget_but(self, kept: array[int], up_to: Index) -> None:
-        if self.entries:
-            keep = set(kept)
-            for index in [i for i in self.entries if i <= up_to and i not in keep]:
+    def _forget_but(self, kept: Indexes, up_to: Index) -> None:
+        page, keep = -1, frozenset[Index]()
+        for index in [i for i in self.entries if i <= up_to]:
+            if index >> PAGE_BITS != page:
+                page = index >> PAGE_BITS
+                keep = frozenset(kept.page(page))
+            if index not in keep:
                 self.forget(index)
 
     def tally(self, into: dict[int, list[int]]) -> None:
@@ -194,56 +190,44 @@ class GroupLog:
 
     def held_bytes(self, up_to: Index) -> int:
         """What the entries up to there take on disk, about."""
-        count = max(0, up_to + 1 - self.first)
-        live, tail = self.live_places.lengths, self._places.lengths
-        return sum(live) + sum(tail[:count]) + RECORD_HEADER_BYTES * (len(live) + count)
+        count = len(self.live_places) + max(0, up_to + 1 - self.first)
+        size = self.live_places.bytes + self._places.bytes - self._places.bytes_after(up_to)
+        return size + RECORD_HEADER_BYTES * count
 
     def needed_bytes(self, live: Sequence[Index]) -> int:
-        """What those entries (ascending) take on disk, about; below `first` in proportion."""
-        split = bisect_left(live, self.first)
-        lengths = self._places.lengths
-        wanted = live[split:]
-        if wanted and wanted[-1] - wanted[0] + 1 == len(wanted):
-            size = sum(lengths[wanted[0] - self.first : wanted[-1] + 1 - self.first])
-        else:
-            size = sum([lengths[index - self.first] for index in wanted])
-        if split:
-            size += sum(self.live_places.lengths) * split // len(self.live)
-        return size + RECORD_HEADER_BYTES * len(live)
+        """What those entries (ascending) take on disk, about."""
+        wanted = Indexes.of(live)
+        size = self.live_places.bytes_of(wanted) + self._places.bytes_of(wanted)
+        return size + RECORD_HEADER_BYTES * len(wanted)
 
     def bytes_after(self, index: Index) -> int:
         """The bytes of data of the entries after `index` that are here."""
-        return sum(self._places.lengths[max(0, index + 1 - self.first) :])
+        return self._places.bytes_after(index)
 
     def rows(self, file: int) -> Rows:
         """The entries that stand in that file, ascending."""
         rows = Rows()
-        for first, last in self.live_places.runs(file):
-            rows.add(self.live[first:last], [0] * (last - first), self.live_places, first, last)
-        for first, last in self._places.runs(file):
-            indexes = range(self.first + first, self.first + last)
-            rows.add(indexes, [self.term(i) for i in indexes], self._places, first, last)
-            rows.configs.extend([index for index in self.configs if index in indexes])
+        live = self.live_places.rows(file)
+        rows.add(live, [0] * len(live.indexes))
+        tail = self._places.rows(file)
+        rows.add(tail, [self.term(index) for index in tail.indexes])
+        if self.configs and tail.indexes:
+            here = set(tail.indexes)
+            rows.configs.extend([index for index in self.configs if index in here])
         return rows
 
     def last_in(self, file: int) -> Index | None:
         """The last entry that stands in that file; None: there is none."""
-        runs = self._places.runs(file)
-        if runs:
-            return self.first + runs[-1][1] - 1
-        runs = self.live_places.runs(file)
-        return self.live[runs[-1][1] - 1] if runs else None
+        last = self._places.last_in(file)
+        return last if last is not None else self.live_places.last_in(file)
 
     def move(self, rows: Rows, old: int, new: int, offsets: Sequence[int]) -> None:
         """The rows of file `old` stand in `new` at these offsets; those gone since are skipped."""
-        for index, before, after in zip(rows.indexes, rows.offsets, offsets, strict=True):
-            if index >= self.first:
-                if index <= self.last:
-                    self._places.move(index - self.first, old, before, new, after)
-                continue
-            at = bisect_left(self.live, index)
-            if at < len(self.live) and self.live[at] == index:
-                self.live_places.move(at, old, before, new, after)
+        split = bisect_left(rows.indexes, self.first)
+        for places, part in (
+            (self.live_places, slice(split)), (self._places, slice(split, len(rows)))
+        ):  # fmt: skip
+            places.move(rows.indexes[part], old, rows.offsets[part], new, offsets[part])
 
     def release_but(self, live: Iterable[Index], up_to: Index) -> None:
         """A volatile log lets go of every entry up to `up_to` that is not among `live`."""
@@ -261,17 +245,18 @@ class GroupLog:
         self._run_starts.clear()
         self._run_terms.clear()
         self.configs.clear()
-        self._places = Places()
-        self.live, self.live_places = array("Q"), Places()
+        self._places, self.live_places = Places(), Places()
 
     def check(self) -> None:
         """Assert the invariants."""
         assert self.first <= self.last + 1, (self.first, self.last)
         if not self.volatile:
             assert len(self._places) == self.last - self.first + 1, (len(self._places), self.last)
-        assert len(self.live) == len(self.live_places), (len(self.live), len(self.live_places))
-        assert list(self.live) == sorted(set(self.live)), self.group
-        assert not self.live or self.live[-1] < self.first, (self.live[-1], self.first)
+        self._places.check()
+        self.live_places.check()
+        tail, live = self._places.indexes(), self.live
+        assert not tail or (tail[0], tail[-1]) == (self.first, self.last), (tail, self.first)
+        assert not live or live[-1] < self.first, (live[-1], self.first)
         assert self._run_starts == sorted(set(self._run_starts)), self._run_starts
         assert self._run_terms == sorted(set(self._run_terms)), self._run_terms
         assert self.bytes_held == sum(len(e.data) for e in self.entries.values())

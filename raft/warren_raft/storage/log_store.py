@@ -89,7 +89,7 @@ class GroupStore:
             index = min(index, max(self.retain_from() - 1, log.first - 1))
         live = taken.live_indexes()
         if index < taken.index:
-            live = live[: bisect_right(live, index)]
+            live = live.up_to(index)
         log.drop_to(index, live, taken.time_ms)
 
     # ------------------------------------------------------------ another member's snapshot
@@ -114,13 +114,13 @@ class GroupStore:
         split = bisect_right(live, base)
         try:
             for index in live[:split]:
-                places.append(self.log.place(index))
+                places.add(index, self.log.place(index))
         except KeyError:
             return None
-        if [index for index, _ in self.received] != live[split:].tolist():
+        if [index for index, _ in self.received] != list(live[split:]):
             return None
-        for _, place in self.received:
-            places.append(place)
+        for index, place in self.received:
+            places.add(index, place)
         return places
 
     def voided(self, snapshot: Snapshot) -> Base:
@@ -134,7 +134,7 @@ class GroupStore:
         """The snapshot, which is on disk, takes the place of the whole log."""
         log = self.log
         log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
-        log.live, log.live_places = snapshot.live_indexes(), places
+        log.live_places = places
         self.snapshot_index = self.applied = snapshot.index
         self.base = snapshot.base
         self._store.wal.base(log.group, snapshot.index, snapshot.term)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
+from warren_raft.indexes import PAGE_BITS, Indexes
 from warren_raft.storage.catalog import Segment
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.group_log import GroupLog
@@ -31,7 +31,8 @@ class RecoveredGroup:
     """
 
     __slots__ = (
-        "_base", "_logged", "_wanted", "born", "created", "damage", "diverged", "hard_state",
+        "_base", "_logged", "_wanted", "_wanted_page",
+        "born", "created", "damage", "diverged", "hard_state",
         "log", "snapshot", "taken_over",
     )  # fmt: skip
 
@@ -48,7 +49,8 @@ class RecoveredGroup:
         self.damage: LogDamaged | None = None
         self._logged: list[tuple[Index, Place]] = []
         self._base = snapshot.base if snapshot is not None else Base()
-        self._wanted = snapshot.live_indexes() if snapshot is not None else array("Q")
+        self._wanted = snapshot.live_indexes() if snapshot is not None else Indexes()
+        self._wanted_page: tuple[int, frozenset[Index]] = (-1, frozenset())
         if snapshot is not None:
             log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
 
@@ -63,17 +65,14 @@ class RecoveredGroup:
         if segment.name.last < self._base.file:
             end = bisect_right(indexes, self._base.index)
         split = min(bisect_left(indexes, log.first), end)
-        wanted = self._wanted_of(indexes[:split])
-        if len(wanted):
-            places = Places()
-            places.extend_in(segment.id, rows.offsets[:split], rows.lengths[:split])
-            places = places.pick(indexes[:split], wanted)
+        places = Places()
+        places.add_rows(segment.id, indexes[:split], rows.offsets[:split], rows.lengths[:split])
+        places = places.pick(self._wanted)
+        if len(places):
             # A later segment has the later copy: 1. Entry 5 is in a segment.  2. This member falls
             # behind, is sent a snapshot with entry 5, which goes to the log, then to a segment.
-            keep = bisect_left(log.live, wanted[0])
-            del log.live[keep:]
-            log.live_places.cut(keep)
-            log.add_live(wanted, places)
+            log.live_places.cut(places.indexes()[0])
+            log.live_places.extend(places)
         configs = set(rows.configs)
         for at in range(split, end):
             index = indexes[at]
@@ -88,17 +87,11 @@ class RecoveredGroup:
             place = Place(segment.id, rows.offsets[at], rows.lengths[at])
             log.append_at(index, rows.terms[at], place, index in configs)
 
-    def _wanted_of(self, indexes: array[int]) -> array[int]:
-        if not indexes:
-            return indexes
-        at = bisect_left(self._wanted, indexes[0])
-        if self._wanted[at : at + len(indexes)] == indexes:
-            return indexes
-        return array("Q", [index for index in indexes if self._wants(index)])
-
     def _wants(self, index: Index) -> bool:
-        at = bisect_left(self._wanted, index)
-        return at < len(self._wanted) and self._wanted[at] == index
+        page = index >> PAGE_BITS
+        if page != self._wanted_page[0]:
+            self._wanted_page = page, frozenset(self._wanted.page(page))
+        return index in self._wanted_page[1]
 
     def take(self, entry: Entry, place: Place, path: Path, position: Position) -> None:
         """An entry of the log file `path`; position: of its record."""
@@ -149,19 +142,16 @@ class RecoveredGroup:
             return
         logged = dict(self._logged)
         places = Places()
-        at = 0
         for index in self._wanted:
-            while at < len(log.live) and log.live[at] < index:
-                at += 1
             place = self.taken_over.get(index)
             if place is None:
                 place = logged.get(index)  # replaces what a segment has: files are retired in order
-            if place is None and at < len(log.live) and log.live[at] == index:
-                place = log.live_places.at(at)
+            if place is None:
+                place = log.live_places.get(index)
             if place is None:
                 raise LogDamaged(
                     directory / file_name(log.group, snapshot.index), 0,
                     f"it refers to entry {index} of group {log.group}, which is nowhere",
                 )  # fmt: skip
-            places.append(place)
-        log.live, log.live_places = self._wanted, places
+            places.add(index, place)
+        log.live_places = places

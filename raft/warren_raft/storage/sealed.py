@@ -33,6 +33,11 @@ def seal(magic: bytes, version: int, parts: Sequence[Data]) -> bytes:
     return b"".join((start, _CRC.pack(crc), length, *parts))
 
 
+def version_of(file: Data) -> int:
+    """The format version of a file that `unseal` has accepted."""
+    return int(_START.unpack_from(file)[1])
+
+
 def unseal(magic: bytes, version: int, file: Data) -> memoryview:
     """The payload of a file of that version or an earlier one; raises Damaged."""
     if len(file) < HEADER_BYTES:

@@ -1,7 +1,7 @@
 """A machine's state as a file, with what the log must know about it.
 
 `snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as `sealed` says with magic
-`WARRNSNP` and version 2; the payload is a MessagePack array:
+`WARRNSNP` and version 3; the payload is a MessagePack array:
 
 | field | what |
 | --- | --- |
@@ -9,14 +9,15 @@
 | born | [batch, record]: of the group's GROUP_CREATED; tells it from a later group of that number |
 | machine_version | of the machine that wrote it |
 | voters, learners | names of the members as of that entry |
-| live | binary: u64 per entry that the state refers to, ascending, at most `index` |
+| live | binary: the entries that the state refers to, at most `index`, as `indexes` packs them |
 | state | binary: what `Machine.snapshot` gave |
 | ids | array of [name, member id] of the voters as of that entry whose id is not 0, sorted |
 | base | [file, batch, record, index]: the last snapshot of another member that took the place |
 | | of this one's log was up to `index`; entries above it are void in WAL files below `file` |
 | | and in records before (batch, record); zeros: there was none |
 
-Version 1 ends with `state`: all ids were 0, and there was no base.
+Version 1 ends with `state`: all ids were 0, and there was no base. In versions 1 and 2 `live` is a
+u64 per entry.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from warren_raft.indexes import Indexes
 from warren_raft.storage.format import Damaged, Data
-from warren_raft.storage.sealed import seal, unseal
+from warren_raft.storage.sealed import seal, unseal, version_of
 from warren_raft.types import GroupId, Index, NodeId, Term
 
 MAGIC = b"WARRNSNP"
-VERSION = 2
+VERSION = 3
 SUFFIX = ".snap"
 
 Position = tuple[int, int]
@@ -63,9 +65,9 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     ids: tuple[tuple[NodeId, int], ...] = ()
     base: Base = Base()
 
-    def live_indexes(self) -> array[int]:
-        """The entries that must stay, ascending."""
-        return array("Q", self.live)
+    def live_indexes(self) -> Indexes:
+        """The entries that must stay."""
+        return Indexes.read(self.live)
 
 
 _DECODER = msgspec.msgpack.Decoder(Snapshot)
@@ -95,6 +97,11 @@ def decode(file: Data) -> Snapshot:
         snapshot = _DECODER.decode(unseal(MAGIC, VERSION, file))
     except msgspec.MsgspecError as error:
         raise Damaged(f"its payload is no snapshot ({error})") from None
-    if len(snapshot.live) % 8:
-        raise Damaged(f"its list of live entries has {len(snapshot.live)} bytes")
+    try:
+        if version_of(file) < 3:
+            live = Indexes.of(array("Q", snapshot.live))
+            return msgspec.structs.replace(snapshot, live=live.tobytes())
+        snapshot.live_indexes()
+    except (ValueError, AssertionError) as error:
+        raise Damaged(f"its list of live entries is none ({error})") from None
     return snapshot

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -73,42 +75,55 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
     return (time.perf_counter() - began) * 1000, result
 
 
-def main() -> None:
-    """Print the table."""
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    random = Random(1)
-    shapes: dict[str, tuple[Callable[[], int], Callable[[], int], bool]] = {
-        "blocks of 500 × 100 B": (lambda: 100, lambda: 500, False),
-        "blocks of 20 × 100 B": (lambda: 100, lambda: 20, False),
+def shapes(random: Random) -> dict[str, tuple[Callable[[], int], Callable[[], int], bool]]:
+    """Title to (size of a message, messages of a block, whether settles stand between)."""
+    wide = partial(random.randint, 50, 1500)
+    return {
+        "blocks of 500 x 100 B": (lambda: 100, lambda: 500, False),
+        "blocks of 20 x 100 B": (lambda: 100, lambda: 20, False),
         "single messages of 100 B": (lambda: 100, lambda: 1, False),
-        "single, 50 … 1500 B, settles between": (
-            lambda: random.randint(50, 1500), lambda: 1, True
-        ),
-        "1 … 3 together, 50 … 1500 B, settles": (
-            lambda: random.randint(50, 1500), lambda: random.randint(1, 3), True
-        ),
-    }  # fmt: skip
-    print(f"{messages} messages; bytes per message, milliseconds of the loop")
-    for title, (size, batch, settles) in shapes.items():
-        gc.collect()
-        before = rss()
-        machine, state, log, (index,) = fill(entries(messages, size, batch, settles))
-        gc.collect()
-        grown = rss() - before
-        live_ms, live = timed(lambda m=machine, s=state: m.live_indexes(s))
-        snapshot_ms, snapshot = timed(lambda m=machine, s=state: m.snapshot(s))
-        needed_ms, _ = timed(lambda g=log, x=live: g.needed_bytes(x))
-        drop_ms, _ = timed(lambda g=log, x=live, i=index: g.drop_to(i, x, 1))
-        gc.collect()
-        after = rss() - before
-        restore_ms, _ = timed(lambda m=machine, b=snapshot: m.restore(b))
-        print(
-            f"{title:38} {grown / messages:6.2f} B, with a snapshot {after / messages:6.2f} B"
-            f" ({len(snapshot) / messages:5.2f} B)"
-            f"   live {live_ms:7.1f}  snapshot {snapshot_ms:6.1f}  needed {needed_ms:6.1f}"
-            f"  drop {drop_ms:6.1f}  restore {restore_ms:6.1f}"
-        )
-        del machine, state, log, live, snapshot
+        "single, 50 ... 1500 B": (wide, lambda: 1, False),
+        "single, 50 ... 1500 B, settles": (wide, lambda: 1, True),
+        "1 ... 3, 50 ... 1500 B, settles": (wide, partial(random.randint, 1, 3), True),
+    }
+
+
+def measure(title: str, messages: int) -> None:
+    """Print one line of the table."""
+    size, batch, settles = shapes(Random(1))[title]
+    for _ in fill(entries(2000, size, batch, settles)):
+        pass  # what Python itself needs once
+    gc.collect()
+    before = rss()
+    machine, state, log, (index,) = fill(entries(messages, size, batch, settles))
+    gc.collect()
+    grown = rss() - before
+    live_ms, live = timed(lambda: machine.live_indexes(state))
+    snapshot_ms, snapshot = timed(lambda: machine.snapshot(state))
+    needed_ms, _ = timed(lambda: log.needed_bytes(live))
+    drop_ms, _ = timed(lambda: log.drop_to(index, live, 1))
+    gc.collect()
+    after = rss() - before
+    restore_ms, _ = timed(lambda: machine.restore(snapshot))
+    print(
+        f"{title:32} {grown / messages:6.2f} {after / messages:6.2f}"
+        f" {(len(snapshot) + len(live.tobytes())) / messages:6.2f}"
+        f"   {live_ms:6.1f} {snapshot_ms:6.1f} {needed_ms:6.1f} {drop_ms:6.1f} {restore_ms:6.1f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print the table; every line in a process of its own."""
+    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    if len(sys.argv) > 2:
+        measure(sys.argv[2], messages)
+        return
+    print(f"{messages} messages: bytes of memory per message, then with a snapshot, bytes of the")
+    print("snapshot; milliseconds of the loop: live indexes, snapshot, worth, letting go, restore")
+    for title in shapes(Random(1)):
+        command = [sys.executable, "-m", "tests.broker.queue.memory", str(messages), title]
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

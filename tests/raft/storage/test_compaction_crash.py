@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from tests.raft.storage.kit import Disk
+from warren_raft.indexes import Indexes
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.rewrite import write_snapshots
@@ -165,7 +166,7 @@ class Model:
             store.receive(Entry(each, self.term, EntryKind.COMMAND, 1, theirs[each - 1]))
         snapshot = Snapshot(
             4, index, self.term, 1000 + index, store.born, 1, ("n1",), (),
-            b"".join(i.to_bytes(8, "little") for i in live), repr(live).encode(),
+            Indexes.of(live).tobytes(), repr(live).encode(),
         )  # fmt: skip
         snapshot = msgspec.structs.replace(snapshot, base=store.voided(snapshot))
         self.disk.sync()
@@ -190,7 +191,7 @@ class Model:
         live = sorted(self.live[group])
         return Snapshot(
             group, index, store.term(index), 1000 + index, store.born, 1, ("n1",), (),
-            b"".join(i.to_bytes(8, "little") for i in live), repr(live).encode(),
+            Indexes.of(live).tobytes(), repr(live).encode(),
         )  # fmt: skip
 
     def play(self, rounds: int) -> None:

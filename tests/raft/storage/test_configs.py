@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from pathlib import Path
 
 from tests.raft.storage.kit import Disk
+from warren_raft.indexes import Indexes
 from warren_raft.storage.snapshot import Snapshot, encode
 from warren_raft.types import Entry, EntryKind
 
@@ -39,7 +39,7 @@ def taken(disk: Disk, group: int, index: int, live: tuple[int, ...] = ()) -> Sna
     store.applied = max(store.applied, index)
     return Snapshot(
         group, index, store.term(index), 1, store.born, 1, ("n1",), (),
-        array("Q", live).tobytes(), b"s",
+        Indexes.of(live).tobytes(), b"s",
     )  # fmt: skip
 
 

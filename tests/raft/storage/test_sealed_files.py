@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from array import array
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from tests.raft.storage.kit import Disk
+from warren_raft.indexes import Indexes
 from warren_raft.storage import manifest, segment, snapshot
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.format import Damaged
@@ -20,7 +20,7 @@ from warren_raft.storage.snapshot import Snapshot
 
 TAKEN = Snapshot(
     7, 300, 4, 1_700_000_000_123, (12, 3), 2, ("n1", "n2"), ("n3",),
-    array("Q", [5, 299]).tobytes(), b"state", (("n2", 1 << 63),),
+    Indexes.of([5, 299]).tobytes(), b"state", (("n2", 1 << 63),),
 )  # fmt: skip
 LISTED = Manifest(3, (40, 2), (GroupRow(0, (1, 0), b"m", 5, "n2"), GroupRow(9, (7, 1), b"", 1, "")))
 
@@ -37,7 +37,7 @@ def an_index(configs: tuple[int, ...] = (299, 300)) -> SegmentIndex:
 
 def test_what_is_written_is_read() -> None:
     assert snapshot.decode(snapshot.encode(TAKEN)) == TAKEN
-    assert TAKEN.live_indexes().tolist() == [5, 299]
+    assert list(TAKEN.live_indexes()) == [5, 299]
     assert manifest.decode(manifest.encode(LISTED)) == LISTED
     there, back = an_index(), segment.decode(segment.encode(an_index()))
     assert (back.name, back.in_place, back.data_bytes, back.salt) == (
@@ -66,11 +66,17 @@ VERSION_1 = {
     ),
 }
 
+VERSION_2_SNAPSHOT = (
+    "574152524e534e5002000000ad8eb30e45000000000000009b07cd012c04cf0000018bcfe5687b920c030292"
+    "a26e31a26e3291a26e33c41005000000000000002b01000000000000c40573746174659192a26e32cf800000"
+    "0000000000"
+)
+
 FROZEN = {
     "snapshot": (
-        "574152524e534e5002000000ad8eb30e45000000000000009b07cd012c04cf0000018bcfe5687b920c030292"
-        "a26e31a26e3291a26e33c41005000000000000002b01000000000000c40573746174659192a26e32cf800000"
-        "0000000000"
+        "574152524e534e500300000048766db84d000000000000009c07cd012c04cf0000018bcfe5687b920c030292"
+        "a26e31a26e3291a26e33c41300020005000000000000002601000000000000c40573746174659192a26e32cf"
+        "80000000000000009400000000"
     ),
     "manifest": VERSION_1["manifest"],
     "segment": (
@@ -111,6 +117,10 @@ def test_what_version_1_wrote_is_read() -> None:
         ]
 
 
+def test_what_version_2_wrote_is_read() -> None:
+    assert snapshot.decode(bytes.fromhex(VERSION_2_SNAPSHOT)) == TAKEN
+
+
 @pytest.mark.parametrize("kind", sorted(FROZEN))
 def test_a_newer_version_is_refused(kind: str) -> None:
     newer = bytearray(encoded()[kind])
@@ -141,7 +151,7 @@ def with_segments(root: Path) -> None:
         disk.write(2, index, [b"%d" % index * 100])
     for group in (1, 2):
         disk.group(group).applied = 39
-    live = array("Q", [2, 9, 30])
+    live = Indexes.of([2, 9, 30])
     store = disk.group(1)
     disk.compact(
         Snapshot(1, 36, store.term(36), 1, store.born, 1, ("n1",), (), live.tobytes(), b"s")
