@@ -163,3 +163,16 @@ def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot
     leading.is_retired = lambda node, uplink: uplink >= 100
     leading.definitions_replaced()
     assert cluster.host.proposed == [NodeDown(100)]
+
+
+@pytest.mark.parametrize("silent, expected", [("b", [NodeSuspected("b")]), ("", [])])
+def test_a_node_that_falls_silent_before_its_first_submission_is_applied_is_suspected(
+    silent, expected
+):
+    cluster = Cluster({}, silent=silent, alive=[1])
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.held.uplinks[1] = Entry("b")
+    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(1, 1, ()), ()))
+    leading.applied(GROUP, Meta(2, 1, 0), b"", Applied(SubmissionReply(1, 2, ()), ()))
+    assert cluster.host.proposed == expected
