@@ -175,6 +175,26 @@ class ReadIndexReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="r
     index: Index
 
 
+class EntryWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="ew"):
+    """Between hosts: what the sender has of that entry is damaged; answer EntryIs.
+
+    entry_term  of the entry; 0: it is committed, the index alone names it
+    """
+
+    index: Index
+    entry_term: Term
+
+
+class EntryIs(RaftMessage, frozen=True, array_like=True, gc=False, tag="ei"):
+    """Answer to EntryWanted; entry_term 0: the sender has it not."""
+
+    index: Index
+    entry_term: Term
+    kind: EntryKind
+    time_ms: int
+    data: bytes
+
+
 AnyRaftMessage: TypeAlias = (
     PreVote
     | PreVoteReply
@@ -189,6 +209,8 @@ AnyRaftMessage: TypeAlias = (
     | ConfirmReply
     | ReadIndex
     | ReadIndexReply
+    | EntryWanted
+    | EntryIs
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -431,7 +431,7 @@ class Cluster:
                 continue
             # A leader only hands out what is committed, so (index, term) is this entry for good.
             entry = self.host.entry(message.group, delivery.index, term)
-            if entry is None and self.host.awaits(message.group, delivery.index):
+            if entry is None and self.host.healing.awaits(message.group, delivery.index):
                 self._deliver_later(message.group, delivery.index, (node, message, rest))
                 return
             if entry is None:
@@ -452,7 +452,7 @@ class Cluster:
             for each in self._late.pop(group, []):
                 self._on_delivered(*each)
 
-        self.host.when_healed(group, index, healed)
+        self.host.healing.when(group, index, healed)
 
     def _on_cancelled(
         self, node: str, message: messages.ConsumerCancelled, rest: memoryview

@@ -11,6 +11,7 @@ from warren_broker.cluster.queues import Queues
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.session import requests
+from warren_raft.storage.errors import EntryDamaged
 
 Answer = Callable[[requests.Result], None]
 """Called once."""
@@ -118,7 +119,12 @@ class Consuming:
             elif reply.delivery is None:
                 done(requests.GotNothing())
             else:
-                delivery, block = self._queues.cluster.got(queue.group, reply.delivery)
+                cluster = self._queues.cluster
+                try:
+                    delivery, block = cluster.got(queue.group, reply.delivery)
+                except EntryDamaged as damage:
+                    cluster.host.healing.when(queue.group, damage.index, lambda: got(reply))
+                    return
                 done(requests.Got(delivery, block, reply.messages_ready))
 
         def late(reply: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from warren_broker.block import Block
@@ -13,6 +15,7 @@ from warren_broker.metadata.records import Queue
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.wire.amqp091 import properties
 from warren_broker.wire.amqp091.fields import Field, Timestamp
+from warren_raft.storage.errors import EntryDamaged
 
 log = logging.getLogger(__name__)
 TABLE_BYTES_MAX = 8 << 20
@@ -20,6 +23,8 @@ TABLE_BYTES_MAX = 8 << 20
 COUNT_MAX = 1 << 32
 """Of a death: whoever wrote the header may have written anything."""
 Death = dict[str, Any]
+Run = tuple[int, int, int]
+"""(index, first, last) of messages in one block, closed."""
 
 
 class DeadLetters:
@@ -47,15 +52,24 @@ class DeadLetters:
                 exchange,
             )
             return
-        now_s = self._queues.cluster.loop.clock.epoch_ms() // 1000
-        letters = _Letters(queue, effect.reason, now_s)
-        for index, first, last in effect.runs:
-            block = self._queues.cluster.stored.get(group, index)
+        self._publish(queue, effect.reason, effect.runs)
+
+    def _publish(self, queue: Queue, reason: str, runs: Sequence[Run]) -> None:
+        cluster = self._queues.cluster
+        now_s = cluster.loop.clock.epoch_ms() // 1000
+        letters = _Letters(queue, reason, now_s)
+        for at, (index, first, last) in enumerate(runs):
+            try:
+                block = cluster.stored.get(queue.group, index)
+            except EntryDamaged:
+                rest = partial(self._publish, queue, reason, runs[at:])
+                cluster.host.healing.when(queue.group, index, rest)
+                break
             for i in range(first, last + 1):
                 letters.add(block, i)
                 if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
                     self._send(letters)
-                    letters = _Letters(queue, effect.reason, now_s)
+                    letters = _Letters(queue, reason, now_s)
         self._send(letters)
 
     def _send(self, letters: _Letters) -> None:

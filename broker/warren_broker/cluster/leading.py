@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from warren_broker.cluster import messages
+from warren_broker.cluster.held_effects import HeldEffects
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -50,6 +51,11 @@ class Leading:
         self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
             lambda group, effect: None
         )
+        self._held = HeldEffects(
+            lambda group, index, call: cluster.host.healing.when(group, index, call),
+            self._answer,
+            lambda group, effect: self._run[type(effect)](group, effect),
+        )
         self._run: dict[type, Callable[[int, Any], None]] = {
             queue_effects.Deliver: self._deliver,
             queue_effects.CancelConsumer: self._cancel,
@@ -64,7 +70,7 @@ class Leading:
     def start(self, group: int, effects: tuple[Any, ...]) -> None:
         """This node leads from now on: catch up with what happened to the consumers' nodes."""
         self.led.add(group)
-        self._carry_out(group, effects)
+        self._held.carry_out(group, 0, None, effects)
         host = self._cluster.host
         for uplink, node, suspected in self._uplinks(group):
             # Only the definitions know which life is the older one. 1. A node restarts and submits
@@ -84,6 +90,7 @@ class Leading:
         """This node leads no longer."""
         self.led.discard(group)
         self._waiting.pop(group, None)
+        self._held.drop(group)
         timer = self._timers.pop(group, None)
         if timer is not None:
             timer[1].cancel()
@@ -186,17 +193,16 @@ class Leading:
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied) -> None:
         """Answer, then carry out; a consumer hears that it is one before its first message."""
         reply = applied.reply
-        if reply is not None and reply.uplink:
-            if not self._cluster.reply_to(group, meta.index, reply):
-                self._end_if_retired(group, reply.uplink)
-            if reply.seq == 1:
-                self._suspect_if_silent(group, reply.uplink)
-        if applied.effects:
-            self._carry_out(group, applied.effects)
+        self._held.carry_out(
+            group, meta.index, reply if reply is not None and reply.uplink else None,
+            applied.effects,
+        )
 
-    def _carry_out(self, group: int, effects: tuple[Any, ...]) -> None:
-        for effect in effects:
-            self._run[type(effect)](group, effect)
+    def _answer(self, group: int, index: int, reply: Any) -> None:
+        if not self._cluster.reply_to(group, index, reply):
+            self._end_if_retired(group, reply.uplink)
+        if reply.seq == 1:
+            self._suspect_if_silent(group, reply.uplink)
 
     def _deliver(self, group: int, effect: queue_effects.Deliver) -> None:
         cluster = self._cluster

@@ -19,6 +19,7 @@ from warren_broker.queue.admin import counts
 from warren_broker.queue.commands import StatReply
 from warren_broker.queue.order import Order
 from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
 
 Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
 """(index, first, last, delivery_count, acquired_count), closed ranges, in order."""
@@ -275,6 +276,11 @@ class Reading:
             taken, data = self._local_block(message.group, message.runs, message.max_bytes)
         except (UnknownGroup, KeyError):
             self._say(node, messages.ReadRefused(message.request, True, "not held here"))
+            return
+        except EntryDamaged as damage:
+            self._cluster.host.healing.when(
+                message.group, damage.index, lambda: self._on_read_block(node, message, rest)
+            )
             return
         self._say(node, messages.BlockIs(message.request, taken, len(data)), data)
 

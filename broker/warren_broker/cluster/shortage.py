@@ -79,7 +79,7 @@ class Shortage:
         self._changed()
 
     def _changed(self) -> None:
-        reasons = {reason: None for reason in self.own}
+        reasons = dict.fromkeys(self.own)
         for found in self.others.values():
             reasons.update(dict.fromkeys(found))
         now = tuple(sorted(reasons))

@@ -66,7 +66,7 @@ class LogView:
     def slice(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """Entries from `first` on, at least one, at most to `last`, cut after bytes_max of data.
 
-        May stop early where the store ends and the tail begins.
+        May stop early where the store ends and the tail begins; none: see `LogStore.entries`.
         """
         assert 0 < first <= last <= self.last, (first, last, self.last)
         if first < self.tail_first:
@@ -187,6 +187,8 @@ class LogView:
         if self.applying == self.committed:
             return ()
         entries = self.slice(self.applying + 1, self.committed, bytes_max)
+        if not entries:
+            return ()
         self.applying = entries[-1].index
         self.trim()
         return entries

@@ -14,12 +14,13 @@ from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready, Role
 from warren_raft.errors import MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
-from warren_raft.messages import AnyRaftMessage, Append
+from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import birth
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.formation import Formation, Forming
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.handshake import Hello
+from warren_raft.runtime.healing import Healing
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.pacing import DiskPace
@@ -105,6 +106,7 @@ class Host:
         self._store: LogStore | None = None
         self._upkeep: NodeUpkeep
         self._pace: DiskPace
+        self.healing: Healing
         self._transfers: Transfers
         self._stopped = False
         self.judge_peer: Callable[[Hello], str | None] = lambda hello: None
@@ -136,8 +138,13 @@ class Host:
             config.wal_file_bytes,
             functools.partial(self._loop.at_turn_end, Stage.SYNC),
         )
-        store.wal.on_full = self._disk_full
-        self._pace = DiskPace(store.wal, config.wal_backlog_bytes_max)
+        self._pace = DiskPace(
+            store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
+        )
+        self.healing = Healing(
+            config.node, store, self._groups, self._post_message, self.connected, self._touch,
+            self._clock.monotonic_ms,
+        )  # fmt: skip
         self._transfers = Transfers(
             store, config.node, self._post_message, self._touch, self._group_restored
         )
@@ -227,10 +234,10 @@ class Host:
         """
         if spec.group in self._groups:
             return
-        assert spec.joining or self.node_id in spec.voters, (spec, self.node_id)
         assert not spec.volatile or (len(spec.voters) == 1 and not spec.joining), spec
         store = self._logs.groups.get(spec.group)
         if store is None:
+            assert spec.joining or self.node_id in spec.voters, (spec, self.node_id)
             member = self._rng.getrandbits(64) or 1 if spec.joining else 0
             born = birth.Birth(tuple(sorted(spec.voters)), member)
             store = self._logs.create(spec.group, birth.encode(born), volatile=spec.volatile)
@@ -264,6 +271,7 @@ class Host:
                 found.timer.cancel()
         self._waiting.take(group)
         self._transfers.drop(group)
+        self.healing.drop(group)
         if group in self._logs.groups:
             self._logs.delete(group)
             self._submit_asked = True
@@ -369,7 +377,11 @@ class Host:
         self._forming.begin(callback, self._clock.epoch_ms())
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
-        """An entry, from memory or disk; raises UnknownGroup, KeyError when it is not held."""
+        """An entry, from memory or disk.
+
+        raises  UnknownGroup; KeyError when it is not held; EntryDamaged when its bytes are damaged:
+                other members are asked for it, `healing.when` tells when to try again
+        """
         return self._group(group).store.read(index)
 
     def entry(self, group: GroupId, index: Index, term: int) -> Entry | None:
@@ -415,19 +427,6 @@ class Host:
     def disk_full(self) -> bool:
         """There is no space for what is to be written; it is tried again until there is."""
         return self._store is not None and self._store.wal.full is not None
-
-    def _disk_full(self, error: OSError | None) -> None:
-        if self._stopped:
-            return
-        if error is None:
-            log.warning("%s: there is space again: what waited is on disk", self.node_id)
-        else:
-            log.error(
-                "%s: no space for the log in %s (%s); nothing that rests on this disk leaves until "
-                "there is. Free some: it goes on by itself",
-                self.node_id, self.config.data_dir, error.strerror,
-            )  # fmt: skip
-        self._observer.disk_full(error is not None)
 
     # ------------------------------------------------------------ the turn
 
@@ -570,6 +569,7 @@ class Host:
         self._peers.beat()
         self._upkeep.beat()
         self._transfers.beat(self._clock.epoch_ms())
+        self.healing.beat()
         self._forming.look(self._clock.epoch_ms())
 
     # ------------------------------------------------------------ what the transport says
@@ -590,19 +590,21 @@ class Host:
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """See TransportOwner."""
         now = self._clock.epoch_ms()
-        behind = self._pace.behind
         for message in messages:
             if message.sender != node or message.to != self.node_id:
                 raise BadFrame(
                     f"node {node!r} sent a message from {message.sender!r} to {message.to!r}"
                 )
+            if isinstance(message, EntryWanted | EntryIs):
+                self.healing.take(message)
+                continue
             group = self._groups.get(message.group)
             if group is None:
                 if message.group == METADATA_GROUP and type(message) is Append:
                     self._forming.leader_heard(now)
                 self._waiting.add(message)
                 continue
-            admitted = self._pace.admit(message, group.node) if behind else message
+            admitted = self._pace.admit(message, group.node)
             if admitted is not None:
                 group.node.step(admitted, now)
                 self._touch(group)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warren_raft.core.node import Node
@@ -11,6 +14,8 @@ from warren_raft.storage.wal import Wal
 
 if TYPE_CHECKING:
     from warren_raft.runtime.group import Group
+
+log = logging.getLogger("warren.raft")
 
 ToApply = list[tuple["Group", Ready]]
 
@@ -33,12 +38,29 @@ class DiskPace:
     written, as if it had been lost: they send it again. Who leads is learned all the same.
     """
 
-    __slots__ = ("_bytes_max", "_late", "_wal")
+    __slots__ = ("_bytes_max", "_late", "_place", "_tell", "_wal")
 
-    def __init__(self, wal: Wal, bytes_max: int) -> None:
+    def __init__(
+        self, wal: Wal, bytes_max: int, place: Path, tell: Callable[[bool], None]
+    ) -> None:
+        """place: what to free space in; tell: hears that there is none, and that there is again."""
         self._wal = wal
         self._bytes_max = bytes_max
+        self._place = place
+        self._tell = tell
         self._late: ToApply = []
+        wal.on_full = self._full
+
+    def _full(self, error: OSError | None) -> None:
+        if error is None:
+            log.warning("%s: there is space again: what waited is on disk", self._place)
+        else:
+            log.error(
+                "no space for the log in %s (%s); nothing that rests on this disk leaves until "
+                "there is. Free some: it goes on by itself",
+                self._place, error.strerror,
+            )  # fmt: skip
+        self._tell(error is not None)
 
     @property
     def behind(self) -> bool:
@@ -51,7 +73,9 @@ class DiskPace:
         return bool(self._late)
 
     def admit(self, message: AnyRaftMessage, node: Node) -> AnyRaftMessage | None:
-        """What is to be taken of a message, on a node that is behind; None: nothing."""
+        """What is to be taken of a message; None: nothing of it, for now."""
+        if not self.behind:
+            return message
         if type(message) is SnapshotChunk:
             return None
         if type(message) is Append and message.entries:

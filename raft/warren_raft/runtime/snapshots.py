@@ -16,6 +16,7 @@ from warren_raft.runtime.group import Group
 from warren_raft.runtime.upkeep import known_members
 from warren_raft.runtime.wire import BadFrame
 from warren_raft.storage import rewrite
+from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Membership, MemberState, NodeId
@@ -63,6 +64,7 @@ class Transfers:
         self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, Outgoing]] = {}
         self._incoming: dict[GroupId, Incoming] = {}
         self._installing: set[GroupId] = set()
+        self._later: dict[tuple[GroupId, NodeId], Group] = {}
 
     def sending(self, group: GroupId) -> bool:
         """A snapshot of that group is on its way to somebody."""
@@ -73,6 +75,8 @@ class Transfers:
         self._incoming.pop(group, None)
         for key in [key for key in self._outgoing if key[0] == group]:
             del self._outgoing[key]
+        for key in [key for key in self._later if key[0] == group]:
+            del self._later[key]
 
     # ------------------------------------------------------------ sending
 
@@ -83,7 +87,13 @@ class Transfers:
         known = self._outgoing.get((group.id, to))
         if known is not None and known[1].index == group.store.snapshot_index:
             return
-        snapshot = self._store.read_snapshot(group.store)
+        self._later.pop((group.id, to), None)
+        try:
+            snapshot = self._store.read_snapshot(group.store)
+        except LogDamaged as damage:
+            log.error("group %s: another snapshot is taken for %s: %s", group.id, to, damage.what)
+            self._later[group.id, to] = group
+            return
         out = Outgoing(
             group.id, self._own, to, snapshot.index, snapshot.term, snapshot.live_indexes(),
             msgspec.msgpack.encode(snapshot), group.store.read, now_ms,
@@ -111,6 +121,11 @@ class Transfers:
 
     def beat(self, now_ms: int) -> None:
         """Some time has passed: forget what is over, offer again what was not answered."""
+        for (_, to), group in list(self._later.items()):
+            if group.deleted or not group.node.wants_snapshot(to):
+                del self._later[group.id, to]
+            elif group.id not in self._store.compactor.snapshots_damaged:
+                self.begin(group, to, now_ms)
         for key, (group, out) in list(self._outgoing.items()):
             if group.deleted or not group.node.wants_snapshot(out.to):
                 del self._outgoing[key]
@@ -128,6 +143,8 @@ class Transfers:
         try:
             while (chunk := out.next(group.node.term)) is not None:
                 self._send(chunk)
+        except EntryDamaged:
+            return  # offered again when it has come from another member
         except KeyError:
             # A cycle that was under way when this began has let go of a live entry: there is a
             # newer snapshot, which does not refer to it.

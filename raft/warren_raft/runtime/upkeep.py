@@ -91,6 +91,14 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
     )  # fmt: skip
 
 
+def take_now(group: Group) -> Snapshot | None:
+    """A snapshot in the place of one whose file is damaged; None: not now."""
+    members = group.node.membership_at(group.applied)
+    if group.volatile or group.sending or members is None:
+        return None
+    return take(group, group.machine.live_indexes(group.state), members)
+
+
 def known_members(snapshot: Snapshot, version: int) -> Membership:
     """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
     if snapshot.machine_version > version:
@@ -130,6 +138,8 @@ class NodeUpkeep:
     def beat(self) -> None:
         """A heartbeat interval has passed."""
         self._beats += 1
+        if self._store.compactor.snapshots_damaged:
+            self._ask()
         if self._beats >= LOOK_EVERY_BEATS and self._batches != self._store.wal.batches:
             self._beats = 0
             self._batches = self._store.wal.batches
@@ -143,6 +153,8 @@ class NodeUpkeep:
         taken = []
         for group in self._groups.values():
             snapshot = group.upkeep.snapshot(group, closed, self._config)
+            if snapshot is None and group.id in self._store.compactor.snapshots_damaged:
+                snapshot = take_now(group)
             if snapshot is not None:
                 taken.append(snapshot)
         wal = self._store.wal

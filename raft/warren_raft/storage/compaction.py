@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from warren_raft.storage import rewrite, segment, snapshot
 from warren_raft.storage.catalog import Segment
+from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.manifest import NAME, GroupRow, Manifest
 from warren_raft.storage.rewrite import Source, Target
 from warren_raft.storage.segment import SegmentName
 from warren_raft.storage.snapshot import Snapshot
+from warren_raft.types import GroupId
 
 if TYPE_CHECKING:
     from warren_raft.storage.log_store import LogStore
@@ -53,6 +55,10 @@ class Plan:
 class Compactor:
     """One cycle at a time; see the module.
 
+    damaged  files some record of which is damaged: they are rewritten as soon as may be, from what
+             other members sent where the record is that of an entry that is kept
+    snapshots_damaged  groups whose snapshot's file is damaged: another one is to be taken
+
     Invariant: WAL files are retired in their order, from the oldest on. So no record that is
     replayed, and no row of a segment of later files, is older than a row of one of earlier files:
     what a new leader replaced stands before what replaced it.
@@ -63,6 +69,8 @@ class Compactor:
         self._file_bytes = file_bytes
         self._when_done: Callable[[], None] = lambda: None
         self._gone: list[Path] = []
+        self.damaged: set[int] = set()
+        self.snapshots_damaged: set[GroupId] = set()
         self.busy = False
         self.cycles = 0
 
@@ -104,6 +112,7 @@ class Compactor:
         store = self._store
         gone: list[Path] = []
         for taken in snapshots:
+            self.snapshots_damaged.discard(taken.group)
             group = store.groups.get(taken.group)
             path = store.directory.snapshots / snapshot.file_name(taken.group, taken.index)
             if group is None or group.born != taken.born or group.snapshot_index > taken.index:
@@ -133,7 +142,9 @@ class Compactor:
             return
         store.wal.submit(
             lambda: store.janitor.run(
-                lambda: self._write(plan), lambda _: self._written(plan), self._full
+                lambda: self._write(plan),
+                lambda damaged: self._written(plan, damaged),
+                self._full,
             )
         )
 
@@ -143,9 +154,8 @@ class Compactor:
         for number, group in sorted(store.groups.items()):
             if not group.log.volatile:
                 state = group.hard_state
-                rows.append(
-                    GroupRow(number, group.born, group.created, state.term, state.vote or "")
-                )
+                vote, last = state.vote or "", group.log.last
+                rows.append(GroupRow(number, group.born, group.created, state.term, vote, last))
         first = plan.retired[-1] + 1 if plan.retired else store.first_file
         return Manifest(first, store.wal.position, tuple(rows))
 
@@ -174,7 +184,8 @@ class Compactor:
             plan.retired.append(file)
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
-            if 2 * kept >= store.files.size(store.wal_path(file)):
+            whole = 2 * kept >= store.files.size(store.wal_path(file))
+            if whole and file not in self.damaged:
                 self._copy(plan, sparse)
                 sparse, held = [], 0
                 self._seal(plan, file)
@@ -196,7 +207,8 @@ class Compactor:
                 if found:
                     rows.append((number, group.born, found))
                     logs.append(group.log)
-        return Source(identity, path, store.salts[identity], rows), logs
+        healed = store.healed_in(identity)
+        return Source(identity, path, store.salts[identity], rows, healed), logs
 
     def _seal(self, plan: Plan, file: int) -> None:
         store = self._store
@@ -246,7 +258,7 @@ class Compactor:
             if not count:
                 plan.replaced.append(found)
                 continue
-            is_sparse = 2 * kept < found.bytes
+            is_sparse = 2 * kept < found.bytes or found.id in self.damaged
             if not is_sparse and 8 * kept > self._file_bytes:
                 close()
                 continue
@@ -259,12 +271,16 @@ class Compactor:
 
     # ------------------------------------------------------------ doing
 
-    def _write(self, plan: Plan) -> None:
-        """On the janitor's thread."""
+    def _write(self, plan: Plan) -> list[EntryDamaged]:
+        """On the janitor's thread; returns entries that could not be copied: nothing was made."""
         files, path = self._store.files, self._store.directory.path / NAME
         try:
             for target in plan.targets:
                 rewrite.write_segment(files, target)
+            damaged = [damage for target in plan.targets for damage in target.damaged]
+            if damaged:
+                rewrite.take_back(files, plan.targets)
+                return damaged
             if plan.manifest is not None:
                 rewrite.prepare_manifest(files, path, plan.manifest)
         except OSError:
@@ -274,9 +290,15 @@ class Compactor:
             raise
         if plan.manifest is not None:
             rewrite.put_manifest(files, path)
+        return []
 
-    def _written(self, plan: Plan) -> None:
+    def _written(self, plan: Plan, damaged: list[EntryDamaged]) -> None:
         store = self._store
+        if damaged:
+            for damage in damaged:
+                store.is_damaged(damage)
+            self._end()
+            return
         made: list[Segment] = []
         for target, moves in zip(plan.targets, plan.moves, strict=True):
             identity = target.name.first if target.in_place else store.new_segment_id()
@@ -302,6 +324,7 @@ class Compactor:
             if path not in stay:
                 gone.append(path)
                 store.forget_file(file)
+        self.damaged -= {*plan.retired, *(old.id for old in plan.replaced)}
         replaced = {id(s) for s in plan.replaced}
         kept = [s for s in store.segments if id(s) not in replaced]
         store.segments = sorted(kept + made, key=lambda s: s.name.first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from warren_raft.errors import StorageError
+from warren_raft.types import GroupId, Index, Term
 
 
 class DirectoryRefused(StorageError):
@@ -29,13 +30,40 @@ class LogDamaged(StorageError):
         self.reason = reason
         super().__init__(path, offset, reason)
 
+    @property
+    def what(self) -> str:
+        """Where and why, without what follows from it."""
+        return f"{self.path} is damaged at byte {self.offset}: {self.reason}"
+
     def __str__(self) -> str:
         return (
-            f"{self.path} is damaged at byte {self.offset}: {self.reason}; this node may have "
+            f"{self.what}; this node may have "
             "vouched for what stood there, so it does not start. Check the disk, then restore the "
             "file from a copy of this node, or replace the node: remove it from the cluster and "
             "let it join again with an empty directory"
         )
+
+
+class EntryDamaged(LogDamaged):
+    """The record of one entry is not what it was; other members of the group have it.
+
+    term  0: not known without the record; the entry is committed then
+    file  the number of the file in places
+    """
+
+    def __init__(
+        self, path: Path, offset: int, reason: str, group: GroupId, index: Index, term: Term,
+        file: int,
+    ) -> None:  # fmt: skip
+        self.group = group
+        self.index = index
+        self.term = term
+        self.file = file
+        super().__init__(path, offset, reason)
+        self.args = (path, offset, reason, group, index, term, file)
+
+    def __str__(self) -> str:
+        return f"{self.what}; entry {self.index} of group {self.group} stood there"
 
 
 class WriteFailed(StorageError):

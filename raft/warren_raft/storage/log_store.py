@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from warren_raft.storage.compaction import Compactor
-from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
     RECORD_HEADER_BYTES,
@@ -44,8 +44,8 @@ class GroupStore:
     """
 
     __slots__ = (
-        "_store", "_writing", "applied", "base", "born", "created", "hard_state", "incoming_file", "log",
-        "received", "retain_from", "snapshot", "snapshot_index",
+        "_healed", "_store", "_writing", "applied", "base", "born", "created", "hard_state",
+        "incoming_file", "log", "received", "retain_from", "snapshot", "snapshot_index",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class GroupStore:
         self.created = created
         self._store = store
         self._writing: list[Entry] = []
+        self._healed: dict[Index, tuple[Place, Entry]] = {}
 
     def begun(self) -> None:
         """The machine has its state: the snapshot's bytes are on disk, not in memory."""
@@ -147,13 +148,16 @@ class GroupStore:
     def last_time_ms(self) -> int:
         """The stamp of the last entry, which a snapshot may have replaced."""
         log = self.log
-        return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
+        try:
+            return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
+        except EntryDamaged:
+            return log.base_time_ms  # a leader's clock is later than that anyhow
 
     def live_entry(self, index: Index, term: Term) -> Entry | None:
         """See ports.LogStore."""
         try:
             entry = self.read(index)
-        except KeyError:
+        except (KeyError, EntryDamaged):
             return None
         return entry if entry.term == term else None
 
@@ -177,7 +181,10 @@ class GroupStore:
             size += self.log.size(index)
             if found and size > bytes_max:
                 break
-            found.append(self.read(index))
+            try:
+                found.append(self.read(index))
+            except EntryDamaged:
+                break  # `read` has asked for it
         return found
 
     def configs(self) -> Sequence[tuple[Index, bytes]]:
@@ -186,9 +193,49 @@ class GroupStore:
         return [(index, self.read(index).data) for index in self.log.configs if index > above]
 
     def read(self, index: Index) -> Entry:
-        """One entry, from memory or disk; raises KeyError when it is not held."""
+        """One entry, from memory or disk.
+
+        raises  KeyError when it is not held; EntryDamaged when its bytes are not what they were:
+                other members are being asked, see `LogStore.on_damaged`
+        """
         entry = self.log.entries.get(index)
-        return entry if entry is not None else self._store.read_entry(self.log, index)
+        if entry is None:
+            entry = self.healed(index)
+        if entry is not None:
+            return entry
+        try:
+            return self._store.read_entry(self.log, index)
+        except EntryDamaged as damage:
+            self._store.is_damaged(damage)
+            raise
+
+    # ------------------------------------------------------------ healing
+
+    def heal(self, entry: Entry) -> None:
+        """Another member's copy of an entry that is damaged here; for now in memory.
+
+        Its file is rewritten with it. A crash before that finds the damage again.
+        """
+        self._healed[entry.index] = self.log.place(entry.index), entry
+
+    def healed(self, index: Index) -> Entry | None:
+        """The copy that was sent, if the entry still stands where it is damaged."""
+        found = self._healed.get(index) if self._healed else None
+        if found is None:
+            return None
+        place, entry = found
+        try:
+            if self.log.place(index) == place:
+                return entry
+        except KeyError:
+            pass
+        del self._healed[index]  # rewritten, replaced or let go of since
+        return None
+
+    def healed_in(self, file: int) -> list[Entry]:
+        """Copies of entries that are damaged in that file."""
+        entries = [self.healed(index) for index in list(self._healed)]
+        return [e for e in entries if e is not None and self.log.place(e.index).file == file]
 
     def append(self, hard_state: HardState | None, entries: Iterable[Entry]) -> None:
         """Add to the write that collects; the entries replace what stands from their index on."""
@@ -261,6 +308,7 @@ class LogStore:
         self._open_files: OrderedDict[int, int] = OrderedDict()
         self._doomed: dict[GroupId, Path] = {}
         self.on_closed: Callable[[], None] = lambda: None
+        self.on_damaged: Callable[[EntryDamaged], bool] = lambda damage: False
         self.wal: Wal
         self.janitor: Janitor
         self.compactor: Compactor
@@ -320,23 +368,43 @@ class LogStore:
 
     # ------------------------------------------------------------ reading
 
+    def is_damaged(self, damage: EntryDamaged) -> None:
+        """That entry cannot be read; raises LogDamaged when nobody else has it."""
+        self.compactor.damaged.add(damage.file)
+        if not self.on_damaged(damage):
+            reason = f"{damage.reason}; entry {damage.index} of group {damage.group} stood there"
+            raise LogDamaged(damage.path, damage.offset, reason) from damage
+
+    def healed_in(self, file: int) -> dict[tuple[GroupId, Index], Entry]:
+        """Copies, sent by other members, of entries that are damaged in that file."""
+        if file not in self.compactor.damaged:
+            return {}
+        return {
+            (number, entry.index): entry
+            for number, group in self.groups.items()
+            for entry in group.healed_in(file)
+        }
+
     def read_entry(self, log: GroupLog, index: Index) -> Entry:
-        """From the disk; raises KeyError when it is not there, LogDamaged when it is not intact."""
+        """From the disk; raises KeyError when it is not there, EntryDamaged if it is not intact."""
         place = log.place(index)
         path = self.path_of(place.file)
-        data = self.files.read_at(
-            self._descriptor(place.file), place.offset, RECORD_HEADER_BYTES + place.length
-        )
+        known = log.term(index) if index >= log.first else 0
         try:
+            data = self.files.read_at(
+                self._descriptor(place.file), place.offset, RECORD_HEADER_BYTES + place.length
+            )
             record = decode_record(self.salts[place.file], data, 0)
-            term = log.term(index) if index >= log.first else record.term
+            term = known or record.term
             if (record.group, record.index, record.term) != (
                 log.group, index, term
             ) or record.kind not in (RecordKind.ENTRY, RecordKind.LIVE):  # fmt: skip
                 raise Damaged(f"it is not entry {index} of group {log.group}")
             return decode_entry(record)
-        except Damaged as damage:
-            raise LogDamaged(path, place.offset, str(damage)) from None
+        except (Damaged, OSError) as damage:
+            raise EntryDamaged(
+                path, place.offset, str(damage), log.group, index, known, place.file
+            ) from None
 
     def path_of(self, file: int) -> Path:
         """The data file of a place."""
@@ -366,11 +434,12 @@ class LogStore:
             self.janitor.run(job, lambda _: None, lambda error: None)
 
     def read_snapshot(self, group: GroupStore) -> Snapshot:
-        """A group's newest snapshot, from disk; raises LogDamaged."""
+        """A group's newest snapshot, from disk; raises LogDamaged: another one is to be taken."""
         path = self.snapshot_path(group)
         try:
             return decode_snapshot(self.files.read(path))
-        except Damaged as damage:
+        except (Damaged, OSError) as damage:
+            self.compactor.snapshots_damaged.add(group.log.group)
             raise LogDamaged(path, 0, str(damage)) from None
 
     def _descriptor(self, file: int) -> int:

@@ -1,15 +1,17 @@
 """What the removed files of the log said about groups, in one file.
 
-`groups.manifest`, framed as `sealed` says with magic `WARRNGRP` and version 1; the payload is a
+`groups.manifest`, framed as `sealed` says with magic `WARRNGRP` and version 2; the payload is a
 MessagePack array:
 
 | field | what |
 | --- | --- |
 | first_file | number of the oldest WAL file that is still to be replayed |
 | position | [batch, record]: every record before it is reflected here |
-| groups | array of [group, born, created, term, vote] of each that existed then, ascending |
+| groups | array of [group, born, created, term, vote, last] of each that existed then, ascending |
 
-born is the position of the group's GROUP_CREATED, created its data; vote "" is none. It is written
+born is the position of the group's GROUP_CREATED, created its data; vote "" is none; last is the
+end of the group's log: what segments have above it was replaced by a shorter log. Version 1 has no
+`last`: segments had only what was final. It is written
 only when everything before `position` is on disk, and replaces the one before it by a rename.
 """
 
@@ -20,10 +22,10 @@ import msgspec
 from warren_raft.storage.format import Damaged, Data
 from warren_raft.storage.sealed import seal, unseal
 from warren_raft.storage.snapshot import Position
-from warren_raft.types import GroupId, NodeId, Term
+from warren_raft.types import GroupId, Index, NodeId, Term
 
 MAGIC = b"WARRNGRP"
-VERSION = 1
+VERSION = 2
 NAME = "groups.manifest"
 
 
@@ -35,6 +37,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     created: bytes
     term: Term
     vote: NodeId
+    last: Index | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):

@@ -23,6 +23,9 @@ class RecoveredGroup:
                 3. A crash, before the manifest is written anew: its end stands in the log
     snapshot    the newest; entries up to its index count only when it refers to them
     log.live    while it is fed: what segments hold
+    listed_last the log's end as the manifest has it: no row above it counts. 1. Entries 13 … 16 of
+                a leader without majority are in a segment.  2. 13 … 15 of another one replace
+                them, a snapshot covers these, their files go.  3. 16 must not come back behind it
     taken_over  where entries stand that came with another member's snapshot
     diverged    the log's entry at the snapshot's index is another than the snapshot's: what follows
                 it is not the snapshot's continuation. 1. A member holds entries 8, 9, 10 that no
@@ -31,9 +34,8 @@ class RecoveredGroup:
     """
 
     __slots__ = (
-        "_base", "_logged", "_wanted", "_wanted_page",
-        "born", "created", "damage", "diverged", "hard_state",
-        "log", "snapshot", "taken_over",
+        "_base", "_logged", "_wanted", "_wanted_page", "born", "created", "damage",
+        "diverged", "hard_state", "listed_last", "log", "snapshot", "taken_over",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +47,7 @@ class RecoveredGroup:
         self.snapshot = snapshot
         self.hard_state = HardState()
         self.taken_over: dict[Index, Place] = {}
+        self.listed_last: Index | None = None
         self.diverged = False
         self.damage: LogDamaged | None = None
         self._logged: list[tuple[Index, Place]] = []
@@ -63,7 +66,9 @@ class RecoveredGroup:
         log, indexes = self.log, rows.indexes
         end = len(rows)
         if segment.name.last < self._base.file:
-            end = bisect_right(indexes, self._base.index)
+            end = bisect_right(indexes, self._base.last)
+        if self.listed_last is not None:
+            end = min(end, bisect_right(indexes, self.listed_last))
         split = min(bisect_left(indexes, log.first), end)
         places = Places()
         places.add_rows(segment.id, indexes[:split], rows.offsets[:split], rows.lengths[:split])
@@ -76,7 +81,7 @@ class RecoveredGroup:
         configs = set(rows.configs)
         for at in range(split, end):
             index = indexes[at]
-            if index > log.last + 1:
+            if index > log.last + 1 or not rows.terms[at]:  # term 0: a snapshot, now gone, had it
                 self.damage = LogDamaged(
                     segment.index, 0,
                     f"group {log.group} has entry {index} after {log.last}: entries between them "
@@ -96,7 +101,7 @@ class RecoveredGroup:
     def take(self, entry: Entry, place: Place, path: Path, position: Position) -> None:
         """An entry of the log file `path`; position: of its record."""
         log, index, snapshot = self.log, entry.index, self.snapshot
-        if index > self._base.index and position < (self._base.batch, self._base.record):
+        if index > self._base.last and position < (self._base.batch, self._base.record):
             return
         if index < log.first and snapshot is not None:
             self.diverged = index == snapshot.index and entry.term != snapshot.term

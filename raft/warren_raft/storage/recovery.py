@@ -59,8 +59,9 @@ def recover(files: Files, directory: Directory, memtable: Memtable) -> Recovered
     recovered = Recovered(read_catalog(files, directory))
     catalog = recovered.catalog
     for row in catalog.manifest.groups:
-        state = HardState(row.term, row.vote or None)
-        _begin(recovered, row.group, row.created, row.born).hard_state = state
+        found = _begin(recovered, row.group, row.created, row.born)
+        found.hard_state = HardState(row.term, row.vote or None)
+        found.listed_last = row.last
     for segment, index in zip(catalog.segments, catalog.rows, strict=True):
         _take_segment(recovered, segment, index)
     catalog.rows.clear()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
-from warren_raft.storage.errors import LogDamaged, WriteFailed
+from warren_raft.storage.errors import EntryDamaged, WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
@@ -25,19 +25,24 @@ from warren_raft.storage.segment import SegmentIndex, SegmentName
 from warren_raft.storage.segment import encode as encode_index
 from warren_raft.storage.snapshot import Position, Snapshot, file_name
 from warren_raft.storage.snapshot import encode as encode_snapshot
-from warren_raft.types import GroupId
+from warren_raft.types import Entry, GroupId, Index
 
 WRITE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class Source:
-    """What is kept of one file; rows: (group, born, rows), the groups ascending."""
+    """What is kept of one file.
+
+    rows    (group, born, rows), the groups ascending
+    healed  entries whose record is damaged there, as other members have them
+    """
 
     id: int
     path: Path
     salt: int
     rows: list[tuple[GroupId, Position, Rows]]
+    healed: dict[tuple[GroupId, Index], Entry] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -45,6 +50,7 @@ class Target:
     """A segment to be made of sources; one source in place: only its index is written.
 
     offsets  filled by the rewriting: per source, per group of it, where each row stands now
+    damaged  filled by it: rows that could not be copied
     """
 
     name: SegmentName
@@ -55,6 +61,7 @@ class Target:
     in_place: bool
     bytes: int = 0
     offsets: list[list[array[int]]] = field(default_factory=list)
+    damaged: list[EntryDamaged] = field(default_factory=list)
 
 
 def write_snapshots(files: Files, directory: Path, snapshots: list[Snapshot]) -> None:
@@ -102,10 +109,12 @@ def _fresh(path: Path) -> Path:
 def write_segment(files: Files, target: Target) -> None:
     """Data first, then the index: a segment is there when its index is.
 
-    raises  LogDamaged when a record to be kept is not what it was: nothing was removed yet
+    A record that is not what it was is noted in `damaged`; the segment is not made then.
     """
     if not target.in_place:
         _write_data(files, target)
+        if target.damaged:
+            return
     groups: dict[tuple[GroupId, Position], Rows] = {}
     for at, source in enumerate(target.sources):
         for number, (group, born, rows) in enumerate(source.rows):
@@ -135,7 +144,11 @@ def _write_data(files: Files, target: Target) -> None:
                 for group, _, rows in source.rows:
                     column = array("I")
                     for at in range(len(rows)):
-                        header, data = _copy(files, reader, source, group, rows, at, target.salt)
+                        try:
+                            header, data = _copy(files, reader, source, group, rows, at, target)
+                        except EntryDamaged as damage:
+                            target.damaged.append(damage)
+                            continue
                         column.append(offset)
                         offset += len(header) + len(data)
                         waiting += len(header) + len(data)
@@ -147,6 +160,8 @@ def _write_data(files: Files, target: Target) -> None:
                 target.offsets.append(offsets)
             finally:
                 files.close(reader)
+        if target.damaged:
+            return
         files.write_at(out, written, buffers)
         files.sync_data(out)
         target.bytes = offset
@@ -156,20 +171,29 @@ def _write_data(files: Files, target: Target) -> None:
 
 
 def _copy(
-    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int, salt: int
+    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int, target: Target
 ) -> tuple[bytes, bytes | memoryview]:
-    length = RECORD_HEADER_BYTES + rows.lengths[at]
-    data = files.read_at(reader, rows.offsets[at], length)
+    index, offset = rows.indexes[at], rows.offsets[at]
     try:
+        data = files.read_at(reader, offset, RECORD_HEADER_BYTES + rows.lengths[at])
         record = decode_record(source.salt, memoryview(data), 0)
-        if (record.group, record.index) != (group, rows.indexes[at]) or record.kind not in (
+        if (record.group, record.index) != (group, index) or record.kind not in (
             RecordKind.ENTRY, RecordKind.LIVE
         ):  # fmt: skip
-            raise Damaged(f"it is not entry {rows.indexes[at]} of group {group}")
-    except Damaged as damage:
-        raise LogDamaged(source.path, rows.offsets[at], str(damage)) from None
+            raise Damaged(f"it is not entry {index} of group {group}")
+    except (Damaged, OSError) as damage:
+        entry = source.healed.get((group, index))
+        if entry is None:
+            raise EntryDamaged(
+                source.path, offset, str(damage), group, index, rows.terms[at], source.id
+            ) from None
+        header = encode_record(
+            target.salt, 0, RecordKind.ENTRY, group, index, entry.term, entry.data,
+            int(entry.kind), entry.time_ms,
+        )  # fmt: skip
+        return header, entry.data
     header = encode_record(
-        salt, record.batch, record.kind, group, record.index, record.term, record.data,
+        target.salt, record.batch, record.kind, group, record.index, record.term, record.data,
         record.entry_kind, record.time_ms,
     )  # fmt: skip
     return header, record.data

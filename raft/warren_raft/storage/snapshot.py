@@ -12,8 +12,8 @@
 | live | binary: the entries that the state refers to, at most `index`, as `indexes` packs them |
 | state | binary: what `Machine.snapshot` gave |
 | ids | array of [name, member id] of the voters as of that entry whose id is not 0, sorted |
-| base | [file, batch, record, index]: the last snapshot of another member that took the place |
-| | of this one's log was up to `index`; entries above it are void in WAL files below `file` |
+| base | [file, batch, record, last]: the last snapshot of another member that took the place |
+| | of this one's log was up to `last`; entries above it are void in WAL files below `file` |
 | | and in records before (batch, record); zeros: there was none |
 
 Version 1 ends with `state`: all ids were 0, and there was no base. In versions 1 and 2 `live` is a
@@ -46,7 +46,7 @@ class Base(NamedTuple):
     file: int = 0
     batch: int = 0
     record: int = 0
-    index: Index = 0
+    last: Index = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):

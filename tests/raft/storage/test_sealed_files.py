@@ -16,13 +16,16 @@ from warren_raft.storage.format import Damaged
 from warren_raft.storage.manifest import GroupRow, Manifest
 from warren_raft.storage.places import Rows
 from warren_raft.storage.segment import SegmentIndex, SegmentName
-from warren_raft.storage.snapshot import Snapshot
+from warren_raft.storage.snapshot import Base, Snapshot
 
 TAKEN = Snapshot(
     7, 300, 4, 1_700_000_000_123, (12, 3), 2, ("n1", "n2"), ("n3",),
     Indexes.of([5, 299]).tobytes(), b"state", (("n2", 1 << 63),),
+    Base(3, 41, 2, 200),
 )  # fmt: skip
-LISTED = Manifest(3, (40, 2), (GroupRow(0, (1, 0), b"m", 5, "n2"), GroupRow(9, (7, 1), b"", 1, "")))
+LISTED = Manifest(
+    3, (40, 2), (GroupRow(0, (1, 0), b"m", 5, "n2", 300), GroupRow(9, (7, 1), b"", 1, "", 0))
+)
 
 
 def an_index(configs: tuple[int, ...] = (299, 300)) -> SegmentIndex:
@@ -67,18 +70,21 @@ VERSION_1 = {
 }
 
 VERSION_2_SNAPSHOT = (
-    "574152524e534e5002000000ad8eb30e45000000000000009b07cd012c04cf0000018bcfe5687b920c030292"
+    "574152524e534e500200000065a8234c4b000000000000009c07cd012c04cf0000018bcfe5687b920c030292"
     "a26e31a26e3291a26e33c41005000000000000002b01000000000000c40573746174659192a26e32cf800000"
-    "0000000000"
+    "000000000094032902ccc8"
 )
 
 FROZEN = {
     "snapshot": (
-        "574152524e534e500300000048766db84d000000000000009c07cd012c04cf0000018bcfe5687b920c030292"
+        "574152524e534e50030000006c87feb54e000000000000009c07cd012c04cf0000018bcfe5687b920c030292"
         "a26e31a26e3291a26e33c41300020005000000000000002601000000000000c40573746174659192a26e32cf"
-        "80000000000000009400000000"
+        "800000000000000094032902ccc8"
     ),
-    "manifest": VERSION_1["manifest"],
+    "manifest": (
+        "574152524e4752500200000022a093311f000000000000009303922802929600920100c4016d05a26e32cd01"
+        "2c9609920701c40001a000"
+    ),
     "segment": (
         "574152524e494458020000007f34b786a0000000000000000200000000000000040000000000000001000000"
         "00000000210400000000000001efcdab0100000007000000000000000c000000000000000300000000000000"
@@ -107,7 +113,11 @@ def test_the_bytes_are_what_they_were(kind: str) -> None:
 
 
 def test_what_version_1_wrote_is_read() -> None:
-    assert snapshot.decode(bytes.fromhex(VERSION_1["snapshot"])) == replace(TAKEN, ids=())
+    assert snapshot.decode(bytes.fromhex(VERSION_1["snapshot"])) == replace(
+        TAKEN, ids=(), base=Base()
+    )
+    listed = tuple(replace(row, last=None) for row in LISTED.groups)
+    assert manifest.decode(bytes.fromhex(VERSION_1["manifest"])) == replace(LISTED, groups=listed)
     back = segment.decode(bytes.fromhex(VERSION_1["segment"]))
     there = an_index(())
     for before, now in zip(back.groups, there.groups, strict=True):

@@ -1,0 +1,184 @@
+"""Rot in one member's files is brought back from the others, while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.raft.runtime.kit import NODES, Cluster, until
+from tests.raft.runtime.test_snapshots import (
+    GROUP,
+    Shelf,
+    begin,
+    body,
+    check_live,
+    first_index,
+    leader,
+    same,
+    write,
+)
+from warren_raft.machine import GroupSpec
+from warren_raft.runtime.host import Host
+from warren_raft.storage.errors import EntryDamaged, LogDamaged
+
+
+def stop(cluster: Cluster) -> None:
+    for node in NODES:
+        if node in cluster.hosts:
+            cluster.stop(node)
+
+
+def store_of(host: Host):  # type: ignore[no-untyped-def]
+    return host._groups[GROUP].store
+
+
+def rot(host: Host, indexes: list[int], at: int = 60) -> set[Path]:
+    """Flip a bit in the record of each entry, and let go of it in memory; the files touched."""
+    logs, store = host._logs, store_of(host)
+    touched = set()
+    for index in indexes:
+        store.log.forget(index)
+        place = store.log.place(index)
+        path = logs.path_of(place.file)
+        data = bytearray(path.read_bytes())
+        data[place.offset + at % (56 + place.length)] ^= 16
+        with path.open("r+b") as file:
+            file.write(data)
+        touched.add(path)
+    return touched
+
+
+def sealed_live(host: Host) -> list[int]:
+    """Live entries whose places are in files that are complete."""
+    store = store_of(host)
+    newest = host._logs.wal.current_file
+    return [i for i in host.state(GROUP)["live"] if store.log.place(i).file != newest]
+
+
+def read_when_healed(cluster: Cluster, host: Host, index: int) -> bytes:
+    found: list[bytes] = []
+
+    def read() -> None:
+        try:
+            found.append(host.read_entry(GROUP, index).data)
+        except EntryDamaged:
+            host.healing.when(GROUP, index, read)
+
+    read()
+    until(cluster.loop, lambda: found)
+    return found[0]
+
+
+@pytest.mark.parametrize("at", [0, 5, 9, 20, 60, 300])
+def test_a_damaged_entry_is_brought_back_and_written_again(tmp_path: Path, at: int) -> None:
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    for host in list(cluster.hosts.values()):
+        wanted = sealed_live(host)[:6:2]
+        others = next(h for h in cluster.hosts.values() if h is not host)
+        right = {i: others.read_entry(GROUP, i).data for i in wanted}
+        touched = rot(host, wanted, at)
+        for index in wanted:
+            assert read_when_healed(cluster, host, index) == right[index]
+        until(cluster.loop, lambda t=touched: not [path for path in t if path.exists()])
+        assert not host._logs.compactor.damaged
+    assert check_live(cluster) > 20
+    stop(cluster)
+    for node in NODES:  # what was written again is on disk
+        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
+    leader(cluster)
+    until(cluster.loop, lambda: same(cluster))
+    for host in cluster.hosts.values():
+        assert host.healing.healed == 0
+    assert check_live(cluster) > 20
+    stop(cluster)
+
+
+def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) -> None:
+    cluster = begin(tmp_path)
+    write(cluster, 0, 20)
+    until(cluster.loop, lambda: same(cluster))
+    name = leader(cluster)
+    away, other = [node for node in NODES if node != name]
+    cluster.stop(away)
+    host = cluster.hosts[name]
+    for _ in range(5):
+        end = [host.propose(GROUP, body(at)) for at in range(2)][-1]
+        until(
+            cluster.loop,
+            lambda end=end: {h.applied_index(GROUP) for h in cluster.hosts.values()} == {end},
+        )
+    # What the follower lacks is in the newest file, where it is rotten at the leader.
+    rot(host, list(range(end - 8, end)))
+    cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: same(cluster))
+    assert leader(cluster) == name
+    assert host.healing.healed == 8
+    assert check_live(cluster) > 10
+    until(cluster.loop, lambda: not host._logs.compactor.damaged)
+    stop(cluster)
+    for node in NODES:
+        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: same(cluster))
+    stop(cluster)
+
+
+def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
+    tmp_path: Path,
+) -> None:
+    cluster = begin(tmp_path)
+    write(cluster, 0, 200)
+    until(cluster.loop, lambda: same(cluster))
+    away = next(name for name in NODES if name != leader(cluster))
+    end = cluster.hosts[away].applied_index(GROUP)
+    cluster.stop(away)
+    until(cluster.loop, lambda: all(h.suspected(away) for h in cluster.hosts.values()))
+    write(cluster, 200, 1200)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > end + 100)
+    host = cluster.hosts[leader(cluster)]
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
+    rot(host, [index for index in sealed_live(host) if index > end][:3])
+    path = host._logs.snapshot_path(store_of(host))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: same(cluster), 20)
+    assert check_live(cluster) > 20
+    assert first_index(cluster, away) > end
+    stop(cluster)
+
+
+def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    host = cluster.hosts[leader(cluster)]
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
+    wanted = sealed_live(host)[:3]
+    rot(host, wanted)
+    host._logs.compactor.damaged.add(store_of(host).log.place(wanted[0]).file)
+    until(cluster.loop, lambda: host.healing.healed >= 1)
+    until(cluster.loop, lambda: not host._logs.compactor.damaged)
+    write(cluster, 600, 900)
+    until(cluster.loop, lambda: same(cluster))
+    assert check_live(cluster) > 20
+    stop(cluster)
+
+
+def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
+    cluster = begin(tmp_path, ("a",))
+    host = cluster.hosts["a"]
+    until(cluster.loop, lambda: host.is_leader(GROUP))
+    index = host.propose(GROUP, body(1))
+    until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
+    path = rot(host, [index]).pop()
+    with pytest.raises(LogDamaged) as refused:
+        host.read_entry(GROUP, index)
+    assert str(path) in str(refused.value)
+    assert f"entry {index} of group {GROUP}" in str(refused.value)
+    cluster.stop("a")
