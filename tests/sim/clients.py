@@ -111,7 +111,8 @@ class Client:
         self.confirmed[command] = index
         self.world.checkers.confirmed(command, index)
         self.under_way -= 1
-        self.world.agenda.after(self.rng.randrange(PAUSE_MS), self.next)
+        pause_ms = PAUSE_MS if self.world.faults.stopped else self.world.profile.pause_ms
+        self.world.agenda.after(self.rng.randrange(pause_ms), self.next)
 
     def again(self, command: bytes, leader: str | None) -> None:
         """Refused, or no answer."""

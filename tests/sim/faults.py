@@ -104,6 +104,18 @@ class Faults:
         name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
         self.cut([(name, other) for other in self.world.names if other != name], both=True)
 
+    def strand(self) -> None:
+        """The leader, and sometimes one more, is cut off while clients go on asking it."""
+        world, leader = self.world, self.leader().name
+        inside = [leader]
+        if self.rng.random() < 0.5:
+            inside.append(self.anybody().name)
+        for client in world.clients:
+            client.leader = leader
+            client.next()
+        outside = [name for name in world.names if name not in inside]
+        self.cut([(a, b) for a in inside for b in outside], both=self.rng.random() < 0.7)
+
     def half_cut(self) -> None:
         """Some links carry in one direction only."""
         names = self.world.names

@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import structs
+
 from sim.disk import Disk
 from sim.member import Member
-from warren_raft.core import candidate, follower, leader
+from warren_raft.core import candidate, changes, follower, leader
+from warren_raft.core.configs import Configs
 from warren_raft.core.log import LogView
 from warren_raft.core.node import Node
 from warren_raft.core.quorum import held_by_majority
 from warren_raft.core.ready import ReadState
 from warren_raft.messages import AppendReply, Vote
-from warren_raft.types import Entry, HardState
+from warren_raft.types import Entry, HardState, Membership
 
 Replacement = tuple[Any, str, Callable[..., Any]]
 """Where, which name, by what."""
@@ -112,7 +115,10 @@ def vote_request_before_sync() -> list[Replacement]:
     def eager(node: Node) -> None:
         for voter in node.others(node.membership.voters):
             node.messages.append(
-                Vote(node.group, node.id, voter, node.term, node.log.last, node.log.last_term)
+                Vote(
+                    node.group, node.id, voter, node.term, node.log.last, node.log.last_term,
+                    node.membership.id_of(voter), node.member_id,
+                )
             )
 
     return [(candidate, "ask", eager)]
@@ -128,9 +134,11 @@ def acknowledge_the_end() -> list[Replacement]:
         sends(
             self,
             tuple(
-                AppendReply(m.group, m.sender, m.to, m.term, True, last, m.commit)
+                AppendReply(
+                    m.group, m.sender, m.to, m.term, True, last, m.commit, member=m.member
+                )
                 if type(m) is AppendReply and m.ok and m.term == self.node.term
-                and len(self.disk.safe.held) >= last
+                and self.disk.safe.last_index() >= last
                 else m
                 for m in batch
             ),
@@ -225,12 +233,121 @@ def vote_twice() -> list[Replacement]:
     return _in_tables(on_vote, generous)
 
 
-def _in_tables(old: Callable[..., Any], new: Callable[..., Any]) -> list[Replacement]:
-    """Replace a handler wherever the node's tables name it."""
+def second_change_before_the_first() -> list[Replacement]:
+    """A change of members does not wait until the one before is committed."""
+
+    def hasty(node: Node, lead: Any) -> str | None:
+        if node.log.committed < lead.first:
+            return "nothing of this term is committed"
+        return None
+
+    return [(changes, "obstacle", hasty)]
+
+
+def change_before_own_commit() -> list[Replacement]:
+    """A change of members does not wait for an entry of the leader's own term."""
+
+    def hasty(node: Node, lead: Any) -> str | None:
+        return "a change is under way" if node.change_under_way else None
+
+    return [(changes, "obstacle", hasty)]
+
+
+def membership_at_commit() -> list[Replacement]:
+    """A membership is in effect when it is committed, not when it is in the log."""
+    adopt, ready = Node.adopt, Node.ready
+
+    def late(self: Node) -> None:
+        configs = self.configs
+        kept = list(configs.entries)
+        configs.entries = [place for place in kept if place[0] <= self.log.committed]
+        adopt(self)
+        configs.entries = kept
+
+    def later(self: Node) -> Any:
+        known = self.configs.at(max(self.configs.base_index, self.log.committed))
+        if known is not None and known != self.membership:
+            self.adopt()
+        return ready(self)
+
+    def check(self: Node) -> None:
+        """Its own invariant would find it at once; the checkers outside must, too."""
+
+    return [(Node, "adopt", late), (Node, "ready", later), (Node, "check", check)]
+
+
+def membership_survives_truncation() -> list[Replacement]:
+    """A membership stays in effect although its entry was cut."""
+
+    def blind(self: Configs, index: int) -> bool:
+        return False
+
+    def append(self: Configs, index: int, membership: Any) -> None:
+        self.entries.append((index, membership))
+
+    def check(self: Node) -> None:
+        """Its own invariant would find it at once; the checkers outside must, too."""
+
+    return [(Configs, "truncate_from", blind), (Configs, "append", append),
+            (Node, "check", check)]  # fmt: skip
+
+
+def wiped_member_votes() -> list[Replacement]:
+    """A vote is given without a look at the life it was asked of."""
+    on_vote, on_pre_vote = follower.on_vote, follower.on_pre_vote
+
+    def generous(node: Node, message: Any) -> None:
+        on_vote(node, structs.replace(message, member=node.member_id))
+
+    def friendly(node: Node, message: Any) -> None:
+        on_pre_vote(node, structs.replace(message, member=node.member_id))
+
+    return _in_tables(on_vote, generous, on_pre_vote, friendly)
+
+
+def old_match_believed() -> list[Replacement]:
+    """What the life before acknowledged is believed of the next one, which is counted."""
+
+    def trusting(node: Node, lead: Any, sender: str, member: int) -> Any:
+        return lead.progress[sender]
+
+    return [(changes, "heard_as", trusting)]
+
+
+def voter_under_any_id() -> list[Replacement]:
+    """A member that lost its disk thinks that it is the voter it was."""
+    return [(Membership, "votes", lambda self, node, member: node in self.voters)]
+
+
+def removed_leader_counts_itself() -> list[Replacement]:
+    """A leader whose own removal is under way counts its own copy."""
+
+    def vain(node: Node, lead: Any) -> None:
+        log = node.log
+        held = [progress.match for progress in lead.counting] + lead.absent
+        if node.is_voter:
+            held.append(log.durable)
+        else:
+            held[held.index(min(held))] = log.durable
+        index = held_by_majority(held)
+        if index > log.committed and index >= lead.first:
+            log.commit_to(index)
+
+    return [(leader, "advance_commit", vain)]
+
+
+def removed_leader_does_not_stand() -> list[Replacement]:
+    """A member that was removed stands no more although that is not committed."""
+    return [(Node, "stands", property(lambda self: self.is_voter))]
+
+
+def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
+    """Replace handlers wherever the node's tables name them: old, new, old, new …"""
     from warren_raft.core import node as module
 
+    new = dict(zip(pairs[::2], pairs[1::2], strict=True))
     tables = tuple(
-        {kind: (new if handler is old else handler) for kind, handler in table.items()}
+        {kind: new.get(handler, handler) for kind, handler in table.items()}
         for table in module.HANDLERS
     )
     return [(module, "HANDLERS", tables)]  # type: ignore[list-item]
@@ -255,6 +372,15 @@ PLANTS: dict[str, Callable[[], list[Replacement]]] = {
         apply_twice,
         time_goes_back,
         vote_twice,
+        second_change_before_the_first,
+        change_before_own_commit,
+        membership_at_commit,
+        membership_survives_truncation,
+        wiped_member_votes,
+        old_match_believed,
+        voter_under_any_id,
+        removed_leader_counts_itself,
+        removed_leader_does_not_stand,
     )
 }
 

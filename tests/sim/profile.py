@@ -20,7 +20,8 @@ class Profile:
     change_every_ms                    mean time between changes of members; 0: none
     fault_every_ms                     mean time between faults; 0: none
     kinds                              which faults happen, with weights
-    commands                           how many commands the clients have
+    commands, pause_ms                 how many commands the clients have; how long a client waits
+                                       at most between two, while there are faults
     codec                              messages travel as bytes
     turn_ms                            a member collects events that long before it acts
     """
@@ -36,6 +37,7 @@ class Profile:
     fault_every_ms: int
     kinds: tuple[tuple[str, int], ...]
     commands: int
+    pause_ms: int
     clients: int
     window: int
     body_bytes_max: int
@@ -47,7 +49,8 @@ class Profile:
 
 
 KINDS = ("crash", "crash", "crash_all", "pause", "split", "isolate", "half_cut", "reset",
-         "transfer", "campaign", "slow_disk", "crash_leader", "crash_leader", "doubt", "wipe")
+         "transfer", "campaign", "slow_disk", "crash_leader", "crash_leader", "doubt", "wipe",
+         "strand")
 
 
 def draw(rng: Random) -> Profile:
@@ -71,6 +74,7 @@ def draw(rng: Random) -> Profile:
         fault_every_ms=rng.choice((0, 150, 400, 400, 900)),
         kinds=kinds,
         commands=rng.choice((20, 60, 120)),
+        pause_ms=rng.choice((40, 300, 1_500)),
         clients=rng.choice((1, 2, 4)),
         window=rng.choice((1, 4, 8)),
         body_bytes_max=rng.choice((4, 40)),

@@ -113,13 +113,15 @@ def adopt(node: Node, lead: Leadership) -> None:
             lead.progress[member] = progress
         if member in members.learners:
             progress.begin_round(last, now_ms)
-        elif progress.member is None:
+            continue
+        progress.asked, progress.vouched = 0, False
+        if progress.member is None:
             progress.member = members.id_of(member)
     for member, progress in lead.progress.items():
         if member not in members and not progress.leaving:
             progress.leaving = node.configs.latest_index
     count(node, lead)
-    leader.answer_reads(node, lead, node.id, 0)  # fewer may be a majority now
+    leader.answer_reads(node, lead, node.id, 0)  # fewer may be a majority, or owe an answer, now
 
 
 def count(node: Node, lead: Leadership) -> None:
@@ -214,8 +216,25 @@ def due(node: Node, lead: Leadership) -> Change | None:
         if not progress.paused and caught_up(node, progress):
             after = changed(members, Promote(learner), progress.member or 0)
             if hears_majority(node, lead, after):
-                return Promote(learner)
+                if progress.vouched:
+                    return Promote(learner)
+                ask_whether_still(node, lead, learner, progress)
     return None
+
+
+def ask_whether_still(
+    node: Node, lead: Leadership, learner: NodeId, progress: Progress
+) -> None:
+    """Before a learner is promoted it says once more who it is, in a round like that of a read.
+
+    1. b acknowledges everything as 7, loses its disk, and is back as 8, which this leader hears.
+    2. A late answer of 7 comes.  3. Promoted as 7, b would be a voter that never votes; in a group
+    of one there would be no majority any more. It will not answer this round as 7.
+    """
+    if not progress.asked:
+        lead.reads.round += 1
+        progress.asked = lead.reads.round
+        leader.ask_confirm(node, lead)
 
 
 def caught_up(node: Node, progress: Progress) -> bool:

@@ -268,11 +268,13 @@ def begin_round(node: Node, lead: Leadership) -> None:
 
 
 def ask_confirm(node: Node, lead: Leadership) -> None:
-    """Send (again) the newest round; it stands for the older ones."""
-    lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms
-    for voter in node.others(node.membership.voters):
+    """Send (again) the newest round, which stands for the older ones, to all who owe an answer."""
+    asked = node.others(node.membership.voters) if lead.reads.rounds else []
+    asked += [member for member, progress in lead.progress.items() if progress.vouching]
+    lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms if asked else None
+    for member in asked:
         node.messages.append(
-            Confirm(node.group, node.id, voter, node.term, lead.reads.round)
+            Confirm(node.group, node.id, member, node.term, lead.reads.round)
         )
 
 
@@ -280,8 +282,17 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
     """A voter confirmed a round."""
     lead = node.leadership
     assert lead is not None
+    progress = lead.progress.get(message.sender)
+    if progress is not None and message.member != progress.member:
+        progress = changes.heard_as(node, lead, message.sender, message.member)
+    if progress is None:
+        return
     if node.membership.votes(message.sender, message.member):
         answer_reads(node, lead, message.sender, message.round)
+    elif progress.vouching and message.round >= progress.asked:
+        progress.vouched = True
+        end_rounds(lead)
+        changes.settle(node, lead)
 
 
 def answer_reads(node: Node, lead: Leadership, voter: NodeId, round_: int) -> None:
@@ -296,7 +307,12 @@ def answer_reads(node: Node, lead: Leadership, voter: NodeId, round_: int) -> No
                 node.messages.append(
                     ReadIndexReply(node.group, node.id, asker, node.term, context, index)
                 )
-    if not lead.reads.rounds:
+    end_rounds(lead)
+
+
+def end_rounds(lead: Leadership) -> None:
+    """Wait no longer when nobody owes an answer."""
+    if not lead.reads.rounds and not any(p.vouching for p in lead.progress.values()):
         lead.confirm_due_ms = None
 
 

@@ -22,6 +22,8 @@ class Progress:
     unanswered    a probe is under way
     inflight      (last index, bytes) of every Append with entries that was not answered
     commit_sent   the highest commit index told; commit_known: that it is known to have heard
+    asked         a learner: the round in which it was asked whether it is still the one that
+                  answered; 0: not yet. vouched: it is
     round_end     a learner has caught up, of one round, when it holds everything up to here
     round_began_ms
     waiting_since when it last answered, or when the oldest unanswered message left; milliseconds
@@ -31,14 +33,16 @@ class Progress:
     """
 
     __slots__ = (
-        "commit_known", "commit_sent", "inflight", "inflight_bytes", "leaving", "match", "member",
-        "next", "paused", "probing", "round_began_ms", "round_end", "snapshotting", "unanswered",
-        "waiting_since",
+        "asked", "commit_known", "commit_sent", "inflight", "inflight_bytes", "leaving", "match",
+        "member", "next", "paused", "probing", "round_began_ms", "round_end", "snapshotting",
+        "unanswered", "vouched", "waiting_since",
     )  # fmt: skip
 
     def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
         self.member: MemberId | None = None
         self.leaving: Index = 0
+        self.asked = 0
+        self.vouched = False
         self.match: Index = 0
         self.next: Index = next_index
         self.probing = True
@@ -73,12 +77,14 @@ class Progress:
     def pause(self) -> None:
         """Its node is suspected; `resume` ends that."""
         self.become_probe()
+        self.asked, self.vouched = 0, False
         self.snapshotting = False
         self.paused = True
 
     def resume(self) -> None:
         """Its node is heard of (again); a new process of it has forgotten what is committed."""
         self.become_probe()
+        self.asked, self.vouched = 0, False
         self.snapshotting = False
         self.paused = False
         self.commit_known = self.commit_sent = 0
@@ -140,6 +146,11 @@ class Progress:
         """Probe from `next_index`, or from the first entry that it is not known to hold."""
         self.become_probe()
         self.next = max(self.match + 1, next_index)
+
+    @property
+    def vouching(self) -> bool:
+        """Whether it was asked, and has not answered, if it is still the one that it was."""
+        return self.asked > 0 and not self.vouched
 
     @property
     def waiting(self) -> bool:
