@@ -113,9 +113,17 @@ class Group:
                         lowest = match
         return lowest + 1
 
-    def has(self, node: NodeId) -> bool:
-        """That node is a member."""
-        return node in self.node.membership
+    def concerns(self, node: NodeId) -> bool:
+        """Whether that node is there matters here: it is a member, or leads on its way out.
+
+        1. c leads a, b, c and d, and removes itself: a and b have heard so.  2. c dies. It is no
+        member any more, but a, b and d would believe in it for ever.
+        Replayed by tests/raft/runtime/test_members.py
+        """
+        core = self.node
+        if node in core.membership or core.leader == node:
+            return True
+        return core.leadership is not None and node in core.leadership.progress
 
     def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
         """Move the messages whose write is on disk to the outbox."""

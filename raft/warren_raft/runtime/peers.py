@@ -66,7 +66,7 @@ class Peers:
         self.hellos.pop(node, None)
         now = self._clock.epoch_ms()
         for group in list(self._groups.values()):
-            if group.has(node):
+            if group.concerns(node):
                 group.node.peer_suspected(node, now)
                 self._touch(group)
 
@@ -113,7 +113,7 @@ class Peers:
             suspected = what is News.SUSPECTED
             log.info("%s: node %s is %s", self._config.node, node, what.value)
             for group in list(self._groups.values()):
-                if not group.has(node):
+                if not group.concerns(node):
                     continue
                 if suspected:
                     group.node.peer_suspected(node, now)
@@ -145,7 +145,7 @@ class Peers:
         restarted = old is not None and old != boot_id
         now = self._clock.epoch_ms()
         for group in list(self._groups.values()):
-            if group.has(node):
+            if group.concerns(node):
                 if restarted:
                     group.node.peer_restarted(node, now)
                 else:

@@ -55,6 +55,9 @@ class Recorder(NullObserver):
     def leader_changed(self, group, leader, term, leading) -> None:  # type: ignore[no-untyped-def]
         self.events.append(("leader", group, leader, leading))
 
+    def members_changed(self, group, membership) -> None:  # type: ignore[no-untyped-def]
+        self.events.append(("members", group, membership))
+
     def became_leader(self, group, effects) -> None:  # type: ignore[no-untyped-def]
         self.events.append(("became", group, effects))
 
@@ -123,7 +126,7 @@ class Cluster:
 
     def start(self, node: str) -> Host:
         observer = self.observers[node] = Recorder()
-        inbox = self.messages[node]
+        inbox = self.messages.setdefault(node, [])
         host = Host(
             self.config(node),
             self.loop,
@@ -137,6 +140,12 @@ class Cluster:
 
     def stop(self, node: str) -> None:
         self.hosts.pop(node).stop()
+
+    def kill(self, node: str) -> None:
+        """As SIGKILL: what was not handed to the operating system is lost."""
+        host = self.hosts.pop(node)
+        host._logs.wal._failed = True  # nothing that only collects is written any more
+        host.stop()
 
     def start_group(self, group: int, preferred: str | None = None) -> None:
         for host in self.hosts.values():

@@ -154,7 +154,7 @@ def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
     nodes.until(lambda: "b" in nodes.found)  # it has met both
     assert nodes.found["b"] == Formation(False, ABC)
     nodes.stop("b")
-    nodes.start("b")
+    nodes.start("b", ("a", "b"))  # whoever has founded sticks to whom it was founded with
     assert nodes.found["b"] == Formation(False, ABC, True)
     assert not nodes.hosts["b"].formed
     nodes.start("a")
