@@ -18,7 +18,7 @@ from warren_broker import errors
 from warren_broker.cluster.group_facts import Facts, Led
 from warren_broker.cluster.member_views import members_of
 from warren_broker.cluster.messages import GroupFacts
-from warren_broker.cluster.nodes import Nodes
+from warren_broker.cluster.nodes import ASK_AGAIN_MS, Nodes
 from warren_broker.cluster.placement import balanced
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import Queue
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a value of `session.membership`, or with a Refusal."""
+LEADERLESS_MS = 3_000
+"""Queues that are just between two leaders are waited for so long before they are left as they
+are when many are changed at once; a change of one is refused at once, its client asks again."""
 
 
 class Members(Nodes):
@@ -197,8 +200,14 @@ class Members(Nodes):
             and (strategy == "all" or len(queue.nodes) % 2 == 0)
         ]
 
+        loop = self._cluster.loop
+        patience = loop.now_ms + LEADERLESS_MS
+
         def asked(led: Led) -> None:
             leading = {group for one in led.values() for group in one.led}
+            if loop.now_ms < patience and any(queue.group not in leading for queue in found):
+                loop.call_later(ASK_AGAIN_MS, partial(self._asking.ask_led, asked))
+                return
             self._resize(node, found, lambda queue: (
                 None if queue.group in leading else self._leaderless(queue)
             ), lambda queue: commands.ChangeMembers(queue.group, add=(node,)), done)
@@ -225,7 +234,17 @@ class Members(Nodes):
                 result = values.Resizing(node, tuple(one for one in result.queues if one.error))
             done(result)
 
+        loop = self._cluster.loop
+        patience = loop.now_ms + LEADERLESS_MS
+
+        def ask() -> None:
+            self._asking.ask([queue.group for queue in found], asked)
+
         def asked(facts: Facts) -> None:
+            if loop.now_ms < patience and any(queue.group not in facts for queue in found):
+                loop.call_later(ASK_AGAIN_MS, ask)
+                return
+
             def refused(queue: Queue) -> errors.Refusal | None:
                 if queue.nodes == (node,):
                     return errors.last_member(queue.name, queue.vhost, queue.nodes)
@@ -234,7 +253,7 @@ class Members(Nodes):
             self._resize(node, found, refused, lambda queue: commands.ChangeMembers(
                 queue.group, remove=(node,)), resized)
 
-        self._asking.ask([queue.group for queue in found], asked)
+        ask()
 
     def _resize(
         self,
