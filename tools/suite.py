@@ -12,7 +12,7 @@ from tools import console, debian
 from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
 
 SIM_SEEDS = 300
-SIM_WHOLE_SEEDS = 60
+SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/wire"]
 """Run a second time with the kernel interpreted."""

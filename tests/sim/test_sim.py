@@ -39,7 +39,8 @@ def test_some_whole_worlds_are_clean() -> None:
 
 @pytest.mark.parametrize("plant", sorted(PLANTS_WHOLE))
 def test_a_bug_planted_in_whole_nodes_is_found(plant: str) -> None:
-    assert run_batch((0, 150, Kind(whole=True, plant=plant)))[-1].failure is not None
+    outcomes = run_batch((0, SEEDS_PER_PLANT, Kind(whole=True, plant=plant)))
+    assert outcomes[-1].failure is not None, f"{plant}: not found in {SEEDS_PER_PLANT} seeds"
 
 
 @pytest.mark.slow

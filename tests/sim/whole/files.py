@@ -195,6 +195,9 @@ class MemoryFiles(Files):
         file.named = True
         self._put(new, file)
 
+    def move(self, old: Path, new: Path) -> None:
+        self.rename(old, new)
+
     def open_read(self, path: Path) -> int:
         return self._open(path, self._find(path))
 

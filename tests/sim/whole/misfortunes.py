@@ -78,7 +78,7 @@ class Misfortunes:
     def crash(self, machine: Machine | None = None, away_ms: int | None = None) -> None:
         """A machine stops, and is started again."""
         machine = machine or self.anybody()
-        if machine.absent:
+        if machine.absent or machine.gone:
             return
         machine.crash(silent=self.rng.random() < 0.3)
         if away_ms is None:

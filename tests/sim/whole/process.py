@@ -92,7 +92,7 @@ class Machine:
     stops      how often a process stopped by itself, because of the disk
     disks      how many disks it has had
     damaged    its disk does not hold what was written any more
-    absent     it is not there yet
+    absent     it is not there yet; gone: it has left the cluster, for good
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -109,6 +109,7 @@ class Machine:
         self.disks = 1
         self.damaged = False
         self.absent = False
+        self.gone = False
         self.slow_until = 0
 
     def peers(self) -> list[str]:
@@ -126,7 +127,7 @@ class Machine:
 
     def start(self) -> None:
         """Start a process, if there is none."""
-        if self.running is not None:
+        if self.running is not None or self.gone:
             return
         self.absent = False
         self.lives += 1

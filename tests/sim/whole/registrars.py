@@ -26,6 +26,8 @@ class Registrar(Person):
         self.asked: Process | None = None
         self.changed = 0
         self.refused = 0
+        self.leaving: str | None = None
+        self.finished = False
 
     def act(self) -> None:
         """One thing at a time."""
@@ -40,10 +42,14 @@ class Registrar(Person):
     def ask(self, process: Process) -> None:
         """In the node's turn."""
         state = process.broker.definitions.state
+        if self.leaving is not None and process.name != self.leaving:
+            self.let_go(process, self.leaving)
+            return
         if self.world.calm:
             drained = [name for name, node in state.nodes.items() if node.drained]
             if not drained:
                 self.asked = None
+                self.finished = True
                 return
             self.world.note("revive", drained[0])
             process.broker.membership.revive(drained[0], self.answer(process, values.NodeStatus))
@@ -51,7 +57,7 @@ class Registrar(Person):
         actions = [self.add, self.add, self.delete, self.delete, self.grow, self.transfer,
                    self.drain, self.look]  # fmt: skip
         if not self.world.profile.unlucky:
-            actions += [self.shrink, self.rebalance]
+            actions += [self.shrink, self.rebalance, self.replace]
         self.rng.choice(actions)(process)
 
     def answer(self, process: Process, *kinds: type) -> Callable[[Any], None]:
@@ -130,6 +136,46 @@ class Registrar(Person):
         process.broker.membership.transfer_leadership(
             VHOST, queue, node, self.answer(process, values.LeaderMoved)
         )
+
+    def replace(self, process: Process) -> None:
+        """A node that came later is to leave again."""
+        names = [
+            name for name in self.world.names[self.world.profile.nodes :]
+            if name != process.name and self.world.processes[name].running is not None
+        ]  # fmt: skip
+        self.asked = None
+        if names:
+            self.leaving = self.rng.choice(names)
+            self.world.note("is to leave", self.leaving)
+
+    def let_go(self, process: Process, name: str) -> None:
+        """As the manual says: take its queues' members away, stop it, forget it."""
+        machine, members = self.world.processes[name], process.broker.membership
+        if machine.gone:
+            if name not in process.broker.definitions.state.nodes:
+                self.leaving = self.asked = None
+            else:
+                members.forget(name, self.answer(process, values.Forgetting))
+            return
+        if self.world.calm:
+            self.leaving = self.asked = None  # it may stay
+            return
+        answered = self.answer(process, values.NodeStatus)
+
+        def seen(reply: Any) -> None:
+            answered(reply)
+            if self.leaving != name or isinstance(reply, Refusal) or self.world.calm:
+                return
+            node = reply.node
+            if reply.done and not (node.members or node.local_queues or node.moving):
+                machine.stop()
+                machine.gone = True
+                self.world.note("gone", name)
+
+        if self.rng.random() < 0.5:
+            members.shrink(name, False, self.answer(process, values.Resizing))
+        else:
+            members.node_status(name, seen)
 
     def drain(self, process: Process) -> None:
         """A node, or bring it back."""

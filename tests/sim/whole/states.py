@@ -138,7 +138,7 @@ class States:
     def finished(self, group: int) -> None:
         """All members have applied the same and are equal."""
         ends = {}
-        for name, machine in self.world.processes.items():
+        for name, machine in self.world.present().items():
             process = machine.running
             assert process is not None
             if group in process.host.groups():

@@ -24,6 +24,7 @@ from sim.whole.registrars import Registrar
 from sim.whole.sinks import Sink
 from sim.whole.wire import Wire
 from warren_broker.queue.admin import counts
+from warren_raft.types import METADATA_GROUP
 
 BATCHES = 2
 """Of each sink."""
@@ -133,6 +134,7 @@ class World:
             steady.again(400)
         self.until("everything is consumed", self.empty)
         self.ledger.close()
+        self.until("operators are done", self.kept)
         self.leave()
         self.until("every member votes", self.everybody_votes)
         self.until("all members have applied everything", self.level)
@@ -156,6 +158,7 @@ class World:
         """Every node that is there knows of every queue."""
         return all(
             machine.absent
+            or machine.gone
             or (machine.running is not None
             and machine.running.broker.definitions.ready
             and machine.running.broker.definitions.state.queue(VHOST, name) is not None)
@@ -171,6 +174,10 @@ class World:
             for group in machine.running.host.groups()
         })  # fmt: skip
 
+    def present(self) -> dict[str, Machine]:
+        """The machines that have not left for good, by name."""
+        return {name: machine for name, machine in self.processes.items() if not machine.gone}
+
     def members(self, group: int) -> list[Process]:
         """The processes that carry a group."""
         running = [machine.running for machine in self.processes.values()]
@@ -180,7 +187,7 @@ class World:
         """Nobody has anything to publish, and nothing is in any queue."""
         if not self.declared() or not all(publisher.finished for publisher in self.publishers):
             return False
-        for machine in self.processes.values():
+        for machine in self.present().values():
             if machine.running is None:
                 return False
             for queue in machine.running.broker.definitions.state.queues():
@@ -203,13 +210,19 @@ class World:
             or not hasattr(event[2].__self__, "again")
         ]  # fmt: skip
 
+    def kept(self) -> bool:
+        """Nothing is drained, nobody is half out."""
+        return all(one.finished for one in self.people if isinstance(one, Registrar))
+
     def everybody_votes(self) -> bool:
         """Whoever lost its disk is a voter again; every queue has the members that it is to have;
         nothing is changing."""
         if not all(self.checkers.memberships.everybody_votes(group) for group in self.groups()):
             return False
-        for machine in self.processes.values():
+        for machine in self.present().values():
             assert machine.running is not None
+            if machine.running.host.members(METADATA_GROUP).voters != tuple(self.present()):
+                return False
             for queue in machine.running.broker.definitions.state.queues():
                 names = [process.name for process in self.members(queue.group)]
                 if names != sorted(queue.nodes):
@@ -229,7 +242,7 @@ class World:
     def idle(self) -> None:
         """With nothing to do nothing is done but heartbeats; no group has a deadline."""
         self.agenda.run_until(self.agenda.now_ms + IDLE_MS)
-        for machine in self.processes.values():
+        for machine in self.present().values():
             assert machine.running is not None
             for number in machine.running.host.groups():
                 node = machine.running.host._groups[number].node
