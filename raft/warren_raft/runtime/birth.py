@@ -7,7 +7,9 @@ were ids it was the array of the voters alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from random import Random
 
 import msgspec
 
@@ -60,6 +62,21 @@ def decode(group: GroupId, data: bytes) -> Birth:
     if format_ != FORMAT:
         raise _unreadable(group, f"format {format_}, this program knows {FORMAT}")
     return Birth(voters, member)
+
+
+def has_others(group: GroupId, data: bytes) -> bool:
+    """Other nodes have the group, too, as far as its beginning tells."""
+    birth = decode(group, data)
+    return bool(birth.member) or len(birth.voters) > 1
+
+
+def again(group: GroupId, data: bytes, rng: Random, peers: Iterable[NodeId]) -> bytes:
+    """The record's data of a member that has lost its log of that group: it joins, as another.
+
+    peers  are asked who leads, beside those it knew of
+    """
+    voters = tuple(sorted({*decode(group, data).voters, *peers}))
+    return encode(Birth(voters, rng.getrandbits(64) or 1))
 
 
 def _unreadable(group: GroupId, why: str) -> StorageError:

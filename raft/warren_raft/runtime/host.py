@@ -121,13 +121,8 @@ class Host:
         config = self.config
         store = LogStore(
             self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes,
-            lambda: self._rng.getrandbits(64),
+            lambda: self._rng.getrandbits(64), birth.has_others, config.peers,
         )  # fmt: skip
-        if store.cut is not None:
-            log.warning(
-                "%s: cut a torn end off %s: %s bytes from byte %s on, which nothing vouched for",
-                config.node, store.cut[0], store.cut[2], store.cut[1],
-            )  # fmt: skip
         try:
             self._transport.start()
         except BaseException:
@@ -150,6 +145,9 @@ class Host:
         )
         self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
         self._store = store
+        for group in sorted(store.condemned):
+            again = birth.again(group, store.condemned[group].created, self._rng, config.peers)
+            store.recreate(group, again)
         identity = store.directory.identity
         self._forming = Forming(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups

@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import TypeVar
 
 from warren_raft.storage import manifest, segment, snapshot, wal
-from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.errors import LogDamaged, LogNewer
 from warren_raft.storage.files import Files
-from warren_raft.storage.format import Damaged, Data
+from warren_raft.storage.format import Damaged, Data, Newer
 from warren_raft.storage.identity import Directory
 from warren_raft.storage.manifest import Manifest
 from warren_raft.storage.segment import ID_BASE, SegmentIndex, SegmentName
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import GroupId
+from warren_raft.types import GroupId, Index
 
 T = TypeVar("T")
+
+
+def damaged(path: Path, offset: int, damage: Damaged) -> LogDamaged:
+    """The error to raise for bytes of that file that cannot be read."""
+    kind = LogNewer if isinstance(damage, Newer) else LogDamaged
+    return kind(path, offset, str(damage))
 
 
 @dataclass(slots=True)
@@ -44,6 +50,7 @@ class Catalog:
     """What is there; nothing was changed by reading it.
 
     rows      per segment, in their order: the index
+    broken    snapshots that are damaged, by what their names say
     leftovers files that a crash left, and that are to be removed when the log was read
     """
 
@@ -51,6 +58,7 @@ class Catalog:
     segments: list[Segment] = field(default_factory=list)
     rows: list[SegmentIndex] = field(default_factory=list)
     snapshots: dict[GroupId, list[tuple[Path, Snapshot]]] = field(default_factory=dict)
+    broken: dict[GroupId, list[tuple[Index, LogDamaged]]] = field(default_factory=dict)
     leftovers: list[Path] = field(default_factory=list)
     next_segment: int = ID_BASE
 
@@ -64,7 +72,7 @@ def _decoded(files: Files, path: Path, decode: Callable[[Data], T]) -> T:
     try:
         return decode(files.read(path))
     except Damaged as damage:
-        raise LogDamaged(path, 0, str(damage)) from None
+        raise damaged(path, 0, damage) from None
 
 
 def read_catalog(files: Files, directory: Directory) -> Catalog:
@@ -92,9 +100,15 @@ def _read_snapshots(files: Files, directory: Directory, catalog: Catalog) -> Non
         if key is None:
             continue
         path = directory.snapshots / name
-        found = _decoded(files, path, snapshot.decode)
-        if (found.group, found.index) != key:
-            raise LogDamaged(path, 0, f"it is snapshot {found.index} of group {found.group}")
+        try:
+            found = _decoded(files, path, snapshot.decode)
+            if (found.group, found.index) != key:
+                raise LogDamaged(path, 0, f"it is snapshot {found.index} of group {found.group}")
+        except LogNewer:
+            raise
+        except LogDamaged as damage:
+            catalog.broken.setdefault(key[0], []).append((key[1], damage))
+            continue
         catalog.snapshots.setdefault(found.group, []).append((path, found))
 
 

@@ -44,6 +44,32 @@ class LogDamaged(StorageError):
         )
 
 
+class GroupAlone(LogDamaged):
+    """Damage to a group that no other member has; nothing was changed."""
+
+    def __init__(self, path: Path, offset: int, reason: str, group: GroupId) -> None:
+        self.group = group
+        super().__init__(path, offset, reason)
+        self.args = (path, offset, reason, group)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}; group {self.group} is on this node alone, so nobody can heal it, and "
+            "this node does not start. Restore the file from a copy of this node, or give its "
+            "groups up: move the data directory away and let the node join again with an empty one"
+        )
+
+
+class LogNewer(LogDamaged):
+    """A file that a newer version wrote; nothing was changed."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}; start this node with the version that wrote it, or a "
+            "newer one"
+        )
+
+
 class EntryDamaged(LogDamaged):
     """The record of one entry is not what it was; other members of the group have it.
 

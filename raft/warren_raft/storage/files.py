@@ -105,6 +105,12 @@ class Files:
         os.rename(old, new)
         self.sync_directory(new.parent)
 
+    def move(self, old: Path, new: Path) -> None:
+        """The file is in another directory of the same file system, durably."""
+        os.rename(old, new)
+        self.sync_directory(new.parent)
+        self.sync_directory(old.parent)
+
     def open_read(self, path: Path) -> int:
         """A descriptor for `read_at`."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -104,6 +104,10 @@ class Damaged(Exception):
     """Bytes that are no record; the text says why."""
 
 
+class Newer(Damaged):
+    """Bytes that are whole, and that a newer version wrote: never to be healed, only refused."""
+
+
 def encode_file_header(number: int, salt: int, batch: int) -> bytes:
     """The start of file `number`, whose first batch is `batch`; salt: unsigned 32 bit."""
     start = _FILE.pack(FILE_MAGIC, VERSION, salt, number, batch)
@@ -117,9 +121,11 @@ def decode_file_header(data: Data) -> tuple[int, int, int]:
     magic, version, salt, number, batch = _FILE.unpack_from(data)
     if magic != FILE_MAGIC:
         raise Damaged(f"it starts with {bytes(magic)!r}, not with {FILE_MAGIC!r}")
+    whole = _FILE_CRC.unpack_from(data, _FILE.size) == (crc32(data[: _FILE.size]), 0)
     if version != VERSION:
-        raise Damaged(f"it has format version {version}, this program knows {VERSION}")
-    if _FILE_CRC.unpack_from(data, _FILE.size) != (crc32(data[: _FILE.size]), 0):
+        kind = Newer if whole else Damaged
+        raise kind(f"it has format version {version}, this program knows {VERSION}")
+    if not whole:
         raise Damaged("the checksum of the file's header is wrong")
     return number, salt, batch
 
@@ -161,7 +167,7 @@ def decode_record(salt: int, file: Data, offset: int) -> Record:
     if crc32(file[offset + 8 : end], salt) != crc:
         raise Damaged("the record's checksum is wrong")
     if kind not in KINDS or zero:
-        raise Damaged(f"a record of unknown kind {kind} from a newer version")
+        raise Newer(f"a record of unknown kind {kind} from a newer version")
     data = file[offset + RECORD_HEADER_BYTES : end]
     return Record(offset, RecordKind(kind), entry_kind, batch, group, index, term, time_ms, data)
 
@@ -171,5 +177,5 @@ def decode_entry(record: Record) -> Entry:
     try:
         kind = EntryKind(record.entry_kind)
     except ValueError:
-        raise Damaged(f"an entry of unknown kind {record.entry_kind}") from None
+        raise Newer(f"an entry of unknown kind {record.entry_kind} from a newer version") from None
     return Entry(record.index, record.term, kind, record.time_ms, bytes(record.data))

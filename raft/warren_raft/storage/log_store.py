@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+from warren_raft.storage import salvage
 from warren_raft.storage.compaction import Compactor
-from warren_raft.storage.errors import EntryDamaged, LogDamaged
+from warren_raft.storage.errors import EntryDamaged, GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
     RECORD_HEADER_BYTES,
@@ -22,12 +24,14 @@ from warren_raft.storage.identity import Directory, draw_disk, open_directory
 from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.places import Places
-from warren_raft.storage.recovery import recover
+from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
 from warren_raft.storage.wal import Place, Wal, file_name
-from warren_raft.types import Entry, GroupId, HardState, Index, Term
+from warren_raft.types import Entry, GroupId, HardState, Index, NodeId, Term
+
+log = logging.getLogger("warren.raft")
 
 OPEN_FILES_MAX = 64
 
@@ -280,18 +284,34 @@ class LogStore:
         node: str,
         memtable_bytes: int,
         draw: Callable[[], int] = draw_disk,
+        may_heal: MayHeal | None = None,
+        peers: Collection[NodeId] = (),
     ) -> None:
-        """Lock the directory and read its log; raises StorageError. draw: see open_directory."""
+        """Lock the directory and read its log; raises StorageError.
+
+        draw      see open_directory
+        may_heal  which groups other nodes have: what is damaged is set aside, see `salvage`; None,
+                  or without `peers` here or in the directory: it is refused
+        """
         self.directory: Directory = open_directory(files, path, cluster, node, draw)
         self.files = files
         self.memtable = Memtable(memtable_bytes)
         try:
-            recovered = self._recovered = recover(files, self.directory, self.memtable)
+            salvage.resume(files, self.directory, draw)
+            others = bool(peers or self.directory.identity.peers)
+            recovered = self._recovered = self._recover(draw, may_heal if others else None)
             self.directory.complete()
+            salvage.report(files, self.directory)
         except BaseException:
             self.directory.close()
             raise
         self.cut = recovered.cut
+        if self.cut is not None:
+            log.warning(
+                "%s: cut a torn end off: %s bytes from byte %s on, which nothing vouched for",
+                self.cut[0], self.cut[2], self.cut[1],
+            )  # fmt: skip
+        self.condemned = recovered.condemned
         self.groups: dict[GroupId, GroupStore] = {
             group: GroupStore(
                 self, found.log, found.hard_state, found.created, found.born, found.snapshot
@@ -313,6 +333,24 @@ class LogStore:
         self.janitor: Janitor
         self.compactor: Compactor
 
+    def _recover(self, draw: Callable[[], int], may_heal: MayHeal | None) -> Recovered:
+        files, directory = self.files, self.directory
+        try:
+            return recover(files, directory, self.memtable, may_heal)
+        except LogNewer:
+            raise
+        except LogDamaged as damage:
+            if may_heal is None or isinstance(damage, GroupAlone):
+                raise
+            place = salvage.set_all_aside(files, directory, damage, draw)
+            log.critical(
+                "%s. Other nodes have what was here: all of it is set aside in %s, and this node "
+                "joins its groups again. Check the disk",
+                damage.what, place,
+            )  # fmt: skip
+        self.memtable = Memtable(self.memtable.bytes_max)
+        return recover(files, directory, self.memtable)
+
     def start(
         self,
         post: Callable[[Callable[[], None]], None],
@@ -333,7 +371,31 @@ class LogStore:
         self.wal.on_batch = self._batch_written
         self.janitor = Janitor(post, self.directory.path)
         self.compactor = Compactor(self, file_bytes)
+        broken, self._recovered.broken = self._recovered.broken, []
+        if broken:
+            self._set_aside([each.path for each in broken], broken[0])
         del self._recovered
+
+    def recreate(self, group: GroupId, data: bytes) -> GroupStore:
+        """Begin a condemned group anew; when that is on disk its damaged files are set aside.
+
+        Until then the next start finds the damage again, and comes here again.
+        """
+        lost = self.condemned.pop(group)
+        log.error(
+            "%s. Other members have group %s: it joins them again", lost.damage.what, group
+        )
+        store = self.create(group, data)
+        self.wal.submit(lambda: self._set_aside(list(lost.paths), lost.damage))
+        return store
+
+    def _set_aside(self, paths: list[Path], damage: LogDamaged) -> None:
+        if paths:
+            self.janitor.run(
+                lambda: salvage.set_aside(self.files, self.directory, paths, damage.what),
+                lambda place: log.warning("damaged files are set aside in %s", place),
+                lambda error: None,  # no space: the next start comes here again
+            )
 
     def close(self) -> None:
         """End the writing, let go of files and directory."""

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warren_raft.storage.catalog import Catalog, Segment, read_catalog
-from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.catalog import Catalog, Segment, damaged, read_catalog
+from warren_raft.storage.errors import GroupAlone, LogDamaged
 from warren_raft.storage.file_use import FileUse
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
     RECORD_MAGIC,
     Damaged,
+    Newer,
     Record,
     RecordKind,
     decode_entry,
@@ -28,6 +29,21 @@ from warren_raft.storage.segment import SegmentIndex
 from warren_raft.storage.wal import Place, file_name, file_number
 from warren_raft.types import GroupId, HardState
 
+MayHeal = Callable[[GroupId, bytes], bool]
+"""Whether other members have that group, as its GROUP_CREATED says: (group, created)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """A group whose data here are of no use: it begins anew, and is healed by the others.
+
+    paths  files of it alone, to be set aside
+    """
+
+    created: bytes
+    damage: LogDamaged
+    paths: tuple[Path, ...]
+
 
 @dataclass(slots=True)
 class Recovered:
@@ -36,6 +52,8 @@ class Recovered:
     use    which groups stand in which files of the log that are still to be replayed
     salts  per file, for reading it later
     cut    (file, offset, bytes) of the torn tail that was cut, for the log line
+    condemned  groups that cannot be recovered; the others can
+    broken   damaged snapshots that nothing rests on
     orphans  groups with records but no beginning, and where: their end must follow, because a
              file that held the beginning is removed only once the end is on disk
     """
@@ -48,12 +66,17 @@ class Recovered:
     next_batch: int = 1
     cut: tuple[Path, int, int] | None = None
     orphans: dict[GroupId, tuple[Path, int]] = field(default_factory=dict)
+    condemned: dict[GroupId, Condemned] = field(default_factory=dict)
+    broken: list[LogDamaged] = field(default_factory=list)
 
 
-def recover(files: Files, directory: Directory, memtable: Memtable) -> Recovered:
+def recover(
+    files: Files, directory: Directory, memtable: Memtable, may_heal: MayHeal | None = None
+) -> Recovered:
     """Read everything; then cut the torn tail of the newest file and remove what a crash left.
 
     memtable  holds the newest entries afterwards
+    may_heal  which groups may be condemned; None: none
     raises    LogDamaged; nothing was changed then
     """
     recovered = Recovered(read_catalog(files, directory))
@@ -75,8 +98,7 @@ def recover(files: Files, directory: Directory, memtable: Memtable) -> Recovered
         raise LogDamaged(
             path, offset, f"group {group} has records here, but its beginning is missing"
         )
-    for found in recovered.groups.values():
-        found.finish(directory.snapshots)
+    _condemn(directory, recovered, memtable, may_heal)
     if cut is not None:
         files.cut(cut[0], cut[1])
         recovered.cut = cut
@@ -85,6 +107,45 @@ def recover(files: Files, directory: Directory, memtable: Memtable) -> Recovered
     recovered.next_file = max([*present, *ends, catalog.manifest.first_file - 1, 0]) + 1
     recovered.next_batch = max(recovered.next_batch, catalog.manifest.position[0] + 1)
     return recovered
+
+
+def _condemn(
+    directory: Directory, recovered: Recovered, memtable: Memtable, may_heal: MayHeal | None
+) -> None:
+    """Separate the groups that have lost something; raises LogDamaged for what must not be lost."""
+    catalog = recovered.catalog
+    for group, damage in sorted(_lost(directory, recovered, may_heal).items()):
+        found = recovered.groups.pop(group)
+        if may_heal is None:
+            raise damage
+        if not may_heal(group, found.created):
+            raise GroupAlone(damage.path, damage.offset, damage.reason, group)
+        memtable.drop(found.log)
+        paths = [each.path for _, each in catalog.broken.get(group, ())]
+        paths += [path for path, _ in catalog.snapshots.pop(group, ())]
+        recovered.condemned[group] = Condemned(found.created, damage, tuple(paths))
+
+
+def _lost(
+    directory: Directory, recovered: Recovered, may_heal: MayHeal | None
+) -> dict[GroupId, LogDamaged]:
+    lost: dict[GroupId, LogDamaged] = {}
+    for group, found in recovered.groups.items():
+        try:
+            found.finish(directory.snapshots)
+        except LogDamaged as damage:
+            lost[group] = damage
+    for group, broken in sorted(recovered.catalog.broken.items()):
+        there = recovered.groups.get(group)
+        newest = None if there is None else there.snapshot
+        last, newest_damage = max(broken, key=lambda each: each[0])
+        if there is not None and (newest is None or newest.index <= last):
+            lost[group] = newest_damage
+        elif may_heal is None:
+            raise newest_damage
+        else:
+            recovered.broken += [each for _, each in broken]
+    return lost
 
 
 def _begin(
@@ -135,7 +196,7 @@ class _File:
         try:
             number, salt, batch = decode_file_header(self.data)
         except Damaged as damage:
-            raise LogDamaged(self.path, 0, str(damage)) from None
+            raise damaged(self.path, 0, damage) from None
         if number != self.number:
             raise LogDamaged(self.path, 16, f"this is file {number} under another name")
         if batch < self.into.next_batch:
@@ -150,8 +211,8 @@ class _File:
             try:
                 record = decode_record(salt, self.data, offset)
             except Damaged as damage:
-                if not newest:
-                    raise LogDamaged(self.path, offset, str(damage)) from None
+                if not newest or isinstance(damage, Newer):
+                    raise damaged(self.path, offset, damage) from None
                 self._refuse_unless_torn(salt, offset, str(damage))
                 return self.path, offset, size - offset
             self._take(record)
@@ -216,7 +277,7 @@ class _File:
         try:
             entry = decode_entry(record)
         except Damaged as damage:
-            raise LogDamaged(self.path, record.offset, str(damage)) from None
+            raise damaged(self.path, record.offset, damage) from None
         place = Place(self.number, record.offset, len(record.data))
         group.take(entry, place, self.path, self.position)
         if group.log.first <= entry.index == group.log.last:
@@ -252,10 +313,10 @@ class _File:
             return
         if found is None and self._reflected():
             return
-        if found is not None:
-            raise LogDamaged(
-                self.path, record.offset, f"group {record.group} begins, and is there already"
-            )
+        if found is not None:  # it was condemned, and began anew: what it had is void
+            self.memtable.drop(found.log)
+            self.into.use.end(self.number, record.group)
+        self.into.orphans.pop(record.group, None)
         self.into.use.mention(self.number, record.group)
         _begin(self.into, record.group, bytes(record.data), self.position)
 

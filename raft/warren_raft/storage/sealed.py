@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from zlib import crc32
 
-from warren_raft.storage.format import Damaged, Data
+from warren_raft.storage.format import Damaged, Data, Newer
 
 HEADER_BYTES = 24
 _START = struct.Struct("<8sI")
@@ -45,14 +45,16 @@ def unseal(magic: bytes, version: int, file: Data) -> memoryview:
     found, its_version = _START.unpack_from(file)
     if found != magic:
         raise Damaged(f"it starts with {bytes(found)!r}, not with {magic!r}")
-    if not 0 < its_version <= version:
-        raise Damaged(f"it has format version {its_version}, this program knows {version}")
     (crc,) = _CRC.unpack_from(file, _START.size)
     (length,) = _LENGTH.unpack_from(file, 16)
     payload = memoryview(file)[HEADER_BYTES:]
+    whole = memoryview(file)
+    whole_crc = crc32(payload, crc32(whole[16:HEADER_BYTES], crc32(whole[: _START.size])))
+    if not 0 < its_version <= version:
+        kind = Newer if whole_crc == crc else Damaged
+        raise kind(f"it has format version {its_version}, this program knows {version}")
     if length != len(payload):
         raise Damaged(f"{length} bytes should follow the header, {len(payload)} do")
-    start = memoryview(file)
-    if crc32(payload, crc32(start[16:HEADER_BYTES], crc32(start[: _START.size]))) != crc:
+    if whole_crc != crc:
         raise Damaged("the file's checksum is wrong")
     return payload

@@ -1,0 +1,116 @@
+"""What is damaged at a start is set aside, never removed, so that the other members can heal it.
+
+`damaged/NNNN/` (four digits, ascending) holds what one start set aside, under the names it had:
+
+| name | what |
+| --- | --- |
+| `reason` | file, offset and reason of the damage, as text |
+| `moving` | the same while the whole log is being moved; a start that finds it goes on with that |
+| `wal/…`, `segments/…`, `snapshots/…`, `groups.manifest` | the files |
+
+The snapshot of one group concerns that group alone. Of a damaged log, manifest or index it is not
+known whom it concerns: everything is set aside, and the directory is another disk from then on, for
+nothing that this node vouched for is on it. Order: 1. the marker  2. the new disk in `node.json`
+3. the files  4. the marker's end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from warren_raft.storage import manifest
+from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.files import Files
+from warren_raft.storage.identity import Directory
+
+log = logging.getLogger("warren.raft")
+
+DAMAGED = "damaged"
+MOVING = "moving"
+REASON = "reason"
+
+
+def set_aside(files: Files, directory: Directory, paths: list[Path], reason: str) -> Path:
+    """Move single files out of the way; returns where they are."""
+    place = _new_place(files, directory)
+    files.write_whole(place / REASON, reason.encode() + b"\n")
+    for path in paths:
+        if files.exists(path):
+            _move(files, directory, path, place)
+    return place
+
+
+def set_all_aside(
+    files: Files, directory: Directory, damage: LogDamaged, draw: Callable[[], int]
+) -> Path:
+    """Move the whole log out of the way: the directory is an empty one, of another disk."""
+    place = _new_place(files, directory)
+    files.write_whole(place / MOVING, damage.what.encode() + b"\n")
+    _move_all(files, directory, place, draw)
+    return place
+
+
+def resume(files: Files, directory: Directory, draw: Callable[[], int]) -> None:
+    """Go on with what a crash interrupted; before anything of the log is read."""
+    for place in places(files, directory):
+        if files.exists(place / MOVING):
+            _move_all(files, directory, place, draw)
+
+
+def places(files: Files, directory: Directory) -> list[Path]:
+    """Everything that was ever set aside here, oldest first."""
+    root = directory.path / DAMAGED
+    if not files.exists(root):
+        return []
+    return [root / name for name in files.names(root) if name.isdigit()]
+
+
+def report(files: Files, directory: Directory) -> None:
+    """Name what is set aside: it takes space, and somebody should look at the disk."""
+    for place in places(files, directory):
+        if not files.exists(place / REASON):
+            continue  # a crash came before anything was moved
+        kept = sum(
+            len(files.names(part)) for part in _parts(directory, place) if files.exists(part)
+        )
+        kept += files.exists(place / manifest.NAME)
+        reason = files.read(place / REASON).decode().strip()
+        log.warning(
+            "%s holds %s files that were damaged once (%s); remove it when nobody needs them",
+            place, kept, reason,
+        )  # fmt: skip
+
+
+def _new_place(files: Files, directory: Directory) -> Path:
+    root = directory.path / DAMAGED
+    files.make_directory(root)
+    numbers = [int(name) for name in files.names(root) if name.isdigit()]
+    place = root / f"{max(numbers, default=0) + 1:04d}"
+    files.make_directory(place)
+    return place
+
+
+def _parts(directory: Directory, place: Path) -> list[Path]:
+    return [place / part.name for part in (directory.wal, directory.segments, directory.snapshots)]
+
+
+def _move_all(
+    files: Files, directory: Directory, place: Path, draw: Callable[[], int]
+) -> None:
+    # 1. Some files are moved.  2. A crash.  3. The others are taken for a whole log: what this node
+    # has vouched for is forgotten, and it votes all the same. So it is another disk first.
+    directory.change(disk=f"{draw():016x}", founders={})
+    for part in (directory.wal, directory.segments, directory.snapshots):
+        for name in files.names(part):
+            _move(files, directory, part / name, place)
+    if files.exists(directory.path / manifest.NAME):
+        _move(files, directory, directory.path / manifest.NAME, place)
+    files.rename(place / MOVING, place / REASON)
+
+
+def _move(files: Files, directory: Directory, path: Path, place: Path) -> None:
+    into = place if path.parent == directory.path else place / path.parent.name
+    files.make_directory(into)
+    files.move(path, into / path.name)
