@@ -117,7 +117,7 @@ class Cluster:
                 peers={
                     other: ("127.0.0.1", self.ports[other])
                     for other in self.nodes
-                    if other != node and len(self.ports) == len(self.nodes)
+                    if other != node and self.ports.keys() >= set(self.nodes)
                 },
                 data_dir=self.root / node,
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import socket
@@ -312,8 +313,8 @@ def test_a_directory_of_before_counts_as_formed(nodes: Nodes) -> None:
     ids = {host._logs.directory.identity.cluster_id for host in nodes.hosts.values()}
     nodes.stop(*ABC)
     for name in ABC:
-        text = '{"format":1,"cluster":"test","node":"%s"}\n' % name
-        (nodes.root / name / "node.json").write_text(text)
+        said = {"format": 1, "cluster": "test", "node": name}
+        (nodes.root / name / "node.json").write_text(json.dumps(said))
     for name in ABC:
         host = nodes.start(name)
         assert host.formed and nodes.found[name].stored
