@@ -23,7 +23,7 @@ from warren_raft.core.ready import ReadState
 from warren_raft.messages import AppendReply, Vote
 from warren_raft.types import Entry, HardState, Membership
 
-Replacement = tuple[Any, str, Callable[..., Any]]
+Replacement = tuple[Any, str, Any]
 """Where, which name, by what."""
 
 
@@ -350,7 +350,7 @@ def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
         {kind: new.get(handler, handler) for kind, handler in table.items()}
         for table in module.HANDLERS
     )
-    return [(module, "HANDLERS", tables)]  # type: ignore[list-item]
+    return [(module, "HANDLERS", tables)]
 
 
 PLANTS: dict[str, Callable[[], list[Replacement]]] = {

@@ -6,7 +6,12 @@ read the difference before committing it.
 
     members a b c [learner d]   a new group; everybody knows no leader and waits
     hold                        before members: learners are not promoted by themselves
-    batch 1                     before members: so many bytes in one Append
+    batch 1 [2]                 before members: so many bytes in one Append (and so many of them
+                                without an answer)
+    join d 9 a b c              a log created as joining, with that id; these are to be listened to
+    wipe c 7 a b c              c is down; its disk is lost, another is there with that id
+    change a add d              also: promote, remove, demote
+    who a                       the membership in effect there; on a leader how its members stand
     campaign a                  stand for election
     elect a b …                 stand and win with the votes of these, nobody else hears of it;
                                 stops before the first Ready of the leader
@@ -20,6 +25,7 @@ read the difference before committing it.
     sync a [1]                  writes begun so far (the oldest one) are on disk
     deliver a [b]               messages on their way to a (from b) arrive
     drop a [b]                  … are lost
+    delay a b, release          … are held up; what was held up is on its way again
     crash a, start a            lose what was not synced; come back
     settle [a b …]              ready, sync, deliver among these (all) until nothing happens
     log a                       entries and cursors
@@ -28,13 +34,14 @@ read the difference before committing it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from sim.disk import Log
 from warren_raft.config import RaftConfig
-from warren_raft.core.membership import decode
+from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready, Role
 from warren_raft.errors import RaftError
@@ -48,12 +55,23 @@ from warren_raft.messages import (
     PreVoteReply,
     ReadIndex,
     ReadIndexReply,
+    TimeoutNow,
     Vote,
     VoteReply,
 )
 from warren_raft.types import Entry, EntryKind, HardState, Membership
 
 SEPARATOR = "----"
+CHANGES: dict[str, Callable[[str], Change]] = {
+    "add": AddLearner, "promote": Promote, "remove": Remove, "demote": Demote,
+}  # fmt: skip
+MARKS = ("voter", "leader", "suspected", "snapshotting", "lost", "changing")
+
+
+def as_text(message: AnyRaftMessage) -> str:
+    """Of or to whom the message is, when it is no founding member."""
+    member = getattr(message, "member", 0)
+    return f" as {member}" if member else ""
 
 
 def members_text(membership: Membership) -> str:
@@ -79,7 +97,7 @@ def message_text(message: AnyRaftMessage) -> str:
     head = f"{message.sender} -> {message.to} {kind} term {message.term}"
     match message:
         case PreVote() | Vote():
-            return f"{head} last {message.last_index}/{message.last_term}"
+            return f"{head} last {message.last_index}/{message.last_term}{as_text(message)}"
         case PreVoteReply() | VoteReply():
             return f"{head} {'granted' if message.granted else 'refused'}"
         case Append():
@@ -91,11 +109,13 @@ def message_text(message: AnyRaftMessage) -> str:
             return f"{head} after {place} commit {message.commit} [{entries}]"
         case AppendReply():
             if message.ok:
-                return f"{head} holds {message.index} commit {message.commit}"
+                return f"{head} holds {message.index} commit {message.commit}{as_text(message)}"
             hint = f"{message.hint_index}/{message.hint_term}"
-            return f"{head} lacks {message.index}, perhaps {hint}"
+            return f"{head} lacks {message.index}, perhaps {hint}{as_text(message)}"
         case Confirm() | ConfirmReply():
-            return f"{head} round {message.round}"
+            return f"{head} round {message.round}{as_text(message)}"
+        case TimeoutNow():
+            return f"{head}{as_text(message)}"
         case ReadIndex():
             return f"{head} context {message.context}"
         case ReadIndexReply():
@@ -107,9 +127,10 @@ def message_text(message: AnyRaftMessage) -> str:
 class Place:
     """A member, its disk and what waits for it."""
 
-    def __init__(self, name: str, membership: Membership) -> None:
+    def __init__(self, name: str, membership: Membership, member_id: int = 0) -> None:
         self.name = name
         self.membership = membership
+        self.member_id = member_id
         self.disk = Log()
         self.hard_state = HardState()
         self.writes: list[Ready] = []
@@ -124,6 +145,7 @@ class Transcript:
         self.now_ms = 0
         self.places: dict[str, Place] = {}
         self.wire: list[AnyRaftMessage] = []
+        self.delayed: list[AnyRaftMessage] = []
         self.lines: list[str] = []
         self.quietly = False
         self.config = RaftConfig()
@@ -157,10 +179,11 @@ class Transcript:
             self.places[name] = Place(name, membership)
             self.do_start(name)
 
-    def do_batch(self, size: str) -> None:
+    def do_batch(self, size: str, messages: str = "128") -> None:
         self.config = replace(
-            self.config, append_bytes_max=int(size), probe_bytes_max=int(size)
-        )
+            self.config, append_bytes_max=int(size), probe_bytes_max=int(size),
+            inflight_messages_max=int(messages),
+        )  # fmt: skip
 
     def do_hold(self) -> None:
         self.config = replace(self.config, promote_learners=False)
@@ -170,9 +193,30 @@ class Transcript:
         assert place.node is None
         place.node = Node(
             1, name, place.membership, place.hard_state, place.disk, self.config,
-            Random(name), self.now_ms,
+            Random(name), self.now_ms, member_id=place.member_id, configs=place.disk.configs(),
         )
         self.say(f"{name} starts: term {place.node.term} last {place.node.last_index}")
+
+    def do_join(self, name: str, member_id: str, *hints: str) -> None:
+        self.places[name] = Place(name, Membership(tuple(sorted(hints))), int(member_id))
+        self.do_start(name)
+
+    def do_wipe(self, name: str, member_id: str, *hints: str) -> None:
+        assert self.places[name].node is None
+        self.do_join(name, member_id, *hints)
+
+    def do_change(self, name: str, what: str, other: str) -> None:
+        self.node(name).propose_change(CHANGES[what](other), self.now_ms)
+
+    def do_who(self, name: str) -> None:
+        node = self.node(name)
+        known = "" if node.configs.known else ", as it was told when it was created"
+        votes = "" if node.is_voter else "; it does not vote"
+        self.say(f"{name}: {members_text(node.membership)}{known}{votes}")
+        if node.role is Role.LEADER:
+            for state in node.member_states():
+                marks = [mark for mark in MARKS if getattr(state, mark)]
+                self.say(f"  {state.node} {state.match}/{state.last} {' '.join(marks)}".rstrip())
 
     def do_crash(self, name: str) -> None:
         place = self.places[name]
@@ -300,6 +344,13 @@ class Transcript:
     def do_drop(self, to: str, sender: str | None = None) -> None:
         for message in self.take(to, sender):
             self.say(f"lost: {message_text(message)}")
+
+    def do_delay(self, to: str, sender: str) -> None:
+        self.delayed += self.take(to, sender)
+
+    def do_release(self) -> None:
+        self.wire += self.delayed
+        self.delayed = []
 
     def do_settle(self, *names: str) -> None:
         among = names or tuple(name for name, p in self.places.items() if p.node is not None)

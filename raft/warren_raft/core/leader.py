@@ -292,6 +292,7 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
     elif progress.vouching and message.round >= progress.asked:
         progress.vouched = True
         end_rounds(lead)
+    if lead.unsettled:
         changes.settle(node, lead)
 
 

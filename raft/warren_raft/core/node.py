@@ -130,9 +130,8 @@ class Node:
         self.snapshots: list[NodeId] = []
         self.chunks: list[SnapshotChunk | SnapshotWanted] = []
         self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
-        self.election_at_ms: int | None = None
-        if self.asks:
-            self.election_at_ms = now_ms + candidate.first_delay(self, preferred)
+        first_ms = now_ms + candidate.first_delay(self, preferred)
+        self.election_at_ms: int | None = first_ms if self.asks else None
 
     # ------------------------------------------------------------- something happened
 
@@ -143,8 +142,14 @@ class Node:
         self.now_ms = now_ms
         kind = type(message)
         if message.term > self.term:
-            # A pre-vote speaks of a term that nobody is in yet; so does consent to it.
-            if kind is not PreVote and not (isinstance(message, PreVoteReply) and message.granted):
+            # A pre-vote speaks of the term after the sender's, which nobody is in yet; so does
+            # consent to it. But what the sender is in, it got into by a majority's consent:
+            # 1. a is removed, and hands over.  2. b leads the next term with c's vote, and dies.
+            # 3. d has heard of neither, and a's node lives: it would refuse c for good.
+            if kind is PreVote:
+                if message.term - 1 > self.term:
+                    self.become_follower(message.term - 1)
+            elif not (isinstance(message, PreVoteReply) and message.granted):
                 self.become_follower(message.term)
         elif message.term < self.term:
             follower.refuse_stale(self, message)
