@@ -9,8 +9,9 @@ forgets its log.  3. It is wanted again, and dies before it has begun anew.  4. 
 replays the definitions from its disk: for a moment they say that it is a founder, as in step 1.
 
 So nothing that is not on disk begins until this process's own NodeStarted has come back, after
-everything that its earlier lives can have seen (`_current`). Replayed by
-tests/broker/cluster/test_carrying.py.
+everything that its earlier lives can have seen (`_current`). Nor does anything end before: a replay
+passes as well through the time when the queue was not here yet. Replayed by
+tests/broker/cluster/test_membership.py.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Carrying:
                 leader = host.leader(group)
                 if leader is not None and leader not in queue.carriers:
                     host.leader_denied(group, leader)
-            elif host.stored(group):
+            elif host.stored(group) and self._current(state):
                 log.info("%s: its member here is no longer wanted and goes", _name(queue))
                 host.delete_group(group)
 
