@@ -13,12 +13,11 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-import lz4.frame
-
+from warren_broker.block_codec import compress, plain
 from warren_broker.block_encode import encode, encode_columns
 from warren_broker.block_layout import (
     BLOCK_BYTES_MAX,
-    CODEC_LZ4,
+    CODEC_LZ4_AREAS,
     CODEC_NONE,
     COLUMN_PRIORITY,
     COLUMN_ROUTE,
@@ -39,6 +38,7 @@ from warren_broker.block_layout import (
     Buffer,
     Route,
     Runs,
+    areas_start,
     descending,
     encode_parts,
     runs_of,
@@ -53,8 +53,6 @@ __all__ = [
 
 if sys.byteorder != "little":
     raise ImportError("warren_broker.block reads columns in place: little-endian machines only")
-
-_COMPRESS_BYTES_MIN = 512
 
 
 class Block:
@@ -123,14 +121,14 @@ class Block:
             raise BlockError(
                 f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}"
             )
-        if form > FORM_AMQP10 or columns > 7 or codec > CODEC_LZ4:
+        if form > FORM_AMQP10 or columns > 7 or codec > CODEC_LZ4_AREAS:
             raise BlockError(f"block of unknown form {form}, columns {columns} or codec {codec}")
         if not HEADER_BYTES <= length <= bytes_max:
             raise BlockError(f"block of {length} bytes; the limit is {bytes_max}: send less")
         if verify and zlib.crc32(view[HEADER_BYTES:]) != crc:
             raise BlockError(f"block of {length} bytes: damaged, its checksum does not match")
-        if codec == CODEC_LZ4:
-            view = _decompressed(view, head)
+        if codec != CODEC_NONE:
+            view = plain(view, head)
         elif length != len(view):
             raise BlockError(f"block of {length} bytes came as {len(view)}")
         block = cls.__new__(cls)
@@ -138,6 +136,34 @@ class Block:
         if verify:
             _verify_columns(block)
         return block
+
+    @classmethod
+    def outline(cls, buffer: Buffer) -> Block:
+        """Counts, offsets, columns and runs of a block that this process or its log vouches for.
+
+        The areas are left as they are: of a compressed block there are no bodies or properties to
+        look at, `whole` says so.
+        """
+        view = memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")
+        if len(view) < HEADER_BYTES or view[7] != CODEC_LZ4_AREAS:
+            return cls.decode(buffer, verify=False)
+        head = HEADER.unpack_from(view)
+        if head[:2] != (MAGIC, VERSION):
+            raise BlockError(
+                f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}"
+            )
+        start = areas_start(head)
+        if not start <= min(len(view), head[7]) or head[7] > BLOCK_BYTES_MAX:
+            raise BlockError(f"block of {head[7]} bytes came as {len(view)}")
+        block = cls.__new__(cls)
+        block._parse(view[:start], head)
+        return block
+
+    @property
+    def whole(self) -> bool:
+        """Whether bodies and properties are here; not in the outline of a compressed block."""
+        sizes = len(self.properties_data), len(self.body_data)
+        return sizes == (self.properties_offsets[self.count], self.body_offsets[self.count])
 
     def _parse(self, view: memoryview, head: tuple[int, ...]) -> None:
         _, _, form, columns, _, count, _, length, routes, runs, routes_bytes = head
@@ -149,7 +175,7 @@ class Block:
         wide = 2 * (count + 1) + count * (columns & 1) + count * (columns >> 1 & 1)
         narrow = (count + 3 & ~3) * (columns >> 2 & 1)
         start = at + 4 * wide + narrow
-        properties_start = start + routes_bytes + 7 & ~7
+        properties_start = areas_start(head)
         if properties_start > length:
             raise BlockError(f"block of {length} bytes is too short for {count} messages")
         words = view[at : at + 4 * wide].cast("I")
@@ -265,40 +291,9 @@ def concat(parts: Iterable[tuple[Block, int, int]], bytes_max: int = BLOCK_BYTES
     )
 
 
-def compress(block: bytes) -> bytes:
-    """The block with LZ4 when that saves an eighth; otherwise the same bytes."""
-    if len(block) < _COMPRESS_BYTES_MIN or block[7] != CODEC_NONE:
-        return block
-    packed = lz4.frame.compress(memoryview(block)[HEADER_BYTES:], store_size=False)
-    if len(packed) + HEADER_BYTES > len(block) - len(block) // 8:
-        return block
-    head = list(HEADER.unpack_from(block))
-    head[4] = CODEC_LZ4
-    head[6] = zlib.crc32(packed)
-    return HEADER.pack(*head) + packed
-
-
 def decompress(block: Buffer, bytes_max: int = BLOCK_BYTES_MAX) -> bytes:
     """The block without compression; BlockError when it is damaged."""
     return bytes(Block.decode(block, bytes_max=bytes_max).buffer)
-
-
-def _decompressed(view: memoryview, head: tuple[int, ...]) -> memoryview:
-    length = head[7]
-    reader = lz4.frame.LZ4FrameDecompressor()
-    try:
-        # One byte more than it may be: a frame that holds more than it says is refused unread.
-        data = reader.decompress(view[HEADER_BYTES:], max_length=length - HEADER_BYTES + 1)
-    except (RuntimeError, EOFError) as error:
-        raise BlockError(f"compressed block of {length} bytes cannot be read: {error}") from error
-    if len(data) != length - HEADER_BYTES or not reader.eof:
-        raise BlockError(f"compressed block of {length} bytes holds {len(data) + HEADER_BYTES}")
-    if reader.unused_data:
-        raise BlockError(f"{len(reader.unused_data)} bytes follow a compressed block")
-    plain = list(head)
-    plain[4] = CODEC_NONE
-    plain[6] = zlib.crc32(data)
-    return memoryview(HEADER.pack(*plain) + data)
 
 
 def _parse_routes(view: memoryview, count: int) -> tuple[Route, ...]:

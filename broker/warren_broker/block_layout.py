@@ -12,6 +12,9 @@ Little-endian. `docs/architecture.md` ("The block") has the layout:
         u8 priority[count], padded to 4   columns bit 2
         routes: (u8 length, exchange, u8 length, routing key) each
         zeros up to a multiple of 8, properties area, body area
+
+With CODEC_LZ4 everything from byte 32 is one LZ4 frame; with CODEC_LZ4_AREAS the two areas are one
+LZ4 block, and what stands before them stands there as it is.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ COLUMN_TTL = 2
 COLUMN_PRIORITY = 4
 CODEC_NONE = 0
 CODEC_LZ4 = 1
+CODEC_LZ4_AREAS = 2
 
 PRIORITY_DEFAULT = 4
 PRIORITY_MAX = 31
@@ -57,6 +61,14 @@ _SAME_BYTES = re.compile(rb"(.)\1*", re.DOTALL)
 
 class BlockError(ValueError):
     """Bytes that are no block, or arguments that do not fit into one."""
+
+
+def areas_start(head: Sequence[int]) -> int:
+    """Where the properties area begins, by the fields of HEADER."""
+    columns, count, runs, routes_bytes = head[3], head[5], head[9], head[10]
+    wide = 2 * (count + 1) + count * (columns & 1) + count * (columns >> 1 & 1)
+    narrow = (count + 3 & ~3) * (columns >> 2 & 1)
+    return HEADER_BYTES + runs * RUN.size + 4 * wide + narrow + routes_bytes + 7 & ~7
 
 
 def encode_head(

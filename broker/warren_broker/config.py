@@ -83,6 +83,9 @@ class Queues(_Table):
     leader_locator: str = Field("client-local", pattern="^(client-local|balanced)$")
     consumer_timeout_ms: int | None = Field(None, ge=1)
     consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
+    compress_bytes_min: int | None = Field(
+        None, ge=512, description="blocks of so many bytes are compressed if that pays; none: never"
+    )
     stage_ttl_ms: int = Field(86_400_000, ge=0, description="staged rows nobody published; 0: kept")
     continuous_membership_reconciliation: ContinuousMembership = ContinuousMembership()
 
@@ -96,10 +99,13 @@ class Alarms(_Table):
 
 
 class Raft(_Table):
-    """Failure detection; times in milliseconds."""
+    """Failure detection between nodes, files of the log; times in milliseconds."""
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(2000, ge=20, le=600_000)
+    wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")
+    scrub_bytes_per_second: int = Field(4 * MIB, ge=0, description="0: never look for rot")
+    scrub_interval_ms: int = Field(86_400_000, ge=1000, description="from one look to the next")
 
     @model_validator(mode="after")
     def _order(self) -> Raft:

@@ -8,12 +8,14 @@ import zlib
 from array import array
 from typing import Any
 
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren_broker import block as b
 from warren_broker.block import Block, BlockError
+from warren_broker.block_layout import HEADER
 
 Message = tuple[tuple[bytes, bytes], bytes, bytes, int, int | None]
 
@@ -186,6 +188,61 @@ def test_compressed() -> None:
     assert b.compress(noise) == noise
     small = b.encode([b"x"], [b""], (b"", b"q"))
     assert b.compress(small) == small
+
+
+def test_only_what_a_sample_says_is_worth_it_is_compressed() -> None:
+    chance = random.Random(3)
+    half = [chance.randbytes(500) + b"a" * 500 for _ in range(100)]
+    plain = b.encode(half, [b""] * 100, (b"", b"q"))
+    assert b.compress(plain, len(plain) + 1) == plain
+    assert len(b.compress(plain, len(plain))) < len(plain) * 0.6
+    most = [chance.randbytes(900) + b"a" * 100 for _ in range(100)]
+    assert b.compress(b.encode(most, [b""] * 100, (b"", b"q")))[7] == 0
+
+
+def framed(plain: bytes) -> bytes:
+    """As no node writes it, but clients may send it."""
+    head = list(HEADER.unpack_from(plain))
+    packed = lz4.frame.compress(plain[32:], store_size=False)
+    head[4], head[6] = 1, zlib.crc32(packed)
+    return HEADER.pack(*head) + packed
+
+
+@given(MESSAGES.filter(bool), st.integers(100, 900))
+def test_an_outline_has_everything_but_bodies_and_properties(
+    messages: list[Message], more: int
+) -> None:
+    route, properties, body, priority, ttl = messages[0]
+    messages[0] = route, properties, body + b"z" * 9 * more, priority, ttl
+    plain = encoded(messages)
+    packed = b.compress(plain)
+    assert packed[7] == 2 and b.decompress(packed) == plain == b.decompress(framed(plain))
+    outline, block = Block.outline(packed), Block.decode(plain)
+    assert not outline.whole and block.whole
+    for name in ("count", "form", "routes", "priority_runs", "properties_offsets", "body_offsets",
+                 "ttl_column", "route_column", "priority_column"):  # fmt: skip
+        assert getattr(outline, name) == getattr(block, name), name
+    for other in (plain, framed(plain)):
+        assert Block.outline(other).whole and listed(Block.outline(other)) == listed(block)
+
+
+def test_damage_behind_a_checksum_never_leaves_the_buffer_of_a_compressed_block() -> None:
+    chance = random.Random(9)
+    good = b.compress(encoded([((b"", b"q"), b"p" * 300, b"a" * 600, 4, 7), *[
+        ((b"", b"r"), b"", b"%d" % i * 9, 4, None) for i in range(9)]]))  # fmt: skip
+    assert good[7] == 2
+    for _ in range(20000):
+        damaged = bytearray(good)
+        for _ in range(chance.randrange(1, 4)):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        struct.pack_into("<I", damaged, 12, zlib.crc32(damaged[32:]))
+        for read in (Block.decode, Block.outline):
+            try:
+                block = read(damaged)
+            except BlockError:
+                continue
+            if block.whole:
+                assert sum(len(block.body(i)) for i in range(block.count)) <= 1 << 20
 
 
 def test_a_bomb_is_not_unpacked() -> None:

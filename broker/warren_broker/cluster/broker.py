@@ -86,7 +86,8 @@ class Broker:
         bootstrap = (settings.default_vhost, settings.default_user, settings.default_pass)
         self.definitions = Definitions(cluster, timeout_ms, bootstrap)
         self.joining = Joining(cluster, self.definitions, settings.peers)
-        self.queues = Queues(cluster, self.definitions, timeout_ms)
+        smallest = settings.queues.compress_bytes_min
+        self.queues = Queues(cluster, self.definitions, timeout_ms, smallest)
         self.reading = Reading(cluster, timeout_ms)
         self.consuming = Consuming(self.queues)
         self.ids = Ids(settings.node)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.block import FORM_AMQP091
+from warren_broker.block import FORM_AMQP091, compress
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.definitions import Definitions
@@ -57,8 +57,16 @@ def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
 class Queues:
     """This node's way to every queue of the cluster."""
 
-    def __init__(self, cluster: Cluster, definitions: Definitions, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        timeout_ms: int,
+        compress_bytes_min: int | None = None,
+    ) -> None:
+        """compress_bytes_min: of blocks that are tried to be compressed; None: none are."""
         self.cluster = cluster
+        self._compress_bytes_min = compress_bytes_min
         self.definitions = definitions
         self._deadlines = Deadlines(cluster.loop, timeout_ms)
         definitions.on_deleted = self._deleted
@@ -82,7 +90,12 @@ class Queues:
             return known
         boot_id, node = self.cluster.host.boot_id, self.cluster.host.node_id
 
+        smallest = self._compress_bytes_min
+
         def encode(seq: int, commands: tuple[AnyCommand, ...], block: Any, answered: int) -> bytes:
+            # Here, once: what travels to the leader, to its followers and to their disks is this.
+            if smallest is not None and block is not None and len(block) >= smallest:
+                block = compress(bytes(block), smallest)
             return encode_submission(Submission(boot_id, node, seq, commands, answered), block)
 
         def join(selections: Any) -> bytes:

@@ -42,8 +42,8 @@ class StoredBlocks:
         (length,) = _LENGTH.unpack_from(data)
         stored = memoryview(data)[_LENGTH.size + length :]
         block = Block.decode(stored, verify=False)  # the log's own checksum has been verified
-        self._blocks[(group, index)] = (block, len(stored))
-        self.bytes_held += len(stored)
+        self._blocks[(group, index)] = (block, len(block.buffer))
+        self.bytes_held += len(block.buffer)
         while self.bytes_held > self.bytes_max and len(self._blocks) > 1:
             _, (_, size) = self._blocks.popitem(last=False)
             self.bytes_held -= size

@@ -22,7 +22,9 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
 
     Bytes of parts of it are exact where the queue has a limit in bytes.
     """
-    decoded = Block.decode(block, verify=False)
+    decoded = Block.outline(block)
+    if not decoded.whole and config.priority_default != PRIORITY_DEFAULT:
+        decoded = Block.decode(block, verify=False)  # `_lanes` looks at properties
     if not decoded.count:
         return Shape(0, (), 0, 0)
     exact = config.max_length_bytes is not None

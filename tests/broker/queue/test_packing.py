@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.broker.queue.logs import grow
 from tests.broker.queue.world import Queue, block, config
+from warren_broker.block import compress, encode
 from warren_broker.queue import commands as c
 from warren_broker.queue import contents
 from warren_broker.queue.backlog import Backlog
@@ -138,6 +140,21 @@ def test_a_long_backlog_is_delivered_returned_and_settled_in_order() -> None:
     queue.do(c.Settle(1, ((4, 13),)))
     assert queue.names() == [(index, 0) for index in indexes[10:20]]
     assert list(queue.machine.live_indexes(queue.state)) == indexes[10:]
+
+
+@pytest.mark.parametrize("settings", [{}, {"priority_max": 9, "priority_default": 0},
+                                      {"max_length_bytes": 9000}])  # fmt: skip
+def test_a_compressed_block_is_the_same_to_the_machine(settings: dict[str, Any]) -> None:
+    plain, packed = Queue(**settings), Queue(**settings)
+    for number in range(1, 9):
+        data = encode(
+            [b"a" * 90 * number * (i % 3) for i in range(20)],
+            [b"\x10\0\2" * (i % 2) for i in range(20)], (b"", b"q"),
+            [4, 9, 0] * 6 + [4, 4], [None, 5000] * 10,
+        )  # fmt: skip
+        assert compress(data)[7] == 2
+        assert plain.do(c.Enqueue(), data) == packed.do(c.Enqueue(), compress(data))
+    assert plain.digest() == packed.digest()
 
 
 @pytest.mark.parametrize("seed", range(6))
