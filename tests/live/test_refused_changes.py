@@ -132,10 +132,13 @@ def test_a_node_that_runs_is_not_forgotten(admin: Admin) -> None:
 def test_the_last_node_that_serves_is_not_drained(cluster: LocalCluster, admin: Admin) -> None:
     admin.drain("node-0", wait=60)
     admin.drain("node-1", wait=60)
+    states = {node.name: (node.drained, node.running) for node in admin.nodes()}
+    assert [states[name][0] for name in NODES] == [True, True, False], states
     with pytest.raises(Conflict, match="last one that serves clients"):
         admin.drain("node-2")
+    (alone,) = admin.queue("one").replicas
     with pytest.raises(Conflict, match="in maintenance"):
-        admin.add_member("one", "node-0")
+        admin.add_member("one", "node-1" if alone == "node-0" else "node-0")
     with pytest.raises(Conflict, match="in maintenance"):
         admin.grow("node-1")
     admin.revive("node-0")
