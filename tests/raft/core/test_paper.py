@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from sim.disk import Log
+from sim.one import NOW, VOTERS, One, append
 from warren_raft.config import RaftConfig
 from warren_raft.core.node import Node
-from warren_raft.core.ready import Ready, Role
+from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader, TooManyReads, UsageError
 from warren_raft.messages import (
-    AnyRaftMessage,
     Append,
     AppendReply,
     Confirm,
@@ -25,84 +25,8 @@ from warren_raft.messages import (
     TimeoutNow,
     Vote,
     VoteReply,
-    WireEntry,
 )
 from warren_raft.types import Entry, EntryKind, HardState, Membership
-
-NOW = 1_000_000
-VOTERS = ("a", "b", "c")
-
-
-class One:
-    """A member and its disk, which syncs at once unless told not to."""
-
-    def __init__(
-        self,
-        *terms: int,
-        term: int | None = None,
-        vote: str | None = None,
-        voters: tuple[str, ...] = VOTERS,
-        config: RaftConfig | None = None,
-    ) -> None:
-        self.log = Log(
-            [Entry(1 + at, t, EntryKind.COMMAND, NOW, b"%d" % at) for at, t in enumerate(terms)]
-        )
-        hard = HardState(max(terms, default=0) if term is None else term, vote)
-        self.node = Node(
-            1, "b", Membership(voters), hard, self.log, config or RaftConfig(), Random(5), NOW
-        )
-        self.hard = hard
-        self.committed: list[Entry] = []
-        self.readys: list[Ready] = []
-
-    def out(self, sync: bool = True) -> list[AnyRaftMessage]:
-        """Everything it sends now, after the disk's answer when `sync`."""
-        sent: list[AnyRaftMessage] = []
-        while (ready := self.node.ready()) is not None:
-            self.readys.append(ready)
-            if ready.hard_state is not None:
-                self.hard = ready.hard_state
-            if ready.entries:
-                self.log.put(ready.entries)
-            sent += ready.messages
-            self.committed += ready.committed
-            if ready.committed:
-                self.node.applied_to(ready.committed[-1].index)
-            if sync:
-                sent += ready.messages_after_sync
-                if ready.writes:
-                    self.node.durable(ready.sequence)
-        self.node.check()
-        return sent
-
-    def hear(self, message: AnyRaftMessage, sync: bool = True) -> list[AnyRaftMessage]:
-        """What it answers."""
-        self.node.step(message, NOW)
-        return self.out(sync)
-
-    def lead(self) -> One:
-        """Elected, and its first entry sent."""
-        self.node.campaign(NOW)
-        asked = self.out()
-        if self.node.role is Role.PRE_CANDIDATE:
-            self.hear(PreVoteReply(1, "a", "b", asked[0].term, True))
-            self.hear(VoteReply(1, "a", "b", self.node.term, True))
-        self.out()
-        assert self.node.role is Role.LEADER
-        return self
-
-    def agree(self, sender: str, index: int, commit: int = 0) -> list[AnyRaftMessage]:
-        """A follower holds everything up to index."""
-        return self.hear(AppendReply(1, sender, "b", self.node.term, True, index, commit))
-
-
-def append(
-    term: int, prev: tuple[int, int], *terms: int, commit: int = 0, sender: str = "a"
-) -> Append:
-    wire: tuple[WireEntry, ...] = tuple(
-        (t, EntryKind.COMMAND, NOW, b"%d" % (prev[0] + at)) for at, t in enumerate(terms)
-    )
-    return Append(1, sender, "b", term, *prev, commit, wire)
 
 
 def terms_of(one: One) -> list[int]:

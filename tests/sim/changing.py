@@ -1,0 +1,48 @@
+"""What tests of members and their identities begin with: `b` leads, or hears a CONFIG."""
+
+from __future__ import annotations
+
+from sim.one import NOW, One
+from warren_raft.config import RaftConfig
+from warren_raft.core.membership import encode
+from warren_raft.messages import AnyRaftMessage, Append, Confirm, ConfirmReply
+from warren_raft.types import EntryKind, Membership
+
+THREE = Membership(("a", "b", "c"))
+HOLD = RaftConfig(promote_learners=False)
+
+
+def leader(membership: Membership = THREE, config: RaftConfig | None = None) -> One:
+    """It leads, and everybody holds and knows its first entry."""
+    one = One(membership=membership, config=config).lead()
+    for member in (*membership.voters, *membership.learners):
+        if member != "b":
+            one.agree(member, 1, member=membership.id_of(member))
+    for member in (*membership.voters, *membership.learners):
+        if member != "b":
+            one.agree(member, 1, commit=1, member=membership.id_of(member))
+    assert one.node.commit == 1
+    return one
+
+
+def config(
+    membership: Membership, prev: tuple[int, int], term: int, commit: int = 0
+) -> Append:
+    """An Append from `a` with a CONFIG."""
+    wire = ((term, EntryKind.CONFIG, NOW, encode(membership)),)
+    return Append(1, "a", "b", term, *prev, commit, wire)
+
+
+def sent(messages: list[AnyRaftMessage], kind: type, to: str) -> list[AnyRaftMessage]:
+    """Those of a kind, to somebody."""
+    return [message for message in messages if type(message) is kind and message.to == to]
+
+
+def catch_up(one: One, learner: str, member: int) -> list[AnyRaftMessage]:
+    """The learner holds everything and says who it is."""
+    out = one.agree(learner, one.node.last_index, one.node.commit, member)
+    for message in sent(out, Confirm, learner):
+        assert isinstance(message, Confirm)
+        reply = ConfirmReply(1, learner, "b", one.node.term, message.round, member)
+        out = one.hear(reply)
+    return out
