@@ -48,7 +48,7 @@ class Columns:
         at = end_of(page, at)
         columns.lengths.extend(unpack(page, at))
         if form == ONE_FILE:
-            columns.files.extend([file] * len(indexes))
+            columns.files = array("I", [file]) * len(indexes)
             columns.offsets.append(offset)
             if len(indexes) > 1:
                 gaps = unpack(page, end_of(page, at))

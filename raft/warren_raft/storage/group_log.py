@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
@@ -208,20 +209,32 @@ class GroupLog:
         """The entries that stand in that file, ascending."""
         rows = Rows()
         live = self.live_places.rows(file)
-        rows.add(live, [0] * len(live.indexes))
+        rows.add(live, array("Q", [0]) * len(live.indexes))
         tail = self._places.rows(file)
-        rows.add(tail, [self.term(index) for index in tail.indexes])
+        rows.add(tail, self._terms_of(tail.indexes))
         if self.configs and tail.indexes:
             here = set(tail.indexes)
             rows.configs.extend([index for index in self.configs if index in here])
         return rows
+
+    def _terms_of(self, indexes: array[int]) -> array[int]:
+        """The terms of entries from `first` on, ascending: run by run."""
+        terms = array("Q")
+        run = bisect_right(self._run_starts, indexes[0]) - 1 if indexes else 0
+        while len(terms) < len(indexes):
+            end = len(indexes)
+            if run + 1 < len(self._run_starts):
+                end = bisect_left(indexes, self._run_starts[run + 1])
+            terms.extend(array("Q", [self._run_terms[run]]) * (end - len(terms)))
+            run += 1
+        return terms
 
     def last_in(self, file: int) -> Index | None:
         """The last entry that stands in that file; None: there is none."""
         last = self._places.last_in(file)
         return last if last is not None else self.live_places.last_in(file)
 
-    def move(self, rows: Rows, old: int, new: int, offsets: Sequence[int]) -> None:
+    def move(self, rows: Rows, old: int, new: int, offsets: array[int]) -> None:
         """The rows of file `old` stand in `new` at these offsets; those gone since are skipped."""
         split = bisect_left(rows.indexes, self.first)
         for places, part in (

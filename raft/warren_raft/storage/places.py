@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from warren_raft.indexes import PAGE_BITS, Indexes
 from warren_raft.packed import count_of, value
@@ -60,7 +60,7 @@ class Places:
             end = bisect_left(indexes, page + 1 << PAGE_BITS, first)
             columns = Columns()
             columns.indexes.extend(indexes[first:end])
-            columns.files.extend([file] * (end - first))
+            columns.files = array("I", [file]) * (end - first)
             columns.offsets.extend(offsets[first:end])
             columns.lengths.extend(lengths[first:end])
             self._add_columns(page, columns)
@@ -288,8 +288,7 @@ class Places:
         return None
 
     def move(
-        self, indexes: array[int], old: int, befores: Sequence[int], new: int,
-        afters: Sequence[int],
+        self, indexes: array[int], old: int, befores: array[int], new: int, afters: array[int],
     ) -> None:  # fmt: skip
         """These stand in file `new` at `afters` now, unless they are not at `befores` in `old`."""
         first = 0
@@ -328,9 +327,14 @@ def _tally_each(columns: Columns, into: dict[int, list[int]]) -> None:
 
 
 def _move(
-    columns: Columns, indexes: Sequence[Index], old: int, befores: Sequence[int], new: int,
-    afters: Sequence[int],
+    columns: Columns, indexes: array[int], old: int, befores: array[int], new: int,
+    afters: array[int],
 ) -> None:  # fmt: skip
+    same = columns.indexes == indexes and columns.offsets == befores
+    if same and columns.files.count(old) == len(indexes):
+        columns.files = array("I", [new]) * len(indexes)
+        columns.offsets = array("I", afters)
+        return
     for index, before, after in zip(indexes, befores, afters, strict=True):
         try:
             at = columns.number(index)

@@ -90,10 +90,9 @@ class World:
         old = self.random.choice([*self.plain.values()]).file
         found = [i for i, p in self.plain.items() if p.file == old]
         rows = array("Q", found)
-        befores = [
-            self.plain[i].offset + (self.random.random() < 0.05) for i in found
-        ]
-        afters = [40 + 100 * n for n in range(len(found))]
+        lost = self.random.choice((0.0, 0.05))
+        befores = array("I", [self.plain[i].offset + (self.random.random() < lost) for i in found])
+        afters = array("I", [40 + 100 * n for n in range(len(found))])
         self.file += 1
         self.places.move(rows, old, befores, self.file, afters)
         for index, before, after in zip(found, befores, afters, strict=True):
@@ -167,9 +166,11 @@ def test_a_log_lets_go_keeps_and_finds() -> None:
     log.check()
     assert list(log.live) == fewer
     rows: Rows = log.rows(4)
-    assert list(rows.indexes) == [*range(3000, 3600)]
-    assert list(log.rows(6).indexes) == [*range(4501, 4600), *range(4701, 5001)]
-    log.move(rows, 4, 1 << 31, [offset + 1 for offset in rows.offsets])
+    assert list(rows.indexes) == [*range(3000, 3600)] and set(rows.terms) == {0}
+    tail = log.rows(6)
+    assert list(tail.indexes) == [*range(4501, 4600), *range(4701, 5001)]
+    assert list(tail.terms)[99:] == [1 + index // 700 for index in range(4701, 5001)]
+    log.move(rows, 4, 1 << 31, array("I", [offset + 1 for offset in rows.offsets]))
     assert log.place(3000) == Place(1 << 31, 40 + 3000 * 100 + 1, 60)
     assert log.last_in(4) is None and log.last_in(1 << 31) == 3599
     assert log.held_bytes(4700) == (60 + 56) * (len(fewer))
