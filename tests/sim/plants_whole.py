@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,16 +14,20 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.uplink import Uplink
+from warren_broker.metadata.records import Queue
 from warren_broker.queue import departures, limits, machine
 from warren_broker.queue.commands import OpenClaim, Resume, Stage
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.queue.shapes import Detail
 from warren_broker.queue.turn import Turn
+from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
+from warren_raft.runtime.host import Host
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import rewrite
 from warren_raft.storage.compaction import Compactor
 from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.wal import Wal
 from warren_raft.types import HardState
 
@@ -172,9 +177,36 @@ def snapshot_forgets_who_submitted() -> list[Replacement]:
     return [(machine.QueueMachine, "restore", forgetful)]
 
 
-def segment_before_its_entries_are_final() -> list[Replacement]:
-    """A WAL file is retired although what it holds may still be replaced."""
-    return [(Compactor, "_is_final", lambda self, file: True)]
+def what_was_cut_off_comes_back() -> list[Replacement]:
+    """A start takes every row of a segment for the log's, also those behind its end."""
+    take_rows = RecoveredGroup.take_rows
+
+    def everything(self: RecoveredGroup, segment: Any, rows: Any) -> None:
+        self.listed_last = None
+        take_rows(self, segment, rows)
+
+    return [(RecoveredGroup, "take_rows", everything)]
+
+
+def a_file_of_what_is_being_received_is_retired() -> list[Replacement]:
+    """The log's files go although a snapshot that is on its way has its entries there."""
+    return [(Compactor, "_may_retire", lambda self, file: True)]
+
+
+def an_empty_disk_begins_as_a_founder() -> list[Replacement]:
+    """A node does not ask whether the group exists already."""
+    start_group = Host.start_group
+
+    def naive(self: Host, spec: GroupSpec, machine: Any) -> None:
+        start_group(self, replace(spec, joining=False), machine)
+
+    return [(Host, "start_group", naive)]
+
+
+def a_member_goes_before_it_was_let_go() -> list[Replacement]:
+    """A node forgets its member of a queue as soon as that is to leave."""
+    carriers = property(lambda self: self.nodes)
+    return [(Queue, "carriers", carriers)]
 
 
 def files_removed_before_the_manifest() -> list[Replacement]:
@@ -300,7 +332,10 @@ PLANTS = {
         snapshot_before_its_entries_are_durable,
         compaction_drops_a_live_entry,
         snapshot_forgets_who_submitted,
-        segment_before_its_entries_are_final,
+        what_was_cut_off_comes_back,
+        a_file_of_what_is_being_received_is_retired,
+        an_empty_disk_begins_as_a_founder,
+        a_member_goes_before_it_was_let_go,
         files_removed_before_the_manifest,
         received_entries_not_synced,
         applied_again_after_a_restart,

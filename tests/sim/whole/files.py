@@ -235,6 +235,9 @@ class MemoryFiles(Files):
     def read_at(self, fd: int, offset: int, length: int) -> bytes:
         return bytes(self.descriptors[fd][1].content[offset : offset + length])
 
+    def drop_cached(self, fd: int, offset: int, length: int) -> None:
+        """Nothing is remembered."""
+
     def cut(self, path: Path, length: int) -> None:
         file = self._find(path)
         assert not file.pending

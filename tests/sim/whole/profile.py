@@ -92,7 +92,7 @@ FAULTS = (
 )  # fmt: skip
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.35
-UNLUCKY = ("wipe", "wipe", "wipe")
+UNLUCKY = ("wipe", "wipe", "rot", "rot", "misdirect")
 """These strike the unlucky only."""
 
 

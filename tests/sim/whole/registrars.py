@@ -149,7 +149,8 @@ class Registrar(Person):
             self.world.note("is to leave", self.leaving)
 
     def let_go(self, process: Process, name: str) -> None:
-        """As the manual says: take its queues' members away, stop it, forget it."""
+        """As the manual says: take its queues' members away, see that it is not needed, stop it,
+        forget it."""
         machine, members = self.world.processes[name], process.broker.membership
         if machine.gone:
             if name not in process.broker.definitions.state.nodes:
@@ -161,16 +162,23 @@ class Registrar(Person):
             self.leaving = self.asked = None  # it may stay
             return
         answered = self.answer(process, values.NodeStatus)
+        checked = self.answer(process, values.QuorumCritical)
 
         def seen(reply: Any) -> None:
+            if isinstance(reply, values.NodeStatus) and reply.done:
+                node = reply.node
+                if not (node.members or node.local_queues or node.moving):
+                    members.quorum_critical(name, judged)
+                    return
             answered(reply)
-            if self.leaving != name or isinstance(reply, Refusal) or self.world.calm:
-                return
-            node = reply.node
-            if reply.done and not (node.members or node.local_queues or node.moving):
-                machine.stop()
-                machine.gone = True
-                self.world.note("gone", name)
+
+        def judged(reply: Any) -> None:
+            checked(reply)
+            if self.leaving == name and not self.world.calm:
+                if isinstance(reply, values.QuorumCritical) and reply.safe:
+                    machine.stop()
+                    machine.gone = True
+                    self.world.note("gone", name)
 
         if self.rng.random() < 0.5:
             members.shrink(name, False, self.answer(process, values.Resizing))

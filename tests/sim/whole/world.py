@@ -31,7 +31,7 @@ BATCHES = 2
 BEGINNING_MS = 1_700_000_000_000
 CALM_MS = 40_000
 """In so much time without misfortunes everything that was promised is kept."""
-IDLE_MS = 1_500
+IDLE_MS = 2_500
 LOOK_MS = 300
 
 
