@@ -259,6 +259,13 @@ class Configurations:
                 in_effect,
             )
 
+    def snapshot(self, member: Member, index: int, members: Membership) -> None:
+        """A snapshot names the members as of its last entry."""
+        known = [m for place, m in self.world.roster.committed if place <= index][-1]
+        require(
+            members == known, "a snapshot names other members", member.name, index, members, known
+        )
+
     def proposed(self, member: Member, entry: Entry) -> None:
         """A leader has begun a change: nothing may be open that another leader could complete."""
         assert member.node is not None
@@ -269,7 +276,7 @@ class Configurations:
             "a change before the last one was committed", member.name, entry, earlier,
         )
         require(
-            log.committed > log.store.first_index() - 1 and log.term(log.committed) == entry.term,
+            log.term(log.committed) == entry.term,
             "a change before an entry of the leader's own term was committed", member.name, entry,
             log.committed,
         )
@@ -304,8 +311,9 @@ class TimeAscends:
         self.last: dict[str, int] = {}
 
     def started(self, member: Member) -> None:
-        """A new life begins at the beginning."""
-        self.last[member.name] = 0
+        """A new life begins at the beginning, or a snapshot was installed."""
+        kept = member.disk.snapshot
+        self.last[member.name] = kept.time_ms if kept is not None else 0
 
     def applied(self, member: Member, entry: Entry) -> None:
         """One more."""

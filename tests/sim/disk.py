@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from sim.agenda import Agenda
-from warren_raft.types import Entry, EntryKind, HardState, Index, MemberId, Term
+from warren_raft.types import Entry, EntryKind, HardState, Index, MemberId, Membership, Term
 
 
 class Log:
@@ -83,6 +84,17 @@ class Log:
         self.base, self.base_term, self.base_time_ms = index, term, time_ms
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A snapshot as it stands on a disk."""
+
+    index: Index
+    term: Term
+    time_ms: int
+    membership: Membership
+    state: bytes
+
+
 class Write:
     """One Ready's share of the log file."""
 
@@ -117,6 +129,7 @@ class Disk:
         self.syncing = False
         self.life = 0
         self.member_id: MemberId = 0
+        self.snapshot: Kept | None = None
         self.graves: dict[MemberId, Log] = {}
         self.on_synced: Callable[[int], None] = lambda sequence: None
 
@@ -166,10 +179,18 @@ class Disk:
         self.life += 1
         self.syncing = False
         self.unsynced.clear()
+        self.snapshot = None
         self.graves[self.member_id] = self.safe
         self.safe = Log()
         self.hard_state = HardState()
         self.member_id = self.rng.randrange(1, 1 << 64)
+
+    def install(self, kept: Kept) -> None:
+        """Another member's snapshot is here; writes under way hold nothing that counts now."""
+        self.snapshot = kept
+        self.safe.begin_after(kept.index, kept.term, kept.time_ms)
+        for write in self.unsynced:
+            write.entries = ()
 
     def held_as(self, member: MemberId) -> Log:
         """What is safe, or was, in the life with that id."""

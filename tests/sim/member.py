@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import Disk
+from sim.carrier import Carrier
+from sim.disk import Disk, Kept
 from warren_raft import messages
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready, Role
@@ -70,12 +71,15 @@ class Member:
         assert self.node is None
         world = self.world
         self.life += 1
+        kept = self.disk.snapshot
+        self.snapshot_index = kept.index if kept is not None else 0
         self.node = Node(
-            GROUP, self.name, world.founders, self.disk.hard_state, self.disk.safe,
-            world.profile.config, self.rng, self.now(), world.preferred,
-            member_id=self.disk.member_id, configs=self.disk.safe.configs(),
+            GROUP, self.name, kept.membership if kept is not None else world.founders,
+            self.disk.hard_state, self.disk.safe, world.profile.config, self.rng, self.now(),
+            world.preferred, self.snapshot_index, self.disk.member_id, self.disk.safe.configs(),
         )  # fmt: skip
-        self.state = world.machine.init()
+        self.carrier = Carrier(self, GROUP)
+        self.state = world.machine.init() if kept is None else world.machine.restore(kept.state)
         self.last_seen = self.node.last_index
         self.heard = dict.fromkeys(self.others, world.agenda.now_ms)
         self.lives: dict[str, int] = {}
@@ -88,6 +92,14 @@ class Member:
         world.checkers.started(self)
         self.heartbeat(self.life)
         self.touch()
+
+    def begin_after(self, kept: Kept) -> None:
+        """Another member's snapshot takes the place of the state."""
+        self.state = self.world.machine.restore(kept.state)
+        self.snapshot_index = kept.index
+        for index in [index for index in self.asked if index <= kept.index]:
+            self.asked.pop(index)[1].refused(None)
+        self.world.checkers.started(self)
 
     def crash(self) -> None:
         """The process ends; what was not synced may be gone."""
@@ -233,6 +245,7 @@ class Member:
         while (ready := node.ready()) is not None:
             self.carry_out(ready)
         node.check()
+        self.carrier.take()
         self.world.checkers.turned(self)
         self.last_seen = node.last_index
         deadline = node.deadline_ms
@@ -261,6 +274,10 @@ class Member:
             current = self.reading.pop(read.context, None)
             if current is not None and read.index is not None:
                 self.world.checkers.read(self, read.index, current)
+        for chunk in ready.chunks:
+            self.carrier.take_chunk(chunk)
+        for name in ready.snapshots:
+            self.carrier.send_to(name)
         if ready.soft_state is not None:
             self.world.checkers.role(self, ready.soft_state)
             if ready.soft_state.role is not Role.LEADER:

@@ -85,7 +85,7 @@ class Operator:
                 continue
             if self.stopped:
                 member.crash()
-            elif member.disk.safe.held and self.rng.random() < 0.5:
+            elif member.disk.safe.last_index() and self.rng.random() < 0.5:
                 self.world.note("leaves", name)
                 member.lose_disk()
 

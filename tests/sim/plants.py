@@ -341,6 +341,30 @@ def removed_leader_does_not_stand() -> list[Replacement]:
     return [(Node, "stands", property(lambda self: self.is_voter))]
 
 
+def snapshot_names_those_in_effect() -> list[Replacement]:
+    """A snapshot names the members in effect, not those as of its last entry."""
+    return [(Node, "membership_at", lambda self, index: self.membership)]
+
+
+def snapshot_leaves_the_membership() -> list[Replacement]:
+    """A snapshot that is installed does not bring its members."""
+
+    def keep(self: Configs, index: int, membership: Membership) -> None:
+        self.base_index, self.base = index, self.latest
+        self.entries.clear()
+
+    return [(Configs, "reset_to", keep)]
+
+
+def snapshot_over_a_longer_log() -> list[Replacement]:
+    """A snapshot is installed although the log holds its last entry, and more."""
+
+    def eager(self: Node, index: int, term: int) -> bool:
+        return self.leadership is None and index > self.log.committed
+
+    return [(Node, "may_install", eager)]
+
+
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
     """Replace handlers wherever the node's tables name them: old, new, old, new …"""
     from warren_raft.core import node as module
@@ -381,6 +405,9 @@ PLANTS: dict[str, Callable[[], list[Replacement]]] = {
         voter_under_any_id,
         removed_leader_counts_itself,
         removed_leader_does_not_stand,
+        snapshot_names_those_in_effect,
+        snapshot_leaves_the_membership,
+        snapshot_over_a_longer_log,
     )
 }
 

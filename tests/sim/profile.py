@@ -23,6 +23,7 @@ class Profile:
     commands, pause_ms                 how many commands the clients have; how long a client waits
                                        at most between two, while there are faults
     codec                              messages travel as bytes
+    snapshot_every                     a member takes one when it applied that much since; 0: never
     turn_ms                            a member collects events that long before it acts
     """
 
@@ -43,6 +44,7 @@ class Profile:
     body_bytes_max: int
     codec: bool
     turn_ms: int
+    snapshot_every: int
     spares: int
     change_every_ms: int
     config: RaftConfig
@@ -80,6 +82,7 @@ def draw(rng: Random) -> Profile:
         body_bytes_max=rng.choice((4, 40)),
         codec=rng.random() < 0.15,
         turn_ms=rng.choice((0, 0, 1, 5)),
+        snapshot_every=rng.choice((0, 0, 5, 20)),
         spares=rng.choice((0, 0, 1, 2)),
         change_every_ms=rng.choice((0, 0, 150, 400, 1_000)),
         config=RaftConfig(
