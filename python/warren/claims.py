@@ -6,6 +6,7 @@ fetch its messages, any number of times.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -72,7 +73,8 @@ class ClaimReader:
 
     def register(self) -> Registration:
         """Take over: a new epoch, from which on every older driver is `Fenced`."""
-        answer = self.connection.request("POST", self._path())
+        # One name for all attempts: one that was held up must not fence the driver when it arrives.
+        answer = self.connection.request("POST", self._path(), {"call": uuid.uuid4().hex})
         self.epoch = int(answer["epoch"])
         return Registration(self.epoch, int(answer["settled"]))
 

@@ -26,6 +26,8 @@ from warren_broker.queue.turn import Turn
 DONE: Final = Done()
 OPERATOR: Final = -1
 """The epoch of an operator, who is not fenced."""
+CALLS_KEPT_MAX: Final = 16
+"""Calls to register remembered per reader; older ones are long over."""
 
 
 def claim_slice(
@@ -42,14 +44,26 @@ def claim_slice(
 
 
 def register(turn: Turn, command: RegisterReader) -> AnyReply:
-    """A new driver. Epochs are never given twice in a queue: an older one stays fenced for good."""
+    """A new driver. Epochs are never given twice in a queue: an older one stays fenced for good.
+
+    1. A driver asks to be registered through a node that is cut off.  2. It gives up waiting, asks
+    through another one, and works.  3. The first node is back and hands over what it had: that
+    must not fence the very driver that asked. So a call has a name, and is answered once.
+    """
     state = turn.state
+    known = state.readers.get(command.reader)
+    if known is not None and command.call:
+        for call, given in known.calls:
+            if call == command.call:
+                return ReaderReply(given, known.settled)
     epoch = state.next_epoch
     state.next_epoch += 1
-    reader = state.readers.get(command.reader)
+    reader = known
     if reader is None:
         reader = state.readers[command.reader] = Reader(command.reader, epoch)
     reader.epoch = epoch
+    if command.call:
+        reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
     _heard(turn, reader)
     lost = command.go_on_after
     if lost > reader.settled and not any(number <= lost for number in reader.claims):

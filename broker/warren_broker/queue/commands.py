@@ -188,10 +188,13 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
 
     go_on_after  the driver accepts that its claims up to this number are lost, and counts them as
                  settled, unless one of them is still open; 0: it accepts nothing
+    call         names the driver's call: repeated, however late, it gets the epoch it got;
+                 "": every command is a call of its own
     """
 
     reader: str
     go_on_after: int = 0
+    call: str = ""
 
 
 class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):

@@ -61,6 +61,7 @@ class _Row(msgspec.Struct, array_like=True):
     active: tuple[int, int] | None
     readers: list[tuple[str, int, int, int, int, list[_ClaimRow]]]
     sinks: list[tuple[str, int, list[_StageRow]]]
+    calls: list[tuple[str, tuple[tuple[str, int], ...]]] = []
 
 
 class _ConsumerRow(msgspec.Struct, array_like=True):
@@ -119,6 +120,11 @@ def snapshot(state: QueueState) -> bytes:
                 )
                 for name, sink in state.sinks.items()
             ],
+            calls=[
+                (name, state.readers[name].calls)
+                for name in sorted(state.readers)
+                if state.readers[name].calls
+            ],
         )
     )  # fmt: skip
 
@@ -158,6 +164,8 @@ def restore(data: bytes) -> QueueState:
     for name, epoch, settled, opened, heard_ms, claims in row.readers:
         numbered = {claim[0]: Claim(*claim) for claim in claims}
         state.readers[name] = Reader(name, epoch, settled, opened, heard_ms, numbered)
+    for name, calls in row.calls:
+        state.readers[name].calls = calls
     for name, last_batch, stages in row.sinks:
         parts = {
             stage.key: StagePart(stage.blocks, stage.messages, stage.expires_ms, stage.lost,

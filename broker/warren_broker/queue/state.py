@@ -106,8 +106,9 @@ class Reader:
     settled   last settled claim
     opened    highest number ever opened; not settled and not in `claims`: lost
     heard_ms  last sign of life of its driver
+    calls     (name, epoch) of the latest calls to register that bore a name, at most CALLS_KEPT_MAX
 
-    Invariants: every number in `claims` is settled < number <= opened
+    Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
     """
 
     name: str
@@ -116,6 +117,7 @@ class Reader:
     opened: int = 0
     heard_ms: int = 0
     claims: dict[int, Claim] = field(default_factory=dict)
+    calls: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -203,6 +205,8 @@ class QueueState:
             for first_id, last_id, index, first, *_ in consumer.held:
                 yield f"held {consumer.key}", index, first, first + last_id - first_id
         for reader in self.readers.values():
+            epochs = [epoch for _, epoch in reader.calls]
+            assert epochs == sorted(set(epochs)) and max(epochs, default=0) <= reader.epoch, epochs
             for claim in reader.claims.values():
                 for index, first, last, _, _ in claim.runs:
                     yield f"claim {reader.name} {claim.number}", index, first, last

@@ -4,7 +4,9 @@ A log is applied by the version it was written under, on every member alike. A c
 gets a new number here, and the handlers of the old one stay.
 
 1   the first
-2   behaves as 1; its snapshots are packed (`snapshot`), which a member of version 1 cannot read
+2   a named call to register a reader is answered once (`claim.register`); the calls of version 1
+    bear no name, and behave as they did. Its snapshots are packed (`snapshot`), which a member of
+    version 1 cannot read
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def _register(asker: Asker, request: management.RegisterReader, answer: Answer) 
     queue = asker.queue(request.queue, "read")
     asker.ask(
         queue,
-        commands.RegisterReader(request.reader),
+        commands.RegisterReader(request.reader, call=request.call),
         answer,
         lambda reply: management.ReaderRegistered(reply.epoch, reply.settled),
     )

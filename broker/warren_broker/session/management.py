@@ -133,10 +133,14 @@ class ListBindings(ManagementRequest, frozen=True):
 
 
 class RegisterReader(ManagementRequest, frozen=True):
-    """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404."""
+    """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404.
+
+    call  see `queue.commands.RegisterReader`
+    """
 
     queue: str
     reader: str
+    call: str = ""
 
 
 class OpenClaim(ManagementRequest, frozen=True):

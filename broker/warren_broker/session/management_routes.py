@@ -158,8 +158,8 @@ def _list_bindings(names: Names, query: Query, body: Any) -> m.ManagementRequest
 
 
 def _register_reader(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    Body(body, ())
-    return m.RegisterReader(names[0], names[1])
+    read = Body(body, ("call",))
+    return m.RegisterReader(names[0], names[1], read.text("call", ""))
 
 
 def _open_claim(names: Names, query: Query, body: Any) -> m.ManagementRequest:

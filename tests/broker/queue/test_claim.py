@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.broker.queue.world import Queue
-from warren_broker.queue.claim import claim_slice
+from warren_broker.queue.claim import CALLS_KEPT_MAX, claim_slice
 from warren_broker.queue.commands import (
     Checkout,
     ClaimReply,
@@ -21,6 +21,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
 )
 from warren_broker.queue.effects import SetTimer
+from warren_broker.queue.snapshot import restore, snapshot
 
 
 def reading(count: int = 10, **settings: object) -> Queue:
@@ -274,3 +275,34 @@ def test_a_slice_of_a_claim_is_numbered_in_claim_order() -> None:
 
 def test_renewing_is_answered() -> None:
     assert reading().do(RenewClaims("r", 1)) == Done()
+
+
+def test_a_call_to_register_that_was_held_up_does_not_fence_its_own_driver() -> None:
+    queue = Queue()
+    queue.put(10)
+    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0)
+    assert claim(queue).messages == 4
+    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0)
+    assert claim(queue).messages == 4, "fenced"
+
+
+def test_a_call_held_up_until_another_driver_has_registered_fences_nobody() -> None:
+    queue = Queue()
+    queue.put(10)
+    queue.do(RegisterReader("r", call="a"))
+    assert queue.do(RegisterReader("r", call="b")) == ReaderReply(2, 0)
+    queue.state = restore(snapshot(queue.state))
+    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0)
+    assert claim(queue, epoch=2).messages == 4
+    assert claim(queue, number=2, epoch=1).reason == "fenced"
+
+
+def test_calls_without_a_name_and_calls_long_forgotten_are_calls_of_their_own() -> None:
+    queue = Queue()
+    for epoch in range(1, 4):
+        assert queue.do(RegisterReader("r")) == ReaderReply(epoch, 0)
+    for call in range(CALLS_KEPT_MAX + 1):
+        queue.do(RegisterReader("r", call=f"c{call}"))
+    assert len(queue.state.readers["r"].calls) == CALLS_KEPT_MAX
+    assert queue.do(RegisterReader("r", call="c1")) == ReaderReply(5, 0)
+    assert queue.do(RegisterReader("r", call="c0")).epoch == 3 + CALLS_KEPT_MAX + 2
