@@ -11,7 +11,7 @@ from typing import Any
 
 from warren_raft.core.membership import Change
 from warren_raft.core.node import Node
-from warren_raft.core.ready import Ready, Role
+from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
@@ -28,6 +28,7 @@ from warren_raft.runtime.peers import Peers
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
+from warren_raft.runtime.turns import Turns
 from warren_raft.runtime.upkeep import NodeUpkeep, known_members
 from warren_raft.runtime.waiting import WaitingMessages
 from warren_raft.runtime.wire import BadFrame
@@ -59,14 +60,6 @@ class Host:
     What is asked for in a turn (proposals, messages) leaves at the turn's end, see
     `loop.Stage`: propose in GATHER or earlier, write to clients in DELIVER or FLUSH.
 
-    The order of a turn, on which safety rests:
-    1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
-    2. messages that need no disk leave: a leader's appends travel while it writes itself
-    3. the batch is submitted; the loop goes on (a small one is written at the turn's end: `Wal`)
-    4. committed entries are applied
-    5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
-    A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
-
     judge_peer  why a node that has proved itself is no peer (a reason with its remedy, which is
                 sent to it and logged there); None: it is one
     """
@@ -91,13 +84,10 @@ class Host:
         self._files = files if files is not None else Files()
         self._rng = rng if rng is not None else Random(os.urandom(16))
         self._groups: dict[GroupId, Group] = {}
-        self._touched: list[Group] = []
-        self._turn_asked = False
-        self._submit_asked = False
-        self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
-        self._awaiting: list[tuple[Group, int, int]] = []
         self._waiting = WaitingMessages()
         self._transport = Transport(config, loop, self.boot_id, self)
+        self._turns = Turns(config.node, loop, observer, self._transport.send_raft)
+        self._touch = self._turns.touch
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_up, self.on_down = self._peers.on_up, self._peers.on_down
         self.on_refused = self._peers.on_refused
@@ -137,11 +127,11 @@ class Host:
             store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
         )
         self.healing = Healing(
-            config.node, store, self._groups, self._post_message, self.connected, self._touch,
+            config.node, store, self._groups, self._turns.send, self.connected, self._touch,
             self._clock.monotonic_ms,
         )  # fmt: skip
         self._transfers = Transfers(
-            store, config.node, self._post_message, self._touch, self._group_restored
+            store, config.node, self._turns.send, self._touch, self._group_restored
         )
         self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
         self._store = store
@@ -152,6 +142,9 @@ class Host:
         self._forming = Forming(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
         )
+        self._turns.begin(
+            store, self._pace, self._transfers, self._peers.acquaint, self._forming.committed
+        )
         self._forming.recognize(store.groups.get(METADATA_GROUP))
         for node, address in sorted({**identity.peers, **config.peers}.items()):
             self.add_peer(node, address)
@@ -161,7 +154,7 @@ class Host:
         """Finish the write under way, close the files and connections; the loop goes on."""
         if self._stopped:
             return
-        self._stopped = True
+        self._stopped = self._turns.stopped = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         for group in self._groups.values():
@@ -272,8 +265,7 @@ class Host:
         self.healing.drop(group)
         if group in self._logs.groups:
             self._logs.delete(group)
-            self._submit_asked = True
-            self._ask_turn()
+            self._turns.ask_submit()
 
     def propose(self, group: GroupId, data: bytes) -> Index:
         """Append a command to the group's log; `Observer.applied` tells when it has been applied.
@@ -426,7 +418,7 @@ class Host:
         """There is no space for what is to be written; it is tried again until there is."""
         return self._store is not None and self._store.wal.full is not None
 
-    # ------------------------------------------------------------ the turn
+    # ------------------------------------------------------------ what it is made of
 
     @property
     def _logs(self) -> LogStore:
@@ -439,128 +431,13 @@ class Host:
             raise UnknownGroup(group, self.node_id)
         return found
 
-    def _touch(self, group: Group) -> None:
-        if not group.touched:
-            group.touched = True
-            self._touched.append(group)
-            self._ask_turn()
-
-    def _ask_turn(self) -> None:
-        if not self._turn_asked:
-            self._turn_asked = True
-            self._loop.at_turn_end(Stage.RAFT, self._turn)
-
-    def _turn(self) -> None:
-        self._turn_asked = False
-        if self._stopped:
-            return
-        touched, self._touched = self._touched, []
-        to_apply: list[tuple[Group, Ready]] = []
-        for group in touched:
-            group.touched = False
-            if not group.deleted:
-                self._take(group, to_apply)
-        outbox, self._outbox = self._outbox, {}
-        for node, messages in outbox.items():
-            self._transport.send_raft(node, messages)
-        if self._awaiting or self._submit_asked:
-            self._submit_asked = False
-            awaiting, self._awaiting = self._awaiting, []
-            self._logs.wal.submit(lambda: self._synced(awaiting))
-        for group, ready in self._pace.ripe(to_apply):
-            self._apply(group, ready)
-
-    def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
-        outbox = self._outbox
-        if group.node.membership is not group.members:
-            self._peers.acquaint(group)
-        while (ready := group.node.ready()) is not None:
-            for message in ready.messages:
-                outbox.setdefault(message.to, []).append(message)
-            if ready.messages_after_sync:
-                group.after_sync.append((ready.sequence, ready.messages_after_sync))
-            if ready.writes:
-                group.store.append(ready.hard_state, ready.entries)
-                if group.volatile:
-                    group.node.durable(ready.sequence)
-                else:
-                    self._awaiting.append((group, ready.sequence, len(ready.entries)))
-            if ready.snapshots or ready.chunks:
-                self._transfer(group, ready)
-            group.released(outbox)
-            if ready.committed or ready.soft_state is not None:
-                to_apply.append((group, ready))
-            if ready.committed:
-                break  # the rest after these are applied: a long replay is not held in memory
-        self._set_timer(group)
-
-    def _post_message(self, message: AnyRaftMessage) -> None:
-        self._outbox.setdefault(message.to, []).append(message)
-        self._ask_turn()
-
-    def _transfer(self, group: Group, ready: Ready) -> None:
-        now = self._clock.epoch_ms()
-        for member in ready.snapshots:
-            self._transfers.begin(group, member, now)
-        for part in ready.chunks:
-            if self._transfers.take(group, part, now):
-                self._submit_asked = True
-        group.sending = self._transfers.sending(group.id)
-
     def _group_restored(self, group: Group) -> None:
-        self._submit_asked = True  # for the record that the log begins anew
+        self._turns.ask_submit()  # for the record that the log begins anew
         if group.id == METADATA_GROUP:
             self._forming.committed(())
         self._observer.restored(group.id)
         if not group.deleted:
             self._observer.members_changed(group.id, group.node.membership)
-
-    def _synced(self, written: list[tuple[Group, int, int]]) -> None:
-        if self._stopped:
-            return
-        for group, sequence, entries in written:
-            if group.deleted:
-                continue
-            group.store.written(entries)
-            group.node.durable(sequence)
-            group.released(self._outbox)
-            self._touch(group)
-        if self._pace.waiting:
-            self._ask_turn()
-
-    def _apply(self, group: Group, ready: Ready) -> None:
-        soft = ready.soft_state
-        if soft is not None and soft.role is Role.LEADER and not group.deleted:
-            group.follow(soft, self.node_id, self._observer)
-            soft = None
-        if ready.committed and not group.deleted:
-            if group.id == METADATA_GROUP:
-                self._forming.committed(ready.committed)
-            group.apply(ready.committed, self._observer)
-            if not group.deleted:
-                self._touch(group)  # more may be committed than one Ready hands out
-        if soft is not None and not group.deleted:
-            group.follow(soft, self.node_id, self._observer)
-
-    # ------------------------------------------------------------ time
-
-    def _set_timer(self, group: Group) -> None:
-        deadline = group.node.deadline_ms
-        if deadline is None:
-            return
-        timer = group.timer
-        if timer is not None and timer.active:
-            if group.timer_ms <= deadline:
-                return  # it fires in time; what is due then is seen then
-            timer.cancel()
-        group.timer_ms = deadline
-        delay = deadline - self._clock.epoch_ms()
-        group.timer = self._loop.call_later(delay, lambda: self._tick(group))
-
-    def _tick(self, group: Group) -> None:
-        if not group.deleted and not self._stopped:
-            group.node.tick(self._clock.epoch_ms())
-            self._touch(group)
 
     def _beat(self) -> None:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
