@@ -101,6 +101,7 @@ class MemberState:
     snapshotting  it is being sent a snapshot
     lost          a voter that answers under another id: its log was lost, it does not count
     changing      its place in the group is not committed yet
+    probing       it is being asked where its log stands: `match` is what it held before
     """
 
     node: NodeId
@@ -112,3 +113,4 @@ class MemberState:
     snapshotting: bool = False
     lost: bool = False
     changing: bool = False
+    probing: bool = False

@@ -180,7 +180,7 @@ class AskingLeaders:
                         MemberFacts(
                             one.node, one.voter, one.leader, one.match,
                             one.suspected or not (one.leader or host.connected(one.node)),
-                            one.snapshotting, one.lost, one.sent_bytes, one.of_bytes,
+                            one.snapshotting, one.lost, one.probing, one.sent_bytes, one.of_bytes,
                         )
                         for one in states
                     ),
@@ -192,8 +192,15 @@ class AskingLeaders:
         led = tuple(group for group in host.groups() if host.is_leader(group))
         critical = tuple(
             group for group in led if asked.stopping and self._needs(group, asked.stopping))
-        unsettled = tuple(self._here(self._unsettled()).values())
-        return messages.LedAre(asked.request, led, critical, unsettled)
+        unsettled = dict.fromkeys(self._unsettled())
+        unsettled.update(dict.fromkeys(group for group in led if self._uncertain(group)))
+        facts = tuple(self._here(unsettled).values())
+        return messages.LedAre(asked.request, led, critical, facts)
+
+    def _uncertain(self, group: int) -> bool:
+        """A member has come back, and has not said yet what it holds; or what it held is lost."""
+        states = self._cluster.host.member_states(group)
+        return any((one.lost or one.probing) and not one.suspected for one in states)
 
     def _needs(self, group: int, node: str) -> bool:
         """Whether the group would be without a majority: who counts is a voter under its own id,
@@ -206,7 +213,8 @@ class AskingLeaders:
         # made again, and in that moment the next node would be said to be safe to stop.
         left = [
             one for one in host.member_states(group)
-            if one.voter and one.node != node and not (one.suspected or one.lost)
+            if one.voter and one.node != node
+            and not (one.suspected or one.lost or one.probing)
             and (one.leader or host.connected(one.node))
             and one.last - one.match <= IN_STEP_ENTRIES
         ]

@@ -88,6 +88,9 @@ class Joining:
     def _nodes_changed(self, name: str) -> None:
         """Call nodes where they are now; those that have left, no longer."""
         state, host = self._definitions.state, self._cluster.host
+        client = self._cluster.client(METADATA_GROUP)
+        if client is not None and state.nodes:
+            client.members = self._definitions.nodes()
         for node in state.nodes.values():
             known = self._told.get(node.name)
             if node.name == host.node_id or not node.address or node.address == known:

@@ -49,6 +49,10 @@ class Maintenance:
     def hand_over(self, group: int) -> bool:
         """Let another node lead that group, the furthest of those that are fit; whether one is."""
         candidates = self._handing_over.candidates(group, self.unfit())
+        queue = self._definitions.state.groups.get(group)
+        if queue is not None:
+            # Who is to leave the group would hand it back.
+            candidates = [node for node in candidates if node in queue.nodes]
         if not candidates:
             return False
         try:

@@ -31,7 +31,7 @@ def members_of(
         members=tuple(member(node, here.get(node), queue, facts, running) for node in nodes),
         wanted=queue.nodes,
         settled=voters == sorted(queue.nodes) and len(here) == len(voters)
-        and not any(one.lost for one in facts.members),
+        and not any(one.lost or one.probing for one in facts.members),
     )
 
 
@@ -62,7 +62,9 @@ def _state(known: MemberFacts, queue: Queue) -> MemberState:
         return "lost"
     if known.snapshotting:
         return "snapshot"
-    return "running" if known.voter else "catching_up"
+    # 1. A node comes back with an empty disk.  2. Until it has answered, its group's leader knows
+    # what it held before.  Who waits for it must not take that for the end.
+    return "running" if known.voter and not known.probing else "catching_up"
 
 
 def _unknown(node: str, running: Callable[[str], bool]) -> MemberInfo:

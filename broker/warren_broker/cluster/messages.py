@@ -233,6 +233,7 @@ class MemberFacts(msgspec.Struct, frozen=True, array_like=True):
     suspected: bool
     snapshotting: bool
     lost: bool
+    probing: bool = False
     sent_bytes: int = 0
     total_bytes: int = 0
 

@@ -159,7 +159,7 @@ class Nodes:
             here = {one.node: one for one in facts.members}
             known = here.get(node)
             wanted = node in queue.nodes
-            settled = known is not None and known.voter and not known.lost
+            settled = known is not None and known.voter and not (known.lost or known.probing)
             if (wanted and not settled) or (known is not None and not wanted):
                 found[group] = queue
         return [found[group] for group in sorted(found)]

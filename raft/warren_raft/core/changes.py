@@ -288,7 +288,7 @@ def states(node: Node, lead: Leadership) -> tuple[MemberState, ...]:
         progress = lead.progress[member]
         state = MemberState(
             member, voter, False, progress.match, last, progress.paused,
-            progress.snapshotting, is_lost(node, lead, member), changing,
+            progress.snapshotting, is_lost(node, lead, member), changing, progress.probing,
         )  # fmt: skip
         found.append(state)
     return tuple(found)
