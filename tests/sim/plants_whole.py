@@ -95,7 +95,7 @@ def the_dead_keep_their_messages() -> list[Replacement]:
     return [
         (Leading, "node_down", lambda self, uplink: None),
         (Leading, "start", lambda self, group, effects: (
-            self.led.add(group), self._carry_out(group, effects),
+            self.led.add(group), self._held.carry_out(group, 0, None, effects),
         )),
     ]  # fmt: skip
 
