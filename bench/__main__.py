@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--large", type=int, default=default.large, help="of the large backlog")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped
     plan = Plan(seconds=options.seconds, rounds=options.rounds, only=options.only,
                 queues=options.queues, messages=options.messages, large=options.large)
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {

@@ -7,9 +7,9 @@ import struct
 import time
 from collections.abc import Sequence
 
-PUBLISHED_AT_ONCE = 500
+PUBLISHED_AT_ONCE = 100
 REFUSED_PAUSE_S = 0.002
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 """A client that hears nothing for that long connects again, and publishes what is unconfirmed."""
 TABLE_EMPTY = b"\0\0\0\0"
 METHOD, HEADER, BODY, END = 1, 2, 3, 0xCE
@@ -180,17 +180,17 @@ def _publish(queue: str, body: bytes) -> bytes:
     return _frame(METHOD, 1, method) + _frame(HEADER, 1, header) + _frame(BODY, 1, body)
 
 
-def until_served(target: str, queues: Sequence[str], timeout_s: float) -> float:
-    """Seconds until the node at `target` has confirmed a message for each queue.
+def until_served(target: str, queues: Sequence[str], timeout_s: float) -> list[str]:
+    """Wait until the node at `target` has confirmed a message for each queue.
 
-    raises  NotServed after the timeout, with the last reason
+    returns  those that it does not serve after the timeout
     """
     began = time.monotonic()
     left = list(queues)
     while True:
         rest = began + timeout_s - time.monotonic()
         if rest <= 0:
-            raise NotServed(f"{target} does not serve after {timeout_s:g} s")
+            return left
         try:
             client = Client(target, min(rest, 5.0))
         except NotServed:
@@ -199,7 +199,7 @@ def until_served(target: str, queues: Sequence[str], timeout_s: float) -> float:
         try:
             left = client.publish_to_all(left, b"x" * 16, rest)
             if not left:
-                return time.monotonic() - began
+                return []
         except NotServed:
             time.sleep(0.05)
         finally:

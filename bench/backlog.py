@@ -101,7 +101,8 @@ def _until_whole(target: str) -> None:
     """Until that node gives a message of the queue, and confirms one."""
     end = time.monotonic() + RESTART_S
     while True:
-        until_served(target, [QUEUE], end - time.monotonic())
+        if until_served(target, [QUEUE], end - time.monotonic()):
+            raise RuntimeError(f"{target} does not serve {RESTART_S:g} s after its start")
         try:
             client = Client(target, 5.0)
         except NotServed:

@@ -16,7 +16,8 @@ from bench.rounds import Column, Plan, table, turns
 QUEUE = "idle"
 IDLE_S = 30
 SETTLE_S = 10
-RESTART_S = 600.0
+RESTART_S = 300.0
+"""A cluster that does not serve every queue by then counts as if it did, and that is said."""
 COLUMNS = [
     Column("declared per s", ",.0f", lambda one: one["declared_per_s"]),
     Column("declare p99 ms", ".1f", lambda one: one["declare_p99_ms"]),
@@ -41,7 +42,7 @@ def groups(plan: Plan) -> list[dict[str, Any]]:
         for turn, peer in turns(plan, found):
             with peer:
                 one = {"peer": peer.name, "round": turn, "load": load(),
-                       **_one(program, peer, plan)}
+                       **_one(program, peer, plan, notes)}
             results.append(one)
             print(f"  round {turn + 1}  {peer.name:<16} " + "  ".join(
                 f"{column.title} {column.value(one):{column.form}}" for column in COLUMNS)
@@ -51,7 +52,7 @@ def groups(plan: Plan) -> list[dict[str, Any]]:
     return results
 
 
-def _one(program: Path, peer: Peer, plan: Plan) -> dict[str, Any]:
+def _one(program: Path, peer: Peer, plan: Plan, notes: list[str]) -> dict[str, Any]:
     names = [f"{QUEUE}-{number}" for number in range(plan.queues)]
     time.sleep(SETTLE_S)
     empty = [resident_bytes(pid) for pid in peer.pids()]
@@ -66,15 +67,20 @@ def _one(program: Path, peer: Peer, plan: Plan) -> dict[str, Any]:
     peer.stop()
     began = time.monotonic()
     peer.spawn(range(NODES))
-    until_served(targets[0], names, RESTART_S)
+    without = until_served(targets[0], names, RESTART_S)
     all_s = time.monotonic() - began
     all_cpu = [cpu_s(pid) for pid in peer.pids()]
-    for target in targets[1:]:
-        until_served(target, names, RESTART_S)
+    if without:
+        notes.append(f"{peer.name}: {len(without):,} queues did not serve {RESTART_S:g} s after "
+                     "the restart of all nodes")
+    until_served(targets[1], names, RESTART_S)
     peer.stop_node(1)
     began = time.monotonic()
     peer.spawn(range(1, 2))
-    until_served(targets[1], names, RESTART_S)
+    without = until_served(targets[1], names, RESTART_S)
+    if without:
+        notes.append(f"{peer.name}: {len(without):,} queues did not serve {RESTART_S:g} s after "
+                     "the restart of one node")
     return {
         "queues": plan.queues,
         "declared_per_s": declared["per_s"],

@@ -100,12 +100,14 @@ class RabbitMQ:
         self._distribution = [distribution + i for i in range(NODES)]
         self._epmd_port = free_ports(1)
         self._epmd: subprocess.Popen[bytes] | None = None
+        self._epmd_guard: subprocess.Popen[bytes]
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self._guards: dict[int, subprocess.Popen[bytes]] = {}
         self._emulators: dict[int, int] = {}
 
     def __enter__(self) -> RabbitMQ:
-        shutil.rmtree(self.data, ignore_errors=True)
+        if self.data.exists():
+            shutil.rmtree(self.data)
         for i in range(NODES):
             self._configure(i)
         self.start()
@@ -119,6 +121,8 @@ class RabbitMQ:
             self._epmd.kill()
             self._epmd.wait()
             self._epmd = None
+            self._epmd_guard.kill()
+            self._epmd_guard.communicate()
         shutil.rmtree(self.data, ignore_errors=True)
 
     # ------------------------------------------------------------ see Peer
@@ -246,6 +250,7 @@ class RabbitMQ:
                 [*self._inside(), "epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True)
+            self._epmd_guard = guard(self._epmd.pid)
             time.sleep(0.3)
 
     def _control(self, *arguments: str) -> str:
