@@ -153,6 +153,9 @@ def host_config(settings: NodeConfig) -> HostConfig:
         advertise=parse_address(own) if own is not None else None,
         heartbeat_ms=raft.heartbeat_ms,
         suspect_after_ms=raft.suspect_after_ms,
+        wal_file_bytes=raft.wal_max_size_bytes,
+        scrub_bytes_per_second=raft.scrub_bytes_per_second,
+        scrub_interval_ms=raft.scrub_interval_ms,
     )
 
 

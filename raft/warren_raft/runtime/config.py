@@ -36,6 +36,8 @@ class HostConfig:
     snapshot_bytes_min        the same for the bytes of its entries on disk
     wal_backlog_bytes_max     taken and not on this node's disk yet; over it nothing more is applied
                               or taken from other members until the disk has caught up
+    scrub_bytes_per_second    files are looked through for damage, at that rate; 0: never
+    scrub_interval_ms         from the beginning of one such look to the next
     retained_bytes_max        kept below the snapshot for a member that is behind; one that is
                               further behind, or not heard of, is sent the snapshot
     peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
@@ -62,6 +64,8 @@ class HostConfig:
     snapshot_entries_min: int = 64
     snapshot_bytes_min: int = 64 << 10
     wal_backlog_bytes_max: int = 128 << 20
+    scrub_bytes_per_second: int = 0
+    scrub_interval_ms: int = 86_400_000
     retained_bytes_max: int = 256 << 20
     peer_backlog_bytes: int = 256 << 20
     frame_bytes_max: int = 256 << 20

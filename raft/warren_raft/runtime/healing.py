@@ -244,7 +244,8 @@ class Healing:
         store = self._store
         damaged = store.compactor.damaged
         now = self._now_ms()
-        if not damaged or store.compactor.busy or now - self._rewritten_ms < REWRITE_AGAIN_MS:
+        pressing = damaged or store.compactor.manifest_damaged
+        if not pressing or store.compactor.busy or now - self._rewritten_ms < REWRITE_AGAIN_MS:
             return
         self._rewritten_ms = now
         damaged &= {*store.use.live, *(segment.id for segment in store.segments)}
@@ -252,5 +253,5 @@ class Healing:
             store.wal.roll()  # its end: it is retired like the others
         waiting = {wanted.damage.file for wanted in self._wanted.values()}
         open_ones = [file for file in damaged if store.wal.closed_below <= file < ID_BASE]
-        if damaged - waiting - set(open_ones):
+        if damaged - waiting - set(open_ones) or store.compactor.manifest_damaged:
             store.compactor.run([])

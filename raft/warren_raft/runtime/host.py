@@ -25,6 +25,7 @@ from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.pacing import DiskPace
 from warren_raft.runtime.peers import Peers
+from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
@@ -129,6 +130,10 @@ class Host:
         self.healing = Healing(
             config.node, store, self._groups, self._turns.send, self.connected, self._touch,
             self._clock.monotonic_ms,
+        )  # fmt: skip
+        self._scrub = Scrub(
+            store, config.scrub_bytes_per_second, config.scrub_interval_ms,
+            self._clock.monotonic_ms(),
         )  # fmt: skip
         self._transfers = Transfers(
             store, config.node, self._turns.send, self._touch, self._group_restored
@@ -445,6 +450,7 @@ class Host:
         self._upkeep.beat()
         self._transfers.beat(self._clock.epoch_ms())
         self.healing.beat()
+        self._scrub.beat(self._clock.monotonic_ms())
         self._forming.look(self._clock.epoch_ms())
 
     # ------------------------------------------------------------ what the transport says

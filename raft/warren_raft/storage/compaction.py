@@ -57,6 +57,7 @@ class Compactor:
 
     damaged  files some record of which is damaged: they are rewritten as soon as may be, from what
              other members sent where the record is that of an entry that is kept
+    manifest_damaged   the manifest's file is: it is to be written again
     snapshots_damaged  groups whose snapshot's file is damaged: another one is to be taken
 
     Invariant: WAL files are retired in their order, from the oldest on. So no record that is
@@ -71,6 +72,7 @@ class Compactor:
         self._gone: list[Path] = []
         self.damaged: set[int] = set()
         self.snapshots_damaged: set[GroupId] = set()
+        self.manifest_damaged = False
         self.busy = False
         self.cycles = 0
 
@@ -135,7 +137,7 @@ class Compactor:
                 group.log.tally(tally)
         self._retire(plan, tally)
         self._merge(plan, tally)
-        if plan.retired or store.ends_listed():
+        if plan.retired or store.ends_listed() or self.manifest_damaged:
             plan.manifest = self._manifest(plan)
         if plan.manifest is None and not plan.targets and not plan.replaced:
             self._remove([])
@@ -197,6 +199,10 @@ class Compactor:
                 self._copy(plan, sparse)
                 sparse, held = [], 0
         self._copy(plan, sparse)
+
+    def source(self, identity: int, path: Path) -> Source:
+        """What is kept of a file."""
+        return self._source(identity, path)[0]
 
     def _source(self, identity: int, path: Path) -> tuple[Source, list[GroupLog]]:
         store = self._store
@@ -329,6 +335,7 @@ class Compactor:
         kept = [s for s in store.segments if id(s) not in replaced]
         store.segments = sorted(kept + made, key=lambda s: s.name.first)
         if plan.manifest is not None:
+            self.manifest_damaged = False
             store.first_file = plan.manifest.first_file
             store.listed = {row.group for row in plan.manifest.groups}
         self._remove(gone)

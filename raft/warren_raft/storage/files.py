@@ -144,6 +144,10 @@ class Files:
             data += more
         return data
 
+    def drop_cached(self, fd: int, offset: int, length: int) -> None:
+        """Have these bytes read from the disk, not from what the system remembers of it."""
+        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+
     def cut(self, path: Path, length: int) -> None:
         """The file ends at `length`, durably."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

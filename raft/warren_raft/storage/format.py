@@ -151,6 +151,11 @@ def encode_record(
     return _START.pack(RECORD_MAGIC, crc) + body
 
 
+def record_length(file: Data, offset: int) -> int:
+    """The bytes of data that the header there speaks of, which may be damaged."""
+    return int(_WHOLE.unpack_from(file, offset)[2])
+
+
 def decode_record(salt: int, file: Data, offset: int) -> Record:
     """The record at `offset`; its data is a part of `file`; raises Damaged."""
     left = len(file) - offset

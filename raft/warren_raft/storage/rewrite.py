@@ -13,6 +13,7 @@ from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
     Damaged,
+    Record,
     RecordKind,
     decode_record,
     encode_file_header,
@@ -170,9 +171,25 @@ def _write_data(files: Files, target: Target) -> None:
     files.rename(fresh, target.data)
 
 
-def _copy(
-    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int, target: Target
-) -> tuple[bytes, bytes | memoryview]:
+def damaged_rows(files: Files, source: Source) -> list[EntryDamaged]:
+    """Those of its rows that cannot be read."""
+    found = []
+    fd = files.open_read(source.path)
+    try:
+        for group, _, rows in source.rows:
+            for at in range(len(rows)):
+                try:
+                    _read(files, fd, source, group, rows, at)
+                except EntryDamaged as damage:
+                    found.append(damage)
+    finally:
+        files.close(fd)
+    return found
+
+
+def _read(
+    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int
+) -> Record:
     index, offset = rows.indexes[at], rows.offsets[at]
     try:
         data = files.read_at(reader, offset, RECORD_HEADER_BYTES + rows.lengths[at])
@@ -182,11 +199,22 @@ def _copy(
         ):  # fmt: skip
             raise Damaged(f"it is not entry {index} of group {group}")
     except (Damaged, OSError) as damage:
+        raise EntryDamaged(
+            source.path, offset, str(damage), group, index, rows.terms[at], source.id
+        ) from None
+    return record
+
+
+def _copy(
+    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int, target: Target
+) -> tuple[bytes, bytes | memoryview]:
+    index = rows.indexes[at]
+    try:
+        record = _read(files, reader, source, group, rows, at)
+    except EntryDamaged:
         entry = source.healed.get((group, index))
         if entry is None:
-            raise EntryDamaged(
-                source.path, offset, str(damage), group, index, rows.terms[at], source.id
-            ) from None
+            raise
         header = encode_record(
             target.salt, 0, RecordKind.ENTRY, group, index, entry.term, entry.data,
             int(entry.kind), entry.time_ms,

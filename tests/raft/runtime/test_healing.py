@@ -18,9 +18,12 @@ from tests.raft.runtime.test_snapshots import (
     same,
     write,
 )
+from tests.raft.storage.kit import Disk
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.host import Host
+from warren_raft.runtime.scrub import Piece, Scrub, look
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
+from warren_raft.storage.files import Files
 
 
 def stop(cluster: Cluster) -> None:
@@ -102,7 +105,7 @@ def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) 
     write(cluster, 0, 20)
     until(cluster.loop, lambda: same(cluster))
     name = leader(cluster)
-    away, other = [node for node in NODES if node != name]
+    away = next(node for node in NODES if node != name)
     cluster.stop(away)
     host = cluster.hosts[name]
     for _ in range(5):
@@ -182,3 +185,75 @@ def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
     assert str(path) in str(refused.value)
     assert f"entry {index} of group {GROUP}" in str(refused.value)
     cluster.stop("a")
+
+
+def test_rot_that_nobody_reads_is_found_and_repaired(tmp_path: Path) -> None:
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    host = cluster.hosts[leader(cluster)]
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
+    store = store_of(host)
+    wanted = sealed_live(host)[:3]
+    right = {i: host.read_entry(GROUP, i).data for i in wanted}
+    entries = rot(host, wanted)
+    others = [
+        next(p for p in (tmp_path / host.node_id / "segments").glob("*.idx")),
+        tmp_path / host.node_id / "groups.manifest",
+        host._logs.snapshot_path(store),
+    ]
+    for path in others:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    host._scrub = Scrub(host._logs, 50 << 20, 1, 0)
+    until(cluster.loop, lambda: host.healing.healed >= 1)
+
+    def whole() -> bool:
+        found = [path for path in tmp_path.joinpath(host.node_id).rglob("*") if path.is_file()]
+        pieces = [Piece(path) for path in found if path.suffix in (".idx", ".snap", ".manifest")]
+        return not any(look(host._logs.files, piece).damage for piece in pieces)
+
+    until(cluster.loop, whole)
+    until(cluster.loop, lambda: not [path for path in entries if path.exists()])
+    before = host._scrub.rounds
+    until(cluster.loop, lambda: host._scrub.rounds > before + 1)
+    assert not host._logs.compactor.damaged
+    assert {i: host.read_entry(GROUP, i).data for i in wanted} == right
+    assert check_live(cluster) > 20
+    stop(cluster)
+    for node in NODES:
+        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: same(cluster))
+    assert check_live(cluster) > 20
+    stop(cluster)
+
+
+@pytest.mark.parametrize("size", [1, 3000, 2_500_000])
+def test_a_look_at_records_goes_on_where_it_ended(tmp_path: Path, size: int) -> None:
+    disk = Disk(tmp_path, file_bytes=8 << 20)
+    disk.write(1, 1, [b"x" * size] * (4 + (3 << 20) // (size + 800)))
+    disk.store.wal.roll()
+    path, salt = disk.store.wal_path(1), disk.store.salts[1]
+    disk.close()
+
+    def looked() -> tuple[int, str]:
+        piece = Piece(path, 1, salt, 40, -1)
+        read = 0
+        while True:
+            seen = look(Files(), piece)
+            read += seen.size
+            if seen.offset is None or seen.damage:
+                return read, seen.damage
+            assert seen.offset > piece.offset
+            piece.offset = seen.offset
+
+    assert looked() == (path.stat().st_size - 40, "")
+    data = bytearray(path.read_bytes())
+    data[-30] ^= 1
+    path.write_bytes(data)
+    assert looked()[1]
+    data[-30] ^= 1
+    path.write_bytes(data[:-7])
+    assert looked()[1]

@@ -1,0 +1,239 @@
+"""A slow look through files that nobody reads, so that rot is found while others can heal it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warren_raft.storage import manifest, rewrite, segment, snapshot
+from warren_raft.storage.errors import EntryDamaged
+from warren_raft.storage.files import Files
+from warren_raft.storage.format import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    decode_file_header,
+    decode_record,
+    record_length,
+)
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.segment import ID_BASE
+from warren_raft.types import GroupId
+
+log = logging.getLogger("warren.raft")
+
+PIECE_BYTES = 1 << 20
+"""Read in one job of the janitor's thread: so long a rewriting may wait behind it."""
+FIRST_AFTER_MS = 60_000
+"""A node that has just started has better things to do."""
+WHOLE = {
+    manifest.NAME: manifest.decode,
+    segment.INDEX_SUFFIX: segment.decode,
+    snapshot.SUFFIX: snapshot.decode,
+}
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one job reads of a file.
+
+    file    number in places, 0: it is read whole
+    group   whose snapshot it is
+    offset  where it begins; end: of what counts of the file
+    """
+
+    path: Path
+    file: int = 0
+    salt: int = 0
+    offset: int = 0
+    end: int = 0
+    group: GroupId | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came of it: how much was read, where to go on (None: at its end), what is wrong."""
+
+    size: int = 0
+    offset: int | None = None
+    damage: str = ""
+
+
+@dataclass(slots=True)
+class Round:
+    """One look through all files; began_ms: when."""
+
+    began_ms: int
+    left: Iterator[Piece] = field(default_factory=lambda: iter(()))
+    files: int = 0
+    damaged: int = 0
+
+
+class Scrub:
+    """Reads every complete file, at most so many bytes a second, then rests.
+
+    What is found is repaired as if somebody had needed it: entries come from other members, then
+    the file is rewritten; a segment's index or the manifest is written again from memory, a
+    snapshot taken anew. The newest file of the log is left alone: it is being written.
+    """
+
+    def __init__(
+        self, store: LogStore, bytes_per_second: int, interval_ms: int, now_ms: int
+    ) -> None:
+        """bytes_per_second 0: never; interval_ms: from the beginning of a round to the next."""
+        self._store = store
+        self._rate = bytes_per_second
+        self._interval_ms = interval_ms
+        self._next_ms = now_ms + min(interval_ms, FIRST_AFTER_MS)
+        self._round: Round | None = None
+        self._busy = False
+        self._ready_ms = 0
+        self.rounds = 0
+
+    def beat(self, now_ms: int) -> None:
+        """Some time has passed: read a piece, if it is time for one."""
+        if not self._rate or self._busy or now_ms < self._ready_ms:
+            return
+        if self._round is None:
+            if now_ms < self._next_ms:
+                return
+            self._next_ms = now_ms + self._interval_ms
+            self._round = Round(now_ms, self._pieces())
+        piece = next(self._round.left, None)
+        if piece is None:
+            self._end_round(self._round)
+        else:
+            self._round.files += 1
+            self._read(piece, now_ms)
+
+    def _end_round(self, ended: Round) -> None:
+        self._round = None
+        self.rounds += 1
+        if ended.damaged:
+            log.warning("%s of %s files looked through are damaged", ended.damaged, ended.files)
+
+    def _pieces(self) -> Iterator[Piece]:
+        store = self._store
+        for found in list(store.segments):
+            yield Piece(found.index, found.id)
+            yield Piece(found.data, found.id, found.salt, FILE_HEADER_BYTES, found.bytes)
+        for file in sorted(store.use.live):
+            if file < store.wal.closed_below and file in store.salts:
+                path = store.wal_path(file)
+                yield Piece(path, file, store.salts[file], FILE_HEADER_BYTES, -1)
+        for number, group in sorted(store.groups.items()):
+            if group.snapshot_index:
+                yield Piece(store.snapshot_path(group), group=number)
+        yield Piece(store.directory.path / manifest.NAME)
+
+    def _read(self, piece: Piece, now_ms: int) -> None:
+        self._busy = True
+        files = self._store.files
+        self._store.janitor.run(
+            lambda: look(files, piece),
+            lambda seen: self._seen(piece, seen, now_ms),
+            lambda error: self._seen(piece, Seen(), now_ms),
+        )
+
+    def _seen(self, piece: Piece, seen: Seen, now_ms: int) -> None:
+        self._busy = False
+        self._ready_ms = now_ms + seen.size * 1000 // self._rate
+        if seen.damage:
+            assert self._round is not None
+            self._round.damaged += 1
+            self._damaged(piece, seen.damage)
+        elif seen.offset is not None:
+            piece.offset = seen.offset
+            self._read_on(piece)
+
+    def _read_on(self, piece: Piece) -> None:
+        assert self._round is not None
+        rest = self._round.left
+
+        def pieces() -> Iterator[Piece]:
+            yield piece
+            yield from rest
+
+        self._round.left = pieces()
+        self._round.files -= 1
+
+    # ------------------------------------------------------------ damage
+
+    def _damaged(self, piece: Piece, damage: str) -> None:
+        store = self._store
+        log.error("%s is damaged: %s; it is written again", piece.path, damage)
+        if piece.group is not None:
+            store.compactor.snapshots_damaged.add(piece.group)
+        elif not piece.file:
+            store.compactor.manifest_damaged = True
+        else:
+            store.compactor.damaged.add(piece.file)
+            if piece.salt:
+                self._look_at_rows(piece)
+
+    def _look_at_rows(self, piece: Piece) -> None:
+        """Which entries that are kept are hit: all that stand in that file are read."""
+        store = self._store
+        if piece.file >= ID_BASE and all(s.id != piece.file for s in store.segments):
+            return
+        source = store.compactor.source(piece.file, piece.path)
+        files = store.files
+
+        def told(found: list[EntryDamaged]) -> None:
+            for each in found:
+                group = store.groups.get(each.group)
+                if group is not None and group.healed(each.index) is None:
+                    store.is_damaged(each)
+
+        store.janitor.run(
+            lambda: rewrite.damaged_rows(files, source), told, lambda error: None
+        )
+
+
+def look(files: Files, piece: Piece) -> Seen:
+    """Read it, on the janitor's thread; a file that is gone by then is no damage."""
+    if not files.exists(piece.path):
+        return Seen()
+    try:
+        if piece.salt:
+            return _look_at_records(files, piece)
+        data = files.read(piece.path)
+        WHOLE.get(piece.path.name, WHOLE.get(piece.path.suffix, manifest.decode))(data)
+        return Seen(len(data))
+    except (Damaged, OSError) as damage:
+        return Seen(PIECE_BYTES, None, str(damage))
+
+
+def _look_at_records(files: Files, piece: Piece) -> Seen:
+    end = files.size(piece.path) if piece.end < 0 else piece.end
+    fd = files.open_read(piece.path)
+    try:
+        files.drop_cached(fd, piece.offset, PIECE_BYTES)
+        if piece.offset == FILE_HEADER_BYTES:
+            decode_file_header(files.read_at(fd, 0, FILE_HEADER_BYTES))
+        data = files.read_at(fd, piece.offset, min(PIECE_BYTES, end - piece.offset))
+        at = 0
+        while piece.offset + at < end:
+            left = len(data) - at
+            if left >= RECORD_HEADER_BYTES:
+                whole = RECORD_HEADER_BYTES + record_length(data, at)
+            if left < RECORD_HEADER_BYTES or left < whole:
+                if piece.offset + len(data) >= end:
+                    raise Damaged(f"no whole record at byte {piece.offset + at}")
+                if not at:  # a record that is larger than a piece
+                    size = max(whole, RECORD_HEADER_BYTES)
+                    data = files.read_at(fd, piece.offset, min(size, end - piece.offset))
+                    if len(data) < whole:
+                        raise Damaged(f"no whole record at byte {piece.offset}")
+                    continue
+                return Seen(at, piece.offset + at)
+            try:
+                decode_record(piece.salt, data, at)
+            except Damaged as damage:
+                raise Damaged(f"byte {piece.offset + at}: {damage}") from None
+            at += whole
+        return Seen(at)
+    finally:
+        files.close(fd)

@@ -1,0 +1,167 @@
+"""Bits flipped in every kind of file of one of three real nodes: all of it is healed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.live.conftest import eventually
+from tests.live.test_full_disk import consume, declare, uri_of
+from warren.admin import Admin
+from warren.errors import WarrenError
+from warren.local import LocalCluster
+
+SETTINGS = {"raft": {"wal_max_size_bytes": 1 << 20, "scrub_bytes_per_second": 0}}
+BODY = 4_000
+COUNT = 1_500
+"""So many messages are several files of the log, segments and a snapshot."""
+
+
+def publish(uri: str, queue: str, first: int, count: int) -> None:
+    """Messages first … first + count - 1, confirmed all of them."""
+    with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(first, first + count):
+            channel.basic_publish("", queue, b"%d " % number + b"x" * BODY)
+
+
+def take(uri: str, queue: str, keep: int) -> list[int]:
+    """Acknowledge all but every keep-th message, in order; returns those that stay."""
+    stay = []
+    with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=COUNT)
+        for method, _, body in channel.consume(queue, inactivity_timeout=1):
+            if method is None:
+                break
+            number = int(body.split(b" ", 1)[0])
+            if number % keep:
+                channel.basic_ack(method.delivery_tag)
+            else:
+                stay.append(number)
+    return stay
+
+
+def flip(path: Path, rng: random.Random, low: float = 0.2, high: float = 0.8) -> None:
+    """One bit somewhere in the middle."""
+    data = bytearray(path.read_bytes())
+    at = rng.randrange(int(len(data) * low), int(len(data) * high))
+    data[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def newest(root: Path, pattern: str) -> Path:
+    return sorted(root.glob(pattern))[-1]
+
+
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "wal": lambda data: newest(data, "wal/*.wal"),
+    "segment": lambda data: max(data.glob("segments/*.seg"), key=lambda p: p.stat().st_size),
+    "index": lambda data: newest(data, "segments/*.idx"),
+    "manifest": lambda data: data / "groups.manifest",
+    "snapshot": lambda data: max(data.glob("snapshots/*.snap"), key=lambda p: p.stat().st_size),
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(3, tmp_path, settings=SETTINGS) as made:
+        yield made
+
+
+def settled(cluster: LocalCluster, node: int) -> bool:
+    """There is a file of every kind on that node."""
+    data = cluster.nodes[node].data_dir
+    try:
+        return all(path(data).exists() for path in KINDS.values())
+    except (IndexError, ValueError):
+        return False
+
+
+def fill(cluster: LocalCluster) -> list[int]:
+    """A queue with some messages left of many; their numbers."""
+    declare(uri_of(cluster, 0), "q")
+    publish(uri_of(cluster, 0), "q", 0, COUNT)
+    left = take(uri_of(cluster, 0), "q", 7)
+    publish(uri_of(cluster, 0), "q", COUNT, COUNT // 2)
+    left += range(COUNT, COUNT + COUNT // 2)
+    return left
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_damage_found_at_a_start(cluster: LocalCluster, kind: str) -> None:
+    left = fill(cluster)
+    victim = (cluster.leader_of("q") + 1) % 3
+    eventually(lambda: settled(cluster, victim), "files of every kind")
+    cluster.stop_node(victim)
+    data = cluster.nodes[victim].data_dir
+    path = KINDS[kind](data)
+    flip(path, random.Random(kind), 0.01 if kind == "wal" else 0.2, 0.3)
+    cluster.start(victim)
+    if kind != "segment":  # that one is found when it is read
+        assert str(path) in cluster.log(victim), "the log names the file"
+        eventually(lambda: list(data.glob(f"damaged/*/**/{path.name}")), "it is set aside")
+    # What the leader knows of the member is of its old disk, until something is to be answered.
+    publish(uri_of(cluster, victim), "q", 9_999, 1)
+    voter_again(cluster, victim)
+    # The others go: the healed one must have everything, and count.
+    other = next(i for i in range(3) if i not in (victim, cluster.leader_of("q")))
+    cluster.kill(other)
+    publish(uri_of(cluster, victim), "q", 10_000, 50)
+    cluster.start(other)
+    moved = lead(cluster, victim)
+    assert moved == victim
+    assert consume(uri_of(cluster, victim), "q") == left + list(range(9_999, 10_050))
+    cluster.restart(victim)
+    if kind not in ("segment",):
+        assert "damaged once" in cluster.log(victim), "each start names what is set aside"
+
+
+def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
+    left = fill(cluster)
+    leader = cluster.leader_of("q")
+    eventually(lambda: settled(cluster, leader), "files of every kind")
+    # What its memory holds of the messages goes with a restart; then it leads again.
+    cluster.restart(leader)
+    lead(cluster, leader)
+    data = cluster.nodes[leader].data_dir
+    rng = random.Random(5)
+    pid = cluster.pid(leader)
+    for path in sorted(data.glob("segments/*.seg")) + sorted(data.glob("wal/*.wal"))[:-1]:
+        for _ in range(3):
+            flip(path, rng)
+    assert consume(uri_of(cluster, leader), "q") == left
+    assert cluster.is_running(leader) and cluster.pid(leader) == pid
+    assert "the other members are asked for it" in cluster.log(leader)
+
+
+def lead(cluster: LocalCluster, wanted: int) -> int:
+    """Have that node lead the queue."""
+
+    def moved() -> bool:
+        try:
+            with cluster.connect() as connection:
+                Admin(connection).transfer_leadership("q", cluster.nodes[wanted].name)
+        except WarrenError:
+            pass
+        return cluster.leader_of("q") == wanted
+
+    eventually(moved, "it leads")
+    return cluster.leader_of("q")
+
+
+def voter_again(cluster: LocalCluster, node: int) -> None:
+    """The member of that node is a voter, and has everything."""
+    name = cluster.nodes[node].name
+
+    def there() -> bool:
+        with cluster.connect() as connection:
+            members = Admin(connection).queue_members("q").members
+        return any(m.node == name and m.voter and not m.lag for m in members)
+
+    eventually(there, "a voter again", 60)
