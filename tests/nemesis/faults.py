@@ -208,16 +208,13 @@ def lossy_link(scene: Scene) -> None:
 
 
 def full_disk(scene: Scene) -> None:
-    """Node 0's disk has no byte left; then it has."""
+    """Node 0's disk has no byte left; then it has, and the node goes on by itself."""
     if scene.nodes.disk is None:
         return
     scene.say("node-0's disk is full")
     scene.hit(0)
     scene.nodes.fill()
     scene.wait(DISK_S)
-    if 0 in scene.nodes.died():
-        scene.say("node-0 has stopped")
-        scene.nodes.stop(0)
     scene.heal()
 
 
