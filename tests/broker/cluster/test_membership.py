@@ -369,6 +369,21 @@ def test_a_node_that_lost_its_disk_is_given_everything_again(universe: Universe)
     assert members.voters == ("a", "b", "c") and members.id_of("b")
 
 
+def test_what_lived_on_a_lost_disk_alone_comes_back_empty(universe: Universe) -> None:
+    first = declare(universe, "classic", arguments={"x-queue-type": "classic"}).queue
+    other = declare(universe, "single", 1).queue
+    assert first.nodes == other.nodes == ("a",)
+    universe.kill("a")
+    universe.wipe("a")
+    universe.start("a")
+    universe.until(lambda: universe.ready() and settled(universe, "abc"), "a is whole again")
+    for old in (first, other):
+        universe.until(lambda q=old: settled(universe, "a", q.name), f"{old.name} is there")
+        now = universe.running["b"].broker.definitions.state.queue("/", old.name)
+        assert now.group > old.group and universe.logs[now.group].membership().ids == ()
+        assert all(old.group not in disk for disk in universe.disks.values())
+
+
 def test_a_lost_disk_survives_a_death_at_every_step() -> None:
     def make() -> Universe:
         universe = begun()
