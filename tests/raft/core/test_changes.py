@@ -403,3 +403,17 @@ def test_a_group_without_learners_or_changes_settles_nothing() -> None:
     assert one.node.leadership is not None
     assert not one.node.leadership.unsettled
     assert one.node.deadline_ms is None
+
+
+def test_a_leader_that_left_the_group_is_believed_in_until_it_denies() -> None:
+    """1. a hands over to c, and leaves; its node lives.  2. c dies before b heard of it.  3. d asks
+    b for its vote: b follows a, whose node is heard of, for ever."""
+    one = One(voters=("a", "b", "c", "d"))
+    one.hear(Append(1, "a", "b", 1, 0, 0, 0))
+    asked = PreVote(1, "d", "b", 2, 9, 1)
+    assert [m.granted for m in one.hear(asked) if type(m) is PreVoteReply] == [False]
+    one.node.leader_denied("c", NOW)  # whom it does not follow
+    assert one.node.leader == "a"
+    one.node.leader_denied("a", NOW)
+    assert one.node.leader is None and one.node.deadline_ms is not None
+    assert [m.granted for m in one.hear(asked) if type(m) is PreVoteReply] == [True]
