@@ -90,6 +90,8 @@ FAULTS = (
     "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
     "disk_full", "clock_jump", "rolling_restart", "flapping",
 )  # fmt: skip
+BRIEF_SHARE = 0.7
+"""Most worlds are over soon: there can be the more of them."""
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.35
 UNLUCKY = ("wipe", "wipe", "rot", "rot", "misdirect")
@@ -98,41 +100,42 @@ UNLUCKY = ("wipe", "wipe", "rot", "rot", "misdirect")
 
 def draw(rng: Random) -> Profile:
     """A profile; the same generator state gives the same one."""
-    nodes = rng.choice((3, 3, 3, 3, 3, 3, 1, 2, 4, 5, 5, 7))
+    brief = rng.random() < BRIEF_SHARE
+    nodes = rng.choice((3, 3, 3, 3, 3, 1, 2, 4, 5) if brief else (3, 3, 3, 3, 1, 2, 4, 5, 5, 7))
     small = rng.random() < 0.3
     unlucky: tuple[str, ...] = (f"n{1 + rng.randrange(nodes)}",)
     if nodes < 3 or rng.random() >= UNLUCKY_SHARE:
         unlucky = ()
     changes = rng.random() < 0.4
     consumers, readers = rng.choice(((1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (0, 1), (0, 2)))
-    safety = (400, 600, 1_000, 1_500, 2_500) if nodes < 7 else (400,)
+    safety = (150, 250, 400) if brief or nodes == 7 else (600, 1_000, 1_500, 2_500, 5_000)
     return Profile(
         nodes=nodes,
         joiners=rng.choice(JOINERS) if nodes < 7 else 0,
-        safety_ms=rng.choice(safety) if rng.random() < 0.95 else 6_000,
+        safety_ms=rng.choice(safety),
         latency_ms=rng.choice(((0, 2), (0, 2), (1, 10), (5, 40), (0, 120))),
         sync_ms=rng.choice(((1, 3), (2, 20), (2, 20), (5, 80))),
         sector_bytes=rng.choice((64, 512, 512, 4096)),
-        fault_every_ms=rng.choice((0, 80, 150, 150, 300, 600)),
+        fault_every_ms=rng.choice((0, 40, 40, 80) if brief else (0, 80, 150, 150, 300, 600)),
         faults=tuple(
             kind for kind in (*FAULTS, *(UNLUCKY if unlucky else ()))
             for _ in range(rng.choice((0, 1, 2)))
         ),
         skew_ms=rng.choice((0, 0, 800, 5_000)),
         unlucky=unlucky,
-        queues=_queues(rng, nodes, bool(unlucky)),
-        messages=rng.choice((10, 20, 40)),
+        queues=_queues(rng, nodes, bool(unlucky), rng.choice((0, 0, 1) if brief else (0, 1, 1, 2))),
+        messages=rng.choice((4, 8, 12) if brief else (10, 20, 40)),
         publishers=rng.choice((1, 2)),
         consumers=consumers,
         getters=rng.choice((0, 0, 0, 1)),
         readers=readers,
         rivals=rng.random() < 0.5,
-        sinks=rng.choice((0, 0, 1, 2)),
+        sinks=rng.choice((0, 0, 0, 1) if brief else (0, 0, 1, 2)),
         loners=rng.choice((0, 0, 0, 1)),
         changes=changes,
         window=rng.choice((1, 4, 16)),
-        pace_ms=rng.choice((20, 60)),
-        work_ms=rng.choice((5, 60, 400)),
+        pace_ms=rng.choice((10, 30) if brief else (20, 60)),
+        work_ms=rng.choice((5, 60) if brief else (5, 60, 400)),
         message_ttl=rng.random() < 0.1,
         fanout=rng.random() < 0.2,
         heartbeat_ms=rng.choice((100, 200)),
@@ -147,12 +150,13 @@ def draw(rng: Random) -> Profile:
             inflight_messages_max=rng.choice((1, 4)) if small else 128,
             inflight_bytes_max=600 if small else 16 << 20,
             retransmit_ms=rng.choice((300, 1_000)),
+            new_group_delay_ms=rng.choice((200, 1_000)),
         ),
     )
 
 
-def _queues(rng: Random, nodes: int, unlucky: bool) -> tuple[QueuePlan, ...]:
-    """A plain queue, which forgets nothing, and some of the others.
+def _queues(rng: Random, nodes: int, unlucky: bool, others: int) -> tuple[QueuePlan, ...]:
+    """A plain queue, which forgets nothing, and so many of the others.
 
     Where a disk may be lost, every queue has members enough to outlive that.
     """
@@ -164,7 +168,7 @@ def _queues(rng: Random, nodes: int, unlucky: bool) -> tuple[QueuePlan, ...]:
         plain["x-single-active-consumer"] = True
     plans = [QueuePlan("plain", plain, rng.choice(sizes))]
     kinds = [kind for kind in SPECIAL if not (unlucky and kind in ALONE)]
-    for _ in range(rng.choice((0, 1, 1, 2))):
+    for _ in range(others):
         kind = kinds.pop(rng.randrange(len(kinds)))
         plans.append(SPECIAL[kind](rng, rng.choice(sizes)))
     if any("x-dead-letter-exchange" in plan.arguments for plan in plans):

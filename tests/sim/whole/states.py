@@ -108,12 +108,12 @@ class States:
 
     # ------------------------------------------------------------ states
 
-    def compare(self, process: Process, group: int, index: int) -> None:
+    def compare(self, process: Process, group: int, index: int, last: bool = False) -> None:
         """The state after an entry is the same on every member, in every life."""
         found = process.host._groups[group]
         if group != METADATA_GROUP:
             found.state.check()
-        if index % LIVE_EVERY == 0 or self.world.calm:
+        if index % LIVE_EVERY == 0 or last:
             self.everything_lives(process, group)
         digest = blake2b(found.machine.snapshot(found.state), digest_size=8).digest()
         known = self.states.setdefault((group, index), digest)
@@ -147,7 +147,7 @@ class States:
         for name, index in ends.items():
             process = self.world.processes[name].running
             assert process is not None
-            self.compare(process, group, index)
+            self.compare(process, group, index, last=True)
             self.world.note("state", group, self.states[group, index])
 
     def digests(self) -> Any:
