@@ -235,7 +235,7 @@ class MembershipCalls:
 
     def quorum_critical(self, node: str = "") -> QuorumCritical:
         """What would lose its majority if that node (empty: the one that answers) stopped; `safe`
-        says that nothing would. A node alone, or drained, is safe, as for RabbitMQ."""
+        says that nothing would. The only node of a cluster is safe, as for RabbitMQ."""
         path = f"{HEALTH}/{quote(node, safe='')}" if node else HEALTH
 
         def is_answer(status: int, body: Any) -> bool:

@@ -104,10 +104,7 @@ class Consumer(_Client):
 
 
 class Load:
-    """Publishers with consumers on one queue; `finish` looks at the books.
-
-    slow   consumers begin when the publishers have ended: until then there is a backlog
-    """
+    """Publishers with consumers on one queue; `finish` looks at the books."""
 
     def __init__(
         self, cluster: LocalCluster, queue: str, *, publishers: int = 2, consumers: int = 2
@@ -152,7 +149,7 @@ class Load:
         )
 
     def finish(self) -> None:
-        """Everything that was confirmed is received, every publisher's in its order."""
+        """Everything that was confirmed is received."""
         self._stop_publishing.set()
         for publisher in self.publishers:
             publisher.join(60)

@@ -85,6 +85,14 @@ def in_step(admin: Admin) -> bool:
     )
 
 
+def wait_in_step(admin: Admin) -> None:
+    """Until `in_step`; what is missing otherwise."""
+    try:
+        eventually(lambda: in_step(admin), "all members are in step", WAIT_S)
+    except AssertionError:
+        raise AssertionError(f"not in step: {admin.queue_members(QUEUE)}") from None
+
+
 def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
     cluster: LocalCluster, admin: Admin
 ) -> None:
@@ -156,11 +164,12 @@ def test_a_node_that_lost_its_disk_gets_everything_back(
         name for name in ("node-2", "node-1", "node-0")
         if name != admin.queue_members(QUEUE).leader
     )
-    with Load(cluster, "busy") if admin.declare_queue("busy") else None as load:  # type: ignore[union-attr]
+    admin.declare_queue("busy")
+    with Load(cluster, "busy") as load:
         cluster.wipe_node(victim)
         load.goes_on()
         cluster.start(victim)
-        eventually(lambda: in_step(admin), "it is a voter again", WAIT_S)
+        wait_in_step(admin)
         eventually(
             lambda: all(each.metadata in ("leader", "follower") for each in admin.nodes()),
             "it counts for the definitions again",
@@ -204,7 +213,7 @@ def test_an_empty_disk_never_votes_on_what_it_does_not_have(
     cluster.start("node-0")
     assert confirmed.wait(60), "it goes on when who remembers is back"
     thread.join(30)
-    eventually(lambda: in_step(admin), "the emptied one is a voter again", WAIT_S)
+    wait_in_step(admin)
     got = drain(cluster, 511, 1)
     assert [body for body in got if body != b"later"] == bodies
     assert b"later" in got
@@ -298,7 +307,7 @@ def test_members_change_under_load_and_leaders_are_killed(
             cluster.kill(victim)
             load.goes_on(5)
             cluster.start(victim)
-            eventually(lambda: in_step(admin), "the change is made", WAIT_S)
+            wait_in_step(admin)
             assert ("node-3" in voters(admin)) is present
         load.finish()
 
