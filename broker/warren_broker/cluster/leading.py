@@ -251,7 +251,7 @@ class Leading:
                 return
             known[1].cancel()
         loop = self._cluster.loop
-        delay = max(0, effect.at_ms - loop.clock.epoch_ms())
+        delay = max(0, effect.at_ms - self._cluster.host.time_ms(group))
         self._timers[group] = (effect.at_ms, loop.call_later(delay, lambda: self._due(group)))
 
     def _due(self, group: int) -> None:

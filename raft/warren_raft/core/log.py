@@ -18,6 +18,7 @@ class LogView:
     writing     handed out to be written
     durable     on this member's disk
     last        the end
+    ahead_ms    of a leader: how far the log's time is ahead of its clock
 
     Invariants: applied <= applying <= committed <= last;  durable <= writing <= last;
     the tail holds everything above min(durable, applying), so the store is asked only for what
@@ -25,8 +26,8 @@ class LogView:
     """
 
     __slots__ = (
-        "applied", "applying", "committed", "durable", "last", "last_term", "last_time_ms",
-        "sequence", "store", "synced", "tail", "tail_first", "writes", "writing",
+        "ahead_ms", "applied", "applying", "committed", "durable", "last", "last_term",
+        "last_time_ms", "sequence", "store", "synced", "tail", "tail_first", "writes", "writing",
     )
 
     def __init__(self, store: LogStore, applied: Index = 0) -> None:
@@ -40,6 +41,7 @@ class LogView:
         self.committed = self.applying = self.applied = applied
         self.last_term = store.term(last) if last else 0
         self.last_time_ms = store.last_time_ms() if last else 0
+        self.ahead_ms = 0
         self.sequence = 0
         self.synced = 0
         self.writes: deque[list[int]] = deque()
@@ -97,9 +99,19 @@ class LogView:
 
     # ------------------------------------------------------------------ growing
 
+    def lead_from(self, now_ms: int) -> None:
+        """This member leads: the log's time goes on from where it is, at the pace of its clock.
+
+        1. A leader's clock is three hours ahead; it stamps entries.  2. Another member leads, whose
+        clock is right.  3. If its entries were stamped with the last entry's time until its clock
+        has caught up, nothing would expire, and no timer come due, for three hours.
+        """
+        self.ahead_ms = max(0, self.last_time_ms - now_ms)
+
     def append_new(self, term: Term, kind: EntryKind, data: bytes, now_ms: int) -> Index:
         """A leader's new entry; its time never falls below that of the one before it."""
         index = self.last + 1
+        now_ms += self.ahead_ms
         time_ms = self.last_time_ms
         if now_ms > time_ms:
             self.last_time_ms = time_ms = now_ms

@@ -297,6 +297,10 @@ class Host:
         found = self._groups.get(group)
         return None if found is None else found.node.leader
 
+    def time_ms(self, group: GroupId) -> int:
+        """What a command proposed here now would be stamped with; raises UnknownGroup."""
+        return self._clock.epoch_ms() + self._group(group).node.log.ahead_ms
+
     def term(self, group: GroupId) -> int:
         """The group's term as this member knows it; 0: unknown."""
         found = self._groups.get(group)

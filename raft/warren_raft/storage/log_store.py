@@ -542,7 +542,7 @@ class LogStore:
             use.end(file, group)
             path = self._doomed.pop(group, None)
             if path is not None:
-                self.files.remove(path)
+                self.remove_later([path])
         use.live[file] |= groups
         if deleted:
             self.remove_unneeded()
@@ -556,7 +556,8 @@ class LogStore:
         """
         if self.compactor.busy:
             return
-        for file in self.use.unneeded(self.wal.closed_below, self.listed):
+        gone = self.use.unneeded(self.wal.closed_below, self.listed)
+        for file in gone:
             self.forget_file(file)
-            self.files.remove(self.wal_path(file))
             self.use.remove(file)
+        self.remove_later([self.wal_path(file) for file in gone])

@@ -77,16 +77,17 @@ class _Writer:
     A write that finds no space leaves a torn end that nothing vouches for; the same bytes are
     written over it, at the same offset, when `write` is called for the batch again.
 
+    file  its number; -1: none is open
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
     """
 
-    __slots__ = ("_directory", "_fd", "_file", "_files", "path", "slow")
+    __slots__ = ("_directory", "_fd", "_files", "file", "path", "slow")
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
         self._directory = directory
-        self._file, self._fd = -1, -1
+        self.file, self._fd = -1, -1
         self.path = directory
         self.slow = 0
 
@@ -95,12 +96,12 @@ class _Writer:
         if not batch.buffers:
             return
         files = self._files
-        if batch.file != self._file:
+        if batch.file != self.file:
             self.close()
             self.path = self._directory / file_name(batch.file)
             head = encode_file_header(batch.file, batch.salt, batch.number)
             self._fd = files.create(self.path, head)
-            self._file = batch.file
+            self.file = batch.file
         files.write_at(self._fd, batch.offset, batch.buffers)
         began = time.monotonic()
         files.sync_data(self._fd)
@@ -299,7 +300,13 @@ class Wal:
             self._new_salt(file)
         self._in_flight = batch
         self._collecting = _Batch(number, file, self.salts[file], end)
-        quick = batch.size <= HERE_BYTES_MAX and self._writer.slow < SLOW_MAX // 2
+        # A new file is synced, and its directory: three syncs, on a disk that may be slow by now.
+        open_already = batch.file == self._writer.file
+        quick = (
+            open_already
+            and batch.size <= HERE_BYTES_MAX
+            and self._writer.slow < SLOW_MAX // 2
+        )
         if quick and self._at_turn_end is not None:
             self._here = batch
             self._at_turn_end(self._write_here)

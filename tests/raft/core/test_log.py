@@ -156,6 +156,18 @@ def test_time_never_goes_back() -> None:
     assert log.tail[-1].time_ms == 170
 
 
+def test_a_new_leader_goes_on_from_the_last_stamp_at_the_pace_of_its_own_clock() -> None:
+    # The one before it was hours ahead: nothing would expire until this clock had caught up.
+    log, _ = view(1)  # its entry is of 100
+    log.lead_from(40)
+    for now, stamp in ((40, 100), (50, 110), (45, 110), (300, 360)):
+        log.append_new(2, EntryKind.COMMAND, b"", now)
+        assert log.tail[-1].time_ms == stamp
+    log.lead_from(1_000)
+    log.append_new(3, EntryKind.COMMAND, b"", 1_001)
+    assert log.tail[-1].time_ms == 1_001
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 3)),

@@ -117,7 +117,8 @@ def test_the_log_waits_for_space_at_every_write(tmp_path: Path, reason: int) -> 
 
 def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     # The write at the turn's end finds no space: it must not keep the loop, which has heartbeats.
-    files = SmallFiles(2)
+    files = SmallFiles(1)
+    files.free.set()
     store = LogStore(files, tmp_path, "c", "n1", 1 << 20)
     posted: queue.Queue[Callable[[], None]] = queue.Queue()
     turn_end: list[Callable[[], None]] = []
@@ -125,6 +126,11 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     told: list[bool] = []
     store.wal.on_full = lambda error: told.append(error is not None)
     group = store.create(1, b"members")
+    opened: list[bool] = []  # the thread makes the file
+    store.wal.submit(lambda: opened.append(True))
+    while not opened:
+        posted.get(timeout=WAIT_S)()
+    files.free.clear()
     group.append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"one")])
     done: list[bool] = []
     store.wal.submit(lambda: done.append(True))

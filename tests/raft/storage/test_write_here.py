@@ -39,12 +39,18 @@ class Watched(Files):
 class Turning(Disk):
     """A disk whose log may write at the turn's end; `turn` ends one."""
 
-    def __init__(self, root: Path, files: Files) -> None:
+    def __init__(self, root: Path, files: Watched) -> None:
         super().__init__(root, files)
         self.store.close()
         self.store = LogStore(files, root, "c", "n1", 1 << 20)
         self.at_end: list[Callable[[], None]] = []
         self.store.start(self.posted.put, 1 << 20, self.at_end.append)
+        opened: list[bool] = []  # the thread makes the file
+        self.group(2).append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"opened")])
+        self.store.wal.submit(lambda: opened.append(True))
+        assert not self.at_end
+        self.await_thread(opened)
+        files.threads.clear()
 
     def submit(self, index: int, data: bytes) -> list[bool]:
         """Add an entry; true will be in the list when it is on disk."""
