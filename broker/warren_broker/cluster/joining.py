@@ -28,7 +28,9 @@ JOIN_INTERVAL_MS = 500
 class Joining:
     """This node as one of its cluster's.
 
-    Invariant: `_told` holds the addresses that the host was given last.
+    Invariants: `_told` holds the addresses that the host was given last; `_configured` those nodes
+    whose address this node's configuration says. It counts: it may lead through a proxy, or another
+    network, and a node that has moved says so when it calls.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Joining:
         self._cluster = cluster
         self._definitions = definitions
         self._told = dict(peers)
+        self._configured = dict.fromkeys(peers)
         self._address = ""
         cluster.handlers[messages.Join] = self._on_join
         definitions.on_nodes.append(self._nodes_changed)
@@ -92,14 +95,16 @@ class Joining:
         if client is not None and state.nodes:
             client.members = self._definitions.nodes()
         for node in state.nodes.values():
-            known = self._told.get(node.name)
-            if node.name == host.node_id or not node.address or node.address == known:
+            if node.name == host.node_id or node.name in self._configured:
+                continue
+            if not node.address or node.address == self._told.get(node.name):
                 continue
             self._told[node.name] = node.address
             host.add_peer(node.name, parse_address(node.address))
         for gone in sorted(set(state.removed.values()) - state.nodes.keys()):
             if gone in self._told and gone != host.node_id:
                 del self._told[gone]
+                self._configured.pop(gone, None)
                 host.remove_peer(gone)
                 log.info("node %s has left the cluster", gone)
 

@@ -114,6 +114,7 @@ class Members(Nodes):
                 raise errors.PreconditionFailed(
                     f"{_name(found)} has no member on node '{node}', only on "
                     f"{', '.join(found.nodes)}; add a member there first")
+            self._check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
