@@ -16,7 +16,7 @@ from live.conftest import eventually
 from live.load import connect
 from warren.admin import Admin
 from warren.local import LocalCluster, _environment
-from warren.local_node import LocalNode
+from warren.local_node import LocalNode, new_nodes
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 QUEUE = "kept"
@@ -284,3 +284,69 @@ def test_a_copied_directory_is_refused_while_the_original_runs(tmp_path: Path) -
             names = [node.name for node in Admin(connection).nodes()]
         assert names == ["node-0", "node-1", "node-2"]
         holds_everything(cluster)
+
+
+def test_founders_that_list_different_nodes_are_refused_with_both_lists(tmp_path: Path) -> None:
+    cluster = LocalCluster(nodes=2, directory=tmp_path / "cluster")
+    odd = cluster.node(1)
+    text = odd.config_file.read_text()
+    odd.config_file.write_text(text + '"node-9" = "127.0.0.1:1"\n')
+    try:
+        cluster.spawn(0)
+        cluster.spawn(1)
+        eventually(
+            lambda: all(
+                "node-0, node-1, node-9" in cluster.log(i) and "refused" in cluster.log(i).lower()
+                for i in (0, 1)
+            ),
+            "both say which lists there are",
+        )
+        assert not any("forms the cluster" in cluster.log(i) for i in (0, 1))
+        cluster.stop_node(1)
+        odd.config_file.write_text(text)
+        with cluster.start():
+            fill(cluster)
+            holds_everything(cluster)
+    finally:
+        cluster.stop()
+
+
+def test_a_node_that_waits_for_its_founders_says_for_whom(tmp_path: Path) -> None:
+    cluster = LocalCluster(nodes=3, directory=tmp_path / "cluster")
+    try:
+        cluster.spawn(0)
+        eventually(lambda: "waiting for nodes node-1, node-2" in cluster.log(0), "it says so")
+        cluster.spawn(1)
+        eventually(lambda: "waiting for node node-2" in cluster.log(0), "it says so again")
+        with cluster.start():
+            fill(cluster)
+            holds_everything(cluster)
+    finally:
+        cluster.stop()
+
+
+def test_a_node_moves_to_another_address(tmp_path: Path) -> None:
+    with LocalCluster(nodes=3, directory=tmp_path / "cluster") as cluster:
+        fill(cluster)
+        cluster.stop_node(2)
+        node = cluster.node(2)
+        (place,) = new_nodes((99,), tmp_path)
+        text = node.config_file.read_text()
+        assert node.peers_address in text
+        node.config_file.write_text(text.replace(node.peers_address, place.peers_address))
+        cluster.start(2)
+        with cluster.connect() as connection:
+            admin = Admin(connection)
+            eventually(
+                lambda: {n.name: n.address for n in admin.nodes() if n.running}.get("node-2")
+                == place.peers_address,
+                "the others know where it is",
+            )
+            eventually(
+                lambda: all(m.state == "running" for m in admin.queue_members(QUEUE).members),
+                "it takes part",
+            )
+        # Another one that restarts finds it there, though its own configuration is of before.
+        cluster.restart(1)
+        cluster.kill(0)
+        eventually(lambda: serves(cluster), "the two of them are a majority")
