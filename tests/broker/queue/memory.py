@@ -11,8 +11,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from random import Random
 from typing import Any
 
@@ -28,6 +28,7 @@ from warren_raft.storage.wal import Place
 
 FILE_BYTES = 64 << 20
 BATCH_END_BYTES = 40
+Sizes = Callable[[], int | Sequence[int]]
 
 
 def rss() -> int:
@@ -36,8 +37,11 @@ def rss() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+a_block = lru_cache(4096)(block)
+
+
 def entries(
-    messages: int, size: Callable[[], int], batch: Callable[[], int], settles: bool
+    messages: int, size: Sizes, batch: Callable[[], int], settles: bool
 ) -> Iterator[bytes]:
     """One entry per block of batch() messages of size() bytes, and now and then another one."""
     done = seq = 0
@@ -47,7 +51,7 @@ def entries(
         seq += 1
         if settles and random.random() < 0.4:
             yield encode_submission(Submission(2, "n", seq, (Settle(1, ((0, 0),)),)))
-        data = block(count, size())
+        data = a_block(count, size())
         yield encode_submission(Submission(0, "n", seq, (Enqueue(),)), data)
         done += count
 
@@ -75,11 +79,13 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
     return (time.process_time() - began) * 1000, result
 
 
-def shapes(random: Random) -> dict[str, tuple[Callable[[], int], Callable[[], int], bool]]:
+def shapes(random: Random) -> dict[str, tuple[Sizes, Callable[[], int], bool]]:
     """Title to (size of a message, messages of a block, whether settles stand between)."""
     wide = partial(random.randint, 50, 1500)
+    some = [tuple(random.randint(10, 2000) for _ in range(500)) for _ in range(20)]
     return {
         "blocks of 500 x 100 B": (lambda: 100, lambda: 500, False),
+        "blocks of 500 x 10 ... 2000 B": (partial(random.choice, some), lambda: 500, False),
         "blocks of 20 x 100 B": (lambda: 100, lambda: 20, False),
         "single messages of 100 B": (lambda: 100, lambda: 1, False),
         "single, 50 ... 1500 B": (wide, lambda: 1, False),
