@@ -12,6 +12,7 @@ import pytest
 from tests.raft.runtime import kit
 from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder, until
 from warren_raft.machine import GroupSpec
+from warren_raft.runtime import clock as clock_module
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.files import Files
@@ -127,3 +128,23 @@ def test_a_clock_that_jumps_moves_no_leader(
     cluster.until(lambda: cluster.leader(1) is not None and cluster.leader(1).node_id != dead)
     assert time.monotonic() - began < 5
     cluster.close()
+
+
+def test_the_system_s_clock_follows_a_step_forward_and_goes_on_after_one_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = {"wall": 10**18, "steady": 5 * 10**9}
+    monkeypatch.setattr(clock_module.time, "time_ns", lambda: now["wall"])
+    monkeypatch.setattr(clock_module.time, "monotonic_ns", lambda: now["steady"])
+    clock = clock_module.SystemClock()
+    began = clock.epoch_ms()
+
+    def after(seconds: int, jump_hours: int = 0) -> int:
+        now["steady"] += seconds * 10**9
+        now["wall"] += (seconds + jump_hours * 3600) * 10**9
+        return clock.epoch_ms() - began
+
+    assert after(1) == 1_000
+    assert after(1, 3) == 2_000 + 3 * 3_600_000
+    assert after(1, -5) == 3_000 + 3 * 3_600_000
+    assert after(60) == 63_000 + 3 * 3_600_000
