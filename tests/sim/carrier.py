@@ -44,7 +44,7 @@ class Carrier:
         if not every or self.outgoing or index - member.snapshot_index < every:
             return
         members = node.membership_at(index)
-        if members is None or safe.last_index() < index:
+        if members is None or node.log.durable < index:
             return  # not told who is in the group, or not all of it on disk
         member.world.checkers.configurations.snapshot(member, index, members)
         state = member.world.machine.save(member.state)

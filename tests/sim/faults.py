@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.member import SUSPECT_MS
 from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader
 
@@ -105,16 +106,28 @@ class Faults:
         self.cut([(name, other) for other in self.world.names if other != name], both=True)
 
     def strand(self) -> None:
-        """The leader, and sometimes one more, is cut off while clients go on asking it."""
+        """The leader, and sometimes one more, is cut off while clients go on asking it.
+
+        It is the last to find out: until then it leads on, and perhaps another one does.
+        """
         world, leader = self.world, self.leader().name
+        world.members[leader].suspect_ms = max(SUSPECT_MS)
         inside = [leader]
         if self.rng.random() < 0.5:
             inside.append(self.anybody().name)
         for client in world.clients:
             client.leader = leader
             client.next()
+        for later_ms in range(500, 1_800, 150):
+            world.agenda.after(later_ms, self.read, world.members[leader])
         outside = [name for name in world.names if name not in inside]
-        self.cut([(a, b) for a in inside for b in outside], both=self.rng.random() < 0.7)
+        both = self.rng.random() < 0.7
+        self.cut([(a, b) for a in inside for b in outside], both, self.rng.choice((1_500, 3_000)))
+
+    def read(self, member: Member) -> None:
+        """Somebody reads from a member that perhaps leads no longer."""
+        if member.node is not None and not member.is_paused():
+            self.world.clients[0].read(member)
 
     def half_cut(self) -> None:
         """Some links carry in one direction only."""
@@ -124,14 +137,15 @@ class Faults:
             both=False,
         )
 
-    def cut(self, links: list[tuple[str, str]], both: bool) -> None:
-        """Cut links for a while."""
+    def cut(self, links: list[tuple[str, str]], both: bool, for_ms: int = 0) -> None:
+        """Cut links for a while; 0: as long as chance wants."""
         network = self.world.network
         for one, other in links:
             network.cut[one, other] = True
             if both:
                 network.cut[other, one] = True
-        self.world.agenda.after(self.rng.choice((100, 700, 1_500, 3_000)), network.heal)
+        for_ms = for_ms or self.rng.choice((100, 700, 1_500, 3_000))
+        self.world.agenda.after(for_ms, network.heal)
 
     def reset(self) -> None:
         """A connection breaks and is made anew."""

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from warren_raft.core.node import Node
 
 
+CONFIG = EntryKind.CONFIG
+"""Looked at for every entry that comes."""
+
+
 def on_append(node: Node, message: Append) -> None:
     """AppendEntries of this term (Raft paper, figure 2, receiver implementation)."""
     node.follow(message.sender)
@@ -78,7 +82,7 @@ def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
         Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
         for at in range(skip, len(wire))
     ]
-    configs = [e for e in entries if e.kind is EntryKind.CONFIG]
+    configs = [e for e in entries if e.kind is CONFIG]
     log.append(entries)
     if cut or configs:
         node.configs.forget_below(log.store.first_index() - 1)

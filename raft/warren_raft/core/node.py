@@ -176,11 +176,10 @@ class Node:
         returns  where it stands; it is done when that is committed in this term
         raises   NotLeader, MembershipRefused
         """
-        lead = self.leadership
-        if lead is None:
+        if self.leadership is None:
             raise NotLeader(self.group, self.id, self.leader)
         self.now_ms = now_ms
-        return changes.propose(self, lead, change)
+        return changes.propose(self, self.leadership, change)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due; harmless when nothing is."""
@@ -341,7 +340,8 @@ class Node:
         self.log.on_durable(sequence)
         if self.leadership is not None:
             leader.advance_commit(self, self.leadership)
-            changes.settle(self, self.leadership)
+            if self.leadership.unsettled:
+                changes.settle(self, self.leadership)
         elif self.role is Role.CANDIDATE:
             standing = self.candidacy
             assert standing is not None
@@ -353,7 +353,7 @@ class Node:
         self.log.on_applied(index)
 
     def installed(
-        self, index: Index, term: Term, time_ms: int, membership: Membership | None = None
+        self, index: Index, term: Term, time_ms: int, membership: Membership
     ) -> None:
         """A snapshot that `Ready.chunks` brought is durable; it is the log's new beginning.
 
@@ -366,7 +366,7 @@ class Node:
             # Who was asked, and under which id, is no longer who would be counted.
             self.become_follower(self.term)
         self.log.reset_to(index, term, time_ms)
-        self.configs.reset_to(index, membership or self.membership)
+        self.configs.reset_to(index, membership)
         self.adopt()
         if self.leader is not None:
             reply = AppendReply(
@@ -550,9 +550,8 @@ class Node:
         """Follow in `term`, without a leader yet; ends whatever this member was."""
         assert term >= self.term, (term, self.term)
         if self.leadership is not None:
-            for asker, context in self.leadership.reads.drain():
-                if asker == self.id:
-                    self.reads.append(ReadState(context, None))
+            asked = self.leadership.reads.drain()
+            self.reads += [ReadState(context, None) for who, context in asked if who == self.id]
             self.leadership = None
         if term > self.term:
             self.term = term
@@ -597,4 +596,5 @@ class Node:
         self.attempts = 0
         self.leadership = Leadership(self)
         changes.adopt(self, self.leadership)
+        self.log.lead_from(self.now_ms)
         self.log.append_new(self.term, EntryKind.NOOP, b"", self.now_ms)
