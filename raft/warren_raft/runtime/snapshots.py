@@ -23,6 +23,9 @@ from warren_raft.types import GroupId, Membership, MemberState, NodeId
 
 log = logging.getLogger("warren.raft")
 
+INCOMING_IDLE_MS = 60_000
+"""What came of a snapshot is let go of when nothing more has come for that long: the WAL files that
+hold it cannot be retired meanwhile. The next offer begins anew."""
 OFFER_AGAIN_MS = 1_000
 """A transfer that was not answered for that long is offered again."""
 
@@ -63,6 +66,7 @@ class Transfers:
         self._restored = restored
         self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, Outgoing]] = {}
         self._incoming: dict[GroupId, Incoming] = {}
+        self._came: dict[GroupId, tuple[Group, int]] = {}
         self._installing: set[GroupId] = set()
         self._later: dict[tuple[GroupId, NodeId], Group] = {}
 
@@ -73,6 +77,7 @@ class Transfers:
     def drop(self, group: GroupId) -> None:
         """The group is deleted here."""
         self._incoming.pop(group, None)
+        self._came.pop(group, None)
         for key in [key for key in self._outgoing if key[0] == group]:
             del self._outgoing[key]
         for key in [key for key in self._later if key[0] == group]:
@@ -121,6 +126,10 @@ class Transfers:
 
     def beat(self, now_ms: int) -> None:
         """Some time has passed: forget what is over, offer again what was not answered."""
+        for number, (group, came_ms) in list(self._came.items()):
+            if now_ms - came_ms >= INCOMING_IDLE_MS and number not in self._installing:
+                log.info("group %s: the rest of a snapshot does not come", number)
+                self._end(group)
         for (_, to), group in list(self._later.items()):
             if group.deleted or not group.node.wants_snapshot(to):
                 del self._later[group.id, to]
@@ -165,6 +174,7 @@ class Transfers:
         if incoming is None or not incoming.is_of(part):
             incoming = self._incoming[group.id] = Incoming(part, group.applied)
             group.store.begin_incoming()
+        self._came[group.id] = group, now_ms
         entries, repeat = incoming.take(part)
         for entry in entries:
             group.store.receive(entry)
@@ -183,7 +193,7 @@ class Transfers:
             theirs = msgspec.msgpack.decode(bytes(incoming.payload), type=Snapshot)
             theirs.live_indexes()
         except (msgspec.MsgspecError, Unreadable) as error:
-            del self._incoming[group.id]
+            self._end(group)
             raise BadFrame(f"a snapshot of group {group.id} that is none ({error})") from None
         own = msgspec.structs.replace(
             theirs, group=group.id, born=group.store.born, base=group.store.voided(theirs)
@@ -208,6 +218,7 @@ class Transfers:
     def _end(self, group: Group) -> None:
         self._installing.discard(group.id)
         self._incoming.pop(group.id, None)
+        self._came.pop(group.id, None)
         group.store.end_incoming()
 
     def _written(

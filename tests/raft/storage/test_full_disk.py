@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from warren_raft.indexes import Indexes
 from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files, SyncFailed, is_full
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind
 
 FILE_BYTES = 2_000
@@ -202,3 +204,52 @@ def test_which_failures_are_for_want_of_space() -> None:
     assert is_full(OSError(errno.ENOSPC, "x")) and is_full(OSError(errno.EDQUOT, "x"))
     assert not is_full(OSError(errno.EIO, "x"))
     assert not is_full(SyncFailed(errno.ENOSPC, "x"))
+
+
+class SyncFails(Files):
+    """The n-th sync of the janitor's thread fails, for want of space, or so it says."""
+
+    def __init__(self, fail_at: int) -> None:
+        self.fail_at = fail_at
+        self.calls = 0
+
+    def _step(self) -> None:
+        if threading.current_thread().name == "janitor":
+            self.calls += 1
+            if self.calls == self.fail_at:
+                raise SyncFailed(errno.ENOSPC, "sync: full")
+
+    def sync_data(self, fd: int) -> None:
+        self._step()
+        super().sync_data(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        self._step()
+        super().sync_directory(path)
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        self._step()
+        super().write_whole(path, data)
+
+
+def rewriting(root: Path, files: SyncFails) -> None:
+    """A snapshot, a segment, its index, the manifest, removals."""
+    disk = Disk(root, files, file_bytes=FILE_BYTES)
+    try:
+        for number in range(1, 31):
+            disk.write(1, number, [body(number)])
+        store = disk.group(1)
+        store.applied = 30
+        live = Indexes.of(range(3, 30, 3)).tobytes()
+        disk.compact(Snapshot(1, 30, 1, 1030, store.born, 1, ("n1",), (), live, b"s"))
+    finally:
+        disk.close()
+
+
+def test_a_sync_of_any_file_that_fails_ends_the_node(tmp_path: Path) -> None:
+    whole = SyncFails(0)
+    rewriting(tmp_path / "whole", whole)
+    assert whole.calls >= 8, whole.calls
+    for fail_at in range(1, whole.calls + 1):
+        with pytest.raises(WriteFailed):
+            rewriting(tmp_path / str(fail_at), SyncFails(fail_at))
