@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from warren.connection import Connection
-from warren.errors import Conflict, NotFound, PeerError, StillUnderWay, UsageError
+from warren.errors import Conflict, NotFound, PeerError, StillUnderWay, Unavailable, UsageError
 from warren_broker.session.membership import (
     Forgetting,
     LeaderMove,
@@ -194,9 +194,22 @@ class MembershipCalls:
         progress: Callable[[NodeStatus], None] | None = None,
     ) -> NodeStatus:
         """Put the node into maintenance: no clients, no leaders, no new members; until `revive`,
-        or until it starts again. With `wait`, returns when it leads nothing any more."""
-        began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
-        return self._wait_for_node(node, wait, progress) or began
+        or until it starts again. With `wait`, returns when it leads nothing any more.
+
+        This connection must know other nodes, too: that one serves nobody from then on.
+        """
+        try:
+            began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
+            return self._wait_for_node(node, wait, progress) or began
+        except StillUnderWay:
+            raise
+        except Unavailable as error:
+            if len(self.connection.address.hosts) > 1:
+                raise
+            raise Unavailable(
+                f"{error}; if {node!r} is the only node that this connection knows, it is in "
+                "maintenance now and serves nobody: give the others' addresses, too"
+            ) from error
 
     def revive(
         self,

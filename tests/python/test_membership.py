@@ -10,7 +10,15 @@ import pytest
 from python.fake_broker import FakeCluster, FakeNode
 from warren.admin import Admin
 from warren.connection import Connection
-from warren.errors import AccessRefused, Conflict, NotFound, PeerError, StillUnderWay, UsageError
+from warren.errors import (
+    AccessRefused,
+    Conflict,
+    NotFound,
+    PeerError,
+    StillUnderWay,
+    Unavailable,
+    UsageError,
+)
 from warren_broker import errors
 from warren_broker.session import management as requests
 from warren_broker.session import management_members as m
@@ -127,6 +135,15 @@ def test_what_takes_too_long_says_what_is_missing_and_goes_on(
     ]
     with pytest.raises(StillUnderWay, match="it leads 7 queues"):
         admin.drain("w-4", wait=0.1)
+
+
+def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
+    made = FakeNode(world, seed=1)
+    world.script = {m.DrainNode: [errors.Unavailable("it is going")]}
+    with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=0.5") as connection:
+        with pytest.raises(Unavailable, match="in maintenance now and serves nobody"):
+            Admin(connection).drain("w-4")
+    made.kill()
 
 
 def test_a_wait_that_cannot_be_begins_nothing(admin: Admin, world: FakeCluster) -> None:
