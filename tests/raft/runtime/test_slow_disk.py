@@ -27,10 +27,11 @@ class SlowFiles(Files):
     def __init__(self) -> None:
         self.slow = False
         self.on_loop = 0
+        self.never = threading.Event()
 
     def sync_data(self, fd: int) -> None:
         if self.slow:
-            time.sleep(SYNC_S)
+            self.never.wait(SYNC_S)
             self.on_loop += threading.current_thread() is threading.main_thread()
         super().sync_data(fd)
 
