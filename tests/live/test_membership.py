@@ -330,3 +330,35 @@ def test_a_queue_without_a_majority_can_be_deleted_unasked(
     cluster.start("node-4")
     eventually(lambda: all(each.running for each in admin.nodes()), "it is back")
     assert [queue.name for queue in admin.queues()] == [QUEUE]
+
+
+def test_a_snapshot_on_its_way_is_shown_and_outlives_kills(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    """150 MB: more than the log keeps, so that a new member gets a snapshot with what it names."""
+    count, size = 150, 1 << 20
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for i in range(count):
+            channel.basic_publish("", QUEUE, b"%08d" % i + b"." * (size - 8))
+    added = cluster.add_node()
+    admin.add_member(QUEUE, added.name)
+
+    def on_its_way() -> tuple[int, int]:
+        found = [m for m in admin.queue_members(QUEUE).members if m.node == added.name]
+        return (found[0].sent_bytes, found[0].total_bytes) if found else (0, 0)
+
+    sent, total = eventually(lambda: (s := on_its_way())[1] and s, "a snapshot is on its way")
+    assert 0 <= sent <= total and total > 60 << 20, (sent, total)
+    for victim in (added.name, cluster.nodes[cluster.leader_of(QUEUE)].name):
+        cluster.kill(victim)
+        cluster.start(victim)
+    wait_in_step(admin)
+    assert added.name in voters(admin)
+    assert admin.transfer_leadership(QUEUE, added.name).leader == added.name
+    with connect(cluster, 3) as connection:
+        channel = connection.channel()
+        got = [channel.basic_get(QUEUE, auto_ack=True)[2] for _ in range(count)]
+    assert [len(body) for body in got] == [size] * count
+    assert [int(body[:8]) for body in got] == list(range(count))
