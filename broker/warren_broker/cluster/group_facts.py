@@ -18,6 +18,9 @@ PATIENCE_MS = 2_000
 """A leader that does not answer by then is taken for none."""
 SEEK_MS = 300
 """Groups of which no leader has been heard of are asked for, and looked at again after that."""
+UNCERTAIN_MS = 30_000
+"""So long after a node has connected groups are looked through for members that have not answered:
+later there are none, or their groups are being changed."""
 IN_STEP_ENTRIES = 1_000
 """A member that lacks more would have to catch up before its group could go on without another."""
 ASKED_MAX = 500
@@ -67,12 +70,14 @@ class AskingLeaders:
         self._unsettled = unsettled
         self._deadlines = Deadlines(cluster.loop, PATIENCE_MS)
         self._last = 0
+        self._last_up_ms = cluster.loop.now_ms
         self._questions: dict[int, _Question] = {}
         self._led_questions: dict[int, _LedQuestion] = {}
         cluster.handlers[messages.AskMembers] = self._on_ask_members
         cluster.handlers[messages.MembersAre] = self._on_members
         cluster.handlers[messages.AskLed] = self._on_ask_led
         cluster.handlers[messages.LedAre] = self._on_led
+        cluster.on_peer_up.append(self._peer_up)
         cluster.on_peer_down.append(self._peer_down)
 
     # ------------------------------------------------------------ how groups stand
@@ -158,6 +163,9 @@ class AskingLeaders:
         if not question.missing:
             self._finish_led(request)
 
+    def _peer_up(self, node: str) -> None:
+        self._last_up_ms = self._cluster.loop.now_ms
+
     def _peer_down(self, node: str) -> None:
         for request in list(self._led_questions):
             self._heard(request, node)
@@ -193,7 +201,8 @@ class AskingLeaders:
         critical = tuple(
             group for group in led if asked.stopping and self._needs(group, asked.stopping))
         unsettled = dict.fromkeys(self._unsettled())
-        unsettled.update(dict.fromkeys(group for group in led if self._uncertain(group)))
+        if self._cluster.loop.now_ms - self._last_up_ms < UNCERTAIN_MS:
+            unsettled.update(dict.fromkeys(group for group in led if self._uncertain(group)))
         facts = tuple(self._here(unsettled).values())
         return messages.LedAre(asked.request, led, critical, facts)
 
