@@ -216,7 +216,7 @@ def time_goes_back() -> list[Replacement]:
     append_new = LogView.append_new
 
     def naive(self: LogView, term: Any, kind: Any, data: Any, now_ms: int) -> int:
-        self.last_time_ms = 0
+        self.last_time_ms = self.ahead_ms = 0
         return append_new(self, term, kind, data, now_ms)
 
     return [(LogView, "append_new", naive)]
