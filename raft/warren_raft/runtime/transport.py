@@ -283,7 +283,7 @@ class Transport:
             return
         peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
 
-    def _call_later(self, peer: _Peer, at_most: bool = False) -> None:
+    def _call_later(self, peer: _Peer, at_most: bool = False, lost: bool = False) -> None:
         if self._closed or peer.retry is not None or self._peers.get(peer.node) is not peer:
             return
         if peer.connector is not None or peer.calling is not None:
@@ -291,6 +291,11 @@ class Transport:
         if peer.connection is not None and not peer.renewing:
             return  # the old one speaks again
         delay = self.config.reconnect_ms_max if at_most or not peer.first else peer.delay_ms
+        if lost and not peer.first:
+            # If the peer's process is gone, its machine says so at once (`on_refused`): a second
+            # side that waited to be called would find out by disconnect_grace_ms only. The first
+            # has called by then if it lives.
+            delay = 2 * self.config.reconnect_ms_min
         peer.delay_ms = min(delay * 2, self.config.reconnect_ms_max)
         peer.retry = self._loop.call_later(delay, lambda: self._call(peer))
 
@@ -395,7 +400,7 @@ class Transport:
         if connection is peer.connection:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")
-            self._call_later(peer)
+            self._call_later(peer, lost=True)
             self._owner.on_down(peer.node)
         else:
             peer.calling = None

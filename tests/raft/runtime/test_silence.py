@@ -98,3 +98,19 @@ def test_a_silent_connection_is_replaced(tmp_path: Path, to: bool, back: bool) -
     cluster.close()
     wire.close()
 
+
+
+@pytest.mark.parametrize("gone", ["a", "b"])
+def test_whichever_side_calls_the_end_of_a_process_is_noticed_at_once(
+    tmp_path: Path, gone: str
+) -> None:
+    """Its machine says that nobody listens there. The side that waits to be called must ask, too:
+    it would wait out the grace of a broken connection, and its groups be without a leader."""
+    late = {"disconnect_grace_ms": 30_000, "suspect_after_ms": 30_000, "reconnect_ms_max": 30_000}
+    cluster = Cluster(tmp_path, ("a", "b"), **late)
+    other = "b" if gone == "a" else "a"
+    ends = ((gone, other), (other, gone))
+    cluster.until(lambda: all(cluster.hosts[one].connected(peer) for one, peer in ends))
+    cluster.kill(gone)
+    cluster.until(lambda: cluster.hosts[other].suspected(gone))
+    cluster.close()
