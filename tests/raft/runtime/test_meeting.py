@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -103,16 +104,16 @@ def test_both_sides_find_each_other_again_when_either_restarts(tmp_path: Path) -
     one, two = made(loop, tmp_path, "a"), made(loop, tmp_path, "b")
     two.add_peer("a", at(one))
     until(loop, lambda: one.connected("b") and two.connected("a"))
-    ports = {"a": one.port, "b": two.port}
-    for name in ("a", "b", "a"):
-        gone, stays = (one, two) if name == "a" else (two, one)
+    hosts = {"a": one, "b": two}
+    for name, other in (("a", "b"), ("b", "a"), ("a", "b")):
+        gone, stays = hosts[name], hosts[other]
+        port = gone.port
         gone.stop()
-        until(loop, lambda stays=stays, name=name: not stays.connected(name))  # type: ignore[misc]
+        until(loop, partial(lambda host, node: not host.connected(node), stays, name))
         # It knows nobody but from its own directory.
-        back = made(loop, tmp_path, name, listen=("127.0.0.1", ports[name]))
-        one, two = (back, two) if name == "a" else (one, back)
-        until(loop, lambda: one.connected("b") and two.connected("a"))
-    stop(loop, one, two)
+        hosts[name] = made(loop, tmp_path, name, listen=("127.0.0.1", port))
+        until(loop, lambda: hosts["a"].connected("b") and hosts["b"].connected("a"))
+    stop(loop, *hosts.values())
 
 
 def test_a_node_that_moved_is_found_where_it_is(tmp_path: Path) -> None:
