@@ -201,10 +201,9 @@ class MembershipCalls:
         try:
             began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
             return self._wait_for_node(node, wait, progress) or began
-        except StillUnderWay:
-            raise
         except Unavailable as error:
-            if len(self.connection.address.hosts) > 1:
+            answered = isinstance(error, StillUnderWay) and error.__cause__ is None
+            if answered or len(self.connection.address.hosts) > 1:
                 raise
             raise Unavailable(
                 f"{error}; if {node!r} is the only node that this connection knows, it is in "
@@ -320,7 +319,12 @@ def _until(
     deadline = time.monotonic() + wait
     pause = POLL_S_FIRST
     while True:
-        seen = look(max(deadline - time.monotonic(), POLL_S_MAX))
+        try:
+            seen = look(max(deadline - time.monotonic(), POLL_S_MAX))
+        except Unavailable as error:
+            raise StillUnderWay(
+                f"not known to be done within {wait:g} s: {error}; it goes on by itself"
+            ) from error
         if progress is not None:
             progress(seen)
         if done(seen):

@@ -137,12 +137,29 @@ def test_what_takes_too_long_says_what_is_missing_and_goes_on(
         admin.drain("w-4", wait=0.1)
 
 
+def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
+    admin: Admin, world: FakeCluster
+) -> None:
+    world.script = {
+        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembers: [errors.Unavailable("most nodes are out of reach")],
+    }
+    with pytest.raises(StillUnderWay, match="most nodes are out of reach.*goes on by itself"):
+        admin.add_member("q", "w-4", wait=0.2)
+
+
 def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
     made = FakeNode(world, seed=1)
     world.script = {m.DrainNode: [errors.Unavailable("it is going")]}
     with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=0.5") as connection:
         with pytest.raises(Unavailable, match="in maintenance now and serves nobody"):
             Admin(connection).drain("w-4")
+        world.script = {
+            m.DrainNode: [v.NodeStatus(node(drained=True), (), False)],
+            m.GetNode: [errors.Unavailable("it is gone")],
+        }
+        with pytest.raises(Unavailable, match="in maintenance now and serves nobody"):
+            Admin(connection).drain("w-4", wait=0.2)
     made.kill()
 
 
