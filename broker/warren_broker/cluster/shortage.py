@@ -30,7 +30,7 @@ class Shortage:
         self._cluster = cluster
         self._listeners: list[Callable[[tuple[str, ...]], None]] = []
         self._connected: dict[str, None] = {}
-        self._full = False
+        self._full = self._handing_over = False
         self.own: tuple[str, ...] = ()
         self.others: dict[str, tuple[str, ...]] = {}
         self.reasons: tuple[str, ...] = ()
@@ -55,8 +55,8 @@ class Shortage:
 
     def disk_is_full(self, full: bool) -> None:
         """The disk takes nothing more, or takes it again."""
-        before, self._full = self._full, full
-        if full and not before:
+        self._full = full
+        if full and not self._handing_over:
             self._hand_over()
 
     # ------------------------------------------------------------ the others
@@ -103,6 +103,7 @@ class Shortage:
     # ------------------------------------------------------------ leaderships
 
     def _hand_over(self) -> None:
+        self._handing_over = self._full
         if not self._full:
             return
         host = self._cluster.host

@@ -169,9 +169,10 @@ class Scrub:
         elif not piece.file:
             store.compactor.manifest_damaged = True
         else:
-            store.compactor.damaged.add(piece.file)
             if piece.salt:
                 self._look_at_rows(piece)
+            elif piece.file not in store.compactor.left:
+                store.compactor.damaged.add(piece.file)
 
     def _look_at_rows(self, piece: Piece) -> None:
         """Which entries that are kept are hit: all that stand in that file are read."""
@@ -182,10 +183,13 @@ class Scrub:
         files = store.files
 
         def told(found: list[EntryDamaged]) -> None:
+            # What has rotted of entries that nobody keeps is only rewritten. Rewriting also finds
+            # what nobody else has, and leaves that file alone: nobody has needed it yet.
+            store.compactor.damaged.add(piece.file)
             for each in found:
                 group = store.groups.get(each.group)
                 if group is not None and group.healed(each.index) is None:
-                    store.is_damaged(each)
+                    store.on_damaged(each)
 
         store.janitor.run(
             lambda: rewrite.damaged_rows(files, source), told, lambda error: None

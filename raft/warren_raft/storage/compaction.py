@@ -57,6 +57,7 @@ class Compactor:
 
     damaged  files some record of which is damaged: they are rewritten as soon as may be, from what
              other members sent where the record is that of an entry that is kept
+    left     files with a damaged entry that nobody else has: they are not rewritten
     manifest_damaged   the manifest's file is: it is to be written again
     snapshots_damaged  groups whose snapshot's file is damaged: another one is to be taken
 
@@ -71,6 +72,7 @@ class Compactor:
         self._when_done: Callable[[], None] = lambda: None
         self._gone: list[Path] = []
         self.damaged: set[int] = set()
+        self.left: set[int] = set()
         self.snapshots_damaged: set[GroupId] = set()
         self.manifest_damaged = False
         self.busy = False
@@ -187,7 +189,7 @@ class Compactor:
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
             whole = 2 * kept >= store.files.size(store.wal_path(file))
-            if whole and file not in self.damaged:
+            if file in self.left or (whole and file not in self.damaged):
                 self._copy(plan, sparse)
                 sparse, held = [], 0
                 self._seal(plan, file)
@@ -264,6 +266,9 @@ class Compactor:
             if not count:
                 plan.replaced.append(found)
                 continue
+            if found.id in self.left:
+                close()
+                continue
             is_sparse = 2 * kept < found.bytes or found.id in self.damaged
             if not is_sparse and 8 * kept > self._file_bytes:
                 close()
@@ -276,6 +281,15 @@ class Compactor:
         close()
 
     # ------------------------------------------------------------ doing
+
+    def _leave(self, damage: EntryDamaged) -> None:
+        """Nobody else has that entry: its file stays as it is, the others are rewritten."""
+        if damage.file not in self.left:
+            self.left.add(damage.file)
+            log.critical(
+                "%s. No other member has it; the file is left alone. Whoever needs that entry will "
+                "end this node: restore the file from a copy, or delete the queue", damage,
+            )  # fmt: skip
 
     def _write(self, plan: Plan) -> list[EntryDamaged]:
         """On the janitor's thread; returns entries that could not be copied: nothing was made."""
@@ -302,7 +316,10 @@ class Compactor:
         store = self._store
         if damaged:
             for damage in damaged:
-                store.is_damaged(damage)
+                if store.on_damaged(damage):
+                    self.damaged.add(damage.file)
+                else:
+                    self._leave(damage)
             self._end()
             return
         made: list[Segment] = []

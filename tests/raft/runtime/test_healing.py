@@ -257,3 +257,23 @@ def test_a_look_at_records_goes_on_where_it_ended(tmp_path: Path, size: int) -> 
     data[-30] ^= 1
     path.write_bytes(data[:-7])
     assert looked()[1]
+
+
+def test_a_rewriting_leaves_alone_what_nobody_else_has(tmp_path: Path) -> None:
+    cluster = begin(tmp_path, ("a",))
+    host = cluster.hosts["a"]
+    until(cluster.loop, lambda: host.is_leader(GROUP))
+    write(cluster, 0, 300)
+    until(cluster.loop, lambda: first_index(cluster, "a") > 100)
+    until(cluster.loop, lambda: not host._logs.compactor.busy and sealed_live(host))
+    index = sealed_live(host)[0]
+    path = rot(host, [index]).pop()
+    host._scrub = Scrub(host._logs, 50 << 20, 1, 0)
+    until(cluster.loop, lambda: host._logs.compactor.left)
+    write(cluster, 300, 900)  # and rewriting goes on
+    rounds = host._scrub.rounds
+    until(cluster.loop, lambda: host._scrub.rounds > rounds + 1)
+    assert path.exists()
+    live = [i for i in host.state(GROUP)["live"] if i != index]
+    assert all(host.read_entry(GROUP, i).data.startswith(b"put ") for i in live)
+    cluster.stop("a")
