@@ -18,7 +18,7 @@ LARGE_BYTES, SMALL_BYTES = 1024, 100
 RESTART_S = 600.0
 SETTLE_S = 5
 STEPS = 5
-FILL_S_MAX = 240.0
+FILL_S_MAX = 100.0
 """A cluster that is not through by then is measured with what it has."""
 DISK_AFTER_S = 30
 MIB = 2**20

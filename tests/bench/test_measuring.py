@@ -1,0 +1,120 @@
+"""What the measurements rest on: ratios within a round, probes that are not fooled."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+from bench.amqp091 import until_served
+from bench.processes import Meter, guard, resident_bytes
+from bench.rounds import Column, Plan, ratios, span, table, turns
+
+RATE = Column("per s", ",.0f", lambda one: one["rate"])
+RESULTS = [
+    {"peer": "Warren", "round": 0, "rate": 400.0},
+    {"peer": "Rabbit", "round": 0, "rate": 40.0},
+    {"peer": "Warren", "round": 1, "rate": 100.0},
+    {"peer": "Rabbit", "round": 1, "rate": 20.0},
+    {"peer": "Rabbit", "round": 2, "rate": 1.0},
+]
+
+
+def test_ratios_are_those_of_a_round():
+    assert ratios(RESULTS, "Rabbit", RATE) == [0.1, 0.2], "and a round without both has none"
+
+
+def test_a_table_has_medians_spans_and_ratios():
+    ours, theirs, beside = table(RESULTS, [RATE])
+    assert ours == {"cluster": "Warren", "per s": "250 (100 - 400)"}
+    assert theirs == {"cluster": "Rabbit", "per s": "20 (1 - 40)"}
+    assert beside == {"cluster": "Rabbit / Warren", "per s": "0.1 - 0.2"}
+    assert span([]) == "-"
+
+
+def test_clusters_take_turns():
+    order = [(turn, peer) for turn, peer in turns(Plan(rounds=2), ["a", "b"])]
+    assert order == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+
+
+def test_a_meter_tells_its_process_from_the_others():
+    busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"])
+    try:
+        meter = Meter([busy.pid, os.getpid()])
+        deadline = time.monotonic() + 30
+        while meter.spent().cpu_s[0] < 0.2:
+            assert time.monotonic() < deadline
+        assert meter.spent().cpu_s[0] >= 0.2
+        assert resident_bytes(busy.pid) > 100_000
+    finally:
+        busy.kill()
+        busy.wait()
+    assert Meter([busy.pid]).spent().cpu_s == (0.0,), "one that is gone has none"
+
+
+def test_what_is_guarded_ends_with_its_guard():
+    group = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"], start_new_session=True)
+    watching = guard(-group.pid)
+    watching.stdin.close()
+    assert group.wait(10) == -9
+    watching.wait(10)
+
+
+class Broker(threading.Thread):
+    """Says what AMQP asks for; of the first connection's messages it confirms the even ones."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.target = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.asked = []
+        self.start()
+
+    def run(self):
+        for number in (0, 1):
+            with self.listener.accept()[0] as sock:
+                self.talk(sock, number)
+
+    def talk(self, sock, number):
+        stream = sock.makefile("rb")
+        stream.read(8)
+        self.say(sock, 10, 10, b"")
+        tag = 0
+        answers = {(10, 31): None, (10, 11): (10, 30), (10, 40): (10, 41),
+                   (20, 10): (20, 11), (85, 10): (85, 11)}
+        while head := stream.read(7):
+            kind, _, size = struct.unpack(">BHI", head)
+            payload = stream.read(size + 1)
+            if kind != 1:
+                continue
+            method = struct.unpack_from(">HH", payload)
+            if method == (60, 40):
+                tag += 1
+                self.asked.append((number, payload[8 : 8 + payload[7]].decode()))
+                if number or tag % 2 == 0:
+                    self.say(sock, 60, 80, struct.pack(">QB", tag, 0))
+                elif tag == 5:
+                    return  # and ends the connection
+            elif answers[method]:
+                self.say(sock, *answers[method], b"")
+
+    def say(self, sock, cls, number, arguments):
+        payload = struct.pack(">HH", cls, number) + arguments
+        sock.sendall(struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce")
+
+
+def test_a_queue_serves_when_its_own_message_is_confirmed():
+    broker = Broker()
+    queues = [f"q{i}" for i in range(6)]
+    assert until_served(broker.target, queues, 30) == []
+    again = {queue for connection, queue in broker.asked if connection == 1}
+    assert again >= {"q0", "q2", "q4"}, "what was not confirmed is asked anew"
+
+
+def test_a_cluster_that_is_not_there_does_not_serve():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    assert until_served(f"127.0.0.1:{port}", ["q"], 0.2) == ["q"]
