@@ -129,6 +129,18 @@ def test_a_backlog_is_a_deque(deeds: list[tuple[str, tuple[int, int, int]]]) -> 
         assert Backlog(backlog.chunks()).chunks() == backlog.chunks()
 
 
+def test_a_backlog_is_taken_from_either_end() -> None:
+    runs = [(index, 0, 0) for index in range(1, 9 * PAGE, PAGE // 3)]
+    backward, both = Backlog(), Backlog()
+    for run in runs:
+        backward.append(run)
+        both.append(run)
+    assert [backward.pop() for _ in runs] == runs[::-1] and not backward
+    for low, high in zip(runs[:13], runs[:-14:-1], strict=True):
+        assert (both.popleft(), both.pop()) == (low, high)
+        both.check()
+
+
 def test_a_long_backlog_is_delivered_returned_and_settled_in_order() -> None:
     queue = Queue(stride=300)
     indexes = [queue.put(1, size=50 + number % 7) for number in range(40)]
