@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
 from tests.raft.storage.kit import Disk, wal_files
+from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.snapshot import Snapshot
 
 
@@ -69,4 +73,42 @@ def test_what_a_shorter_log_replaced_and_a_snapshot_covers_does_not_come_back(
     disk.close()
     disk = Disk(tmp_path, file_bytes=4000)
     assert disk.group(1).read(16).data == b"the one"
+    disk.close()
+
+
+@pytest.mark.parametrize("retired", [0, 9, 12])
+def test_what_a_snapshot_voids_does_not_come_back_behind_it(tmp_path: Path, retired: int) -> None:
+    # 1. Entries 1 … 12 of a leader without majority, some of them retired.  2. Another member's
+    # snapshot up to 9, of another log, is written.  3. A crash, before the log says so: 10 … 12
+    # are of the log that is no more, wherever they stand.
+    disk = Disk(tmp_path, file_bytes=4000)
+    disk.write(3, 1, [b"z" * 2000])
+    if retired:
+        disk.write(1, 1, [b"%d" % i for i in range(1, retired + 1)], term=5)
+        roll(disk)
+        disk.compact()
+        assert disk.store.segments
+    if retired < 12:
+        disk.write(1, retired + 1, [b"%d" % i for i in range(retired + 1, 13)], term=5)
+    store = disk.group(1)
+    assert store.last_index() == 12
+    theirs = Snapshot(1, 9, 4, 1009, store.born, 1, ("n1",), (), b"", b"s")
+    store.begin_incoming()
+    base = store.voided(theirs)
+    write_snapshots(
+        disk.store.files, disk.store.directory.snapshots, [replace(theirs, base=base)]
+    )
+    disk.close()
+    for _ in range(2):
+        disk = Disk(tmp_path, file_bytes=4000)
+        store = disk.group(1)
+        assert (store.first_index(), store.last_index()) == (10, 9)
+        disk.compact()
+        disk.close()
+    disk = Disk(tmp_path, file_bytes=4000)
+    disk.write(1, 10, [b"the one"], term=6)
+    disk.close()
+    disk = Disk(tmp_path, file_bytes=4000)
+    assert disk.group(1).read(10).data == b"the one"
+    assert disk.group(1).last_index() == 10
     disk.close()
