@@ -246,6 +246,33 @@ def test_blocks_in_flight_are_bounded_by_bytes() -> None:
     assert client.connection.in_flight_bytes == 1200
 
 
+def test_while_resources_are_short_no_block_is_taken_and_no_credit_given() -> None:
+    client = Client(new())
+    before = client.session.sender("before")
+    before.target.address = "/queues/q/blocks"
+    before.open()
+    client.turn()
+    credit = before.credit
+    assert credit > 0
+    client.connection.short = True
+    late = client.session.sender("late")
+    late.target.address = "/queues/q/blocks"
+    late.open()
+    for _ in range(3):
+        send(before, encode_section_head(4) + b"abcd")
+    client.turn()
+    taken = len(client.requests)
+    assert late.credit == 0 and before.credit == credit - 3
+    requests, _ = attach_management(client)  # everything else goes on
+    send(requests, Message(id=1, address="/queues", subject="GET").encode())
+    client.turn()
+    assert len(client.requests) == taken + 1
+    client.connection.short = False
+    client.turn()
+    blocks = [r for r in client.requests if isinstance(r, asks.PublishBlock)]
+    assert len(blocks) == 3 and late.credit == credit == before.credit
+
+
 def test_a_slow_reader_is_not_written_ahead_of_for_ever() -> None:
     """Pieces stop being fetched when the client gives no credit."""
     client = Client(new(send_ahead_bytes_max=10_000))
