@@ -290,7 +290,8 @@ class FakeNode:
             self._waker.send(b"x")
             self._thread.join(10)
             assert not self._thread.is_alive()
-            self._waker.close()  # here: the thread may see `_stopping` before it is woken
+            self._wakes.close()  # here: the thread may see `_stopping` before it is woken
+            self._waker.close()
 
     def _serve(self) -> None:
         selector = selectors.DefaultSelector()
@@ -311,7 +312,6 @@ class FakeNode:
         for each in list(self.connections):
             self._cut(selector, each)
         self._listener.close()
-        self._wakes.close()
         selector.close()
 
     def _cut(self, selector: selectors.BaseSelector, which: socket.socket) -> None:
