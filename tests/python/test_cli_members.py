@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from python.fake_broker import FakeCluster, FakeNode
 from python.test_membership import LEARNING, RUNNING, VOTING, members, node
 from warren import cli
+from warren.cli import output
 from warren.cli.app import app
+from warren.cli.progress import Progress
 from warren_broker import errors
 from warren_broker.session import management_members as m
 from warren_broker.session import membership as v
@@ -187,3 +191,16 @@ def test_a_forgotten_node_names_the_queues_that_went_with_it(run: Run, world: Fa
     found = run("nodes", "forget", "w-4", "--wait")
     assert "alone" in found.stdout and "w-4 is forgotten: 3 queues" in found.stdout
     assert found.stderr == "forgetting w-4: 3 queues left\n"
+
+
+def test_on_a_terminal_progress_is_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(output, "ERRORS", terminal)
+    with Progress("growing [w-4]") as progress:
+        assert terminal.is_terminal
+        progress.node(v.NodeStatus(node(moving=2), (v.Moving("/", "[red]", LEARNING),), False))
+        terminal.print("")  # what the terminal is given between two frames
+    shown = screen.getvalue()
+    assert "growing [w-4]: 2 queues left" in shown and "[red]: w-4 snapshot" in shown
+    assert "\x1b[2K" in shown, "the line is not cleared at the end"

@@ -23,7 +23,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if output.ERRORS.is_terminal:
-            self._status = output.ERRORS.status(self._what)
+            self._status = output.ERRORS.status(output.plain_text(self._what))
             self._status.start()
         return self
 
@@ -64,6 +64,6 @@ class Progress:
             return
         self._last = text
         if self._status is not None:
-            self._status.update(f"{self._what}: {output.plain_text(text)}")
+            self._status.update(output.plain_text(f"{self._what}: {text}"))
         else:
             output.note(f"{self._what}: {text}")
