@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from live.conftest import eventually
@@ -17,6 +18,7 @@ from live.load import connect
 from warren.admin import Admin
 from warren.local import LocalCluster, _environment
 from warren.local_node import LocalNode, new_nodes
+from warren_raft.storage.identity import Identity
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 QUEUE = "kept"
@@ -271,8 +273,10 @@ def test_a_copied_directory_is_refused_while_the_original_runs(tmp_path: Path) -
         cluster.stop_node(2)
         clone = cluster.add_node(start=False)
         shutil.copytree(cluster.node(2).data_dir, clone.data_dir, dirs_exist_ok=True)
-        identity = json.loads((clone.data_dir / "node.json").read_text())
-        (clone.data_dir / "node.json").write_text(json.dumps({**identity, "node": clone.name}))
+        path = clone.data_dir / "node.json"
+        said = msgspec.json.decode(path.read_bytes(), type=Identity)
+        renamed = msgspec.structs.replace(said, node=clone.name).sealed()
+        path.write_bytes(msgspec.json.encode(renamed))
         cluster.start(2)
         cluster.spawn(clone.name)
         eventually(

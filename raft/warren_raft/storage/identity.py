@@ -4,23 +4,30 @@
 
 | field | what |
 | --- | --- |
-| format | 2 |
+| format | 3 |
 | cluster, node | names; another one's directory is refused |
 | disk | 64 random bits, drawn when the directory was made, 16 hexadecimal digits |
 | formed | the cluster is known to exist: an entry of group 0 was committed |
 | cluster_id | of group 0's first entry, which tells clusters of one name apart; "": unknown |
 | founders | name to disk of those that this node founded the cluster with; empty: it did not |
 | peers | name to [host, port] where each peer was last met |
+| checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
 
-Format 1 had format, cluster and node alone; a start completes it.
+Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the
+next change gives it one.
+
+Without it one rotten digit of `disk` is another disk: the node would register as one that lost its
+data, and what it alone holds would begin anew, empty.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -28,7 +35,12 @@ from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
 from warren_raft.types import NodeId
 
-FORMAT = 2
+FORMAT = 3
+FORMAT_CHECKSUM = 3
+"""Since this one `node.json` has a checksum."""
+FORMAT_DISK = 2
+"""Since this one it says which disk this is."""
+DISK_DIGITS = 16
 IDENTITY = "node.json"
 LOCK = "lock"
 WAL = "wal"
@@ -47,6 +59,17 @@ class Identity(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     founders: dict[NodeId, str] = {}
     peers: dict[NodeId, tuple[str, int]] = {}
+    checksum: str = ""
+
+    def sealed(self) -> Identity:
+        """The same in the newest format, with its checksum."""
+        plain = msgspec.structs.replace(self, format=FORMAT, checksum="")
+        return msgspec.structs.replace(plain, checksum=plain.reckoned())
+
+    def reckoned(self) -> str:
+        """The checksum that it should have."""
+        plain = msgspec.structs.replace(self, checksum="")
+        return f"{crc32(msgspec.json.encode(plain)):08x}"
 
 
 def draw_disk() -> int:
@@ -79,8 +102,8 @@ class Directory:
 
     def change(self, **fields: Any) -> None:
         """Durably replace fields of the identity; raises OSError, having changed nothing."""
-        identity = msgspec.structs.replace(self.identity, **fields)
-        if identity != self.identity:
+        identity = msgspec.structs.replace(self.identity, **fields).sealed()
+        if identity != self.identity.sealed():
             _write(self._files, self.path, identity)
             self.identity = identity
 
@@ -125,19 +148,23 @@ def open_directory(
             # writes its name, ends. 3. The other takes the lock: it must not rename the owner.
             fresh = not files.exists(path / IDENTITY)
         if fresh:
-            found = Identity(FORMAT, cluster, node, f"{draw():016x}")
+            found = _new(cluster, node, draw)
             _write(files, path, found)
         else:
             found = _known(files, path, cluster, node)
-        made_before = found.format < FORMAT
+        made_before = found.format < FORMAT_DISK
         if made_before:
-            found = Identity(FORMAT, cluster, node, f"{draw():016x}")
+            found = _new(cluster, node, draw)
         for name in (WAL, SEGMENTS, SNAPSHOTS):
             files.make_directory(path / name)
     except BaseException:
         files.close(lock)
         raise
     return Directory(path, lock, files, found, made_before)
+
+
+def _new(cluster: str, node: str, draw: Callable[[], int]) -> Identity:
+    return Identity(FORMAT, cluster, node, f"{draw():0{DISK_DIGITS}x}").sealed()
 
 
 def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
@@ -165,4 +192,20 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
             f"it belongs to node {found.node!r}, this node is {node!r}",
             f"give this node another directory, or name it {found.node!r}",
         )
+    damaged = _damage(found)
+    if damaged:
+        raise DirectoryRefused(
+            path, f"{IDENTITY} is damaged: {damaged}", f"restore {IDENTITY} from a copy"
+        )
     return found
+
+
+def _damage(found: Identity) -> str:
+    """What cannot be true of it; "": nothing."""
+    if found.checksum != found.reckoned() and (found.checksum or found.format >= FORMAT_CHECKSUM):
+        return "its checksum is wrong"
+    digits = [found.disk, *found.founders.values()] if found.format >= FORMAT_DISK else []
+    for disk in digits:
+        if not re.fullmatch(f"[0-9a-f]{{{DISK_DIGITS}}}", disk):
+            return f"{disk!r} is no disk"
+    return ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.raft.runtime.kit import Listing, Recorder, until
@@ -18,6 +19,7 @@ from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.formation import Formation
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.storage.identity import Identity
 
 ABC = ("a", "b", "c")
 
@@ -186,8 +188,8 @@ def test_a_disk_lost_before_the_cluster_is_known_to_be_formed_does_not_found_aga
 
 def forget_formed(directory: Path) -> None:
     path = directory / "node.json"
-    said = path.read_text().replace('"formed":true', '"formed":false')
-    path.write_text(said)
+    said = msgspec.json.decode(path.read_bytes(), type=Identity)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(said, formed=False).sealed()))
 
 
 def test_a_disk_lost_before_anybody_founded_is_no_loss(nodes: Nodes) -> None:

@@ -31,9 +31,11 @@ def says(data: bytes) -> Callable[[Path], object]:
     [
         ("n2", "c", None, "belongs to node 'n1', this node is 'n2'", "another directory"),
         ("n1", "d", None, "belongs to cluster 'c', this node is of cluster 'd'", "another"),
-        ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "format 3", "version that"),
+        ("n1", "c", says(b'{"format":4,"cluster":"c","node":"n1"}'), "format 4", "version that"),
         ("n1", "c", says(b"{"), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
+        ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "checksum", "restore"),
+        ("n1", "c", says(b'{"format":2,"cluster":"c","node":"n1"}'), "'' is no disk", "restore"),
         ("n1", "c", lambda d: (d / "node.json").unlink(), "no node.json", "empty directory"),
     ],
 )  # fmt: skip
@@ -73,7 +75,7 @@ def test_a_disk_keeps_its_number_and_another_one_gets_another(tmp_path: Path) ->
     made(tmp_path / "1")
     made(tmp_path / "2")
     first = identity(tmp_path / "1")
-    assert first["format"] == 2 and first["formed"] is False
+    assert first["format"] == 3 and first["formed"] is False
     assert len(str(first["disk"])) == 16 and first["disk"] != identity(tmp_path / "2")["disk"]
     made(tmp_path / "1")
     assert identity(tmp_path / "1") == first
@@ -87,11 +89,46 @@ def test_a_directory_of_format_1_is_completed_once(tmp_path: Path) -> None:
     assert disk.contents()[1][1] == [(1, 1, b"a")]
     disk.close()
     completed = identity(tmp_path)
-    assert completed["format"] == 2 and len(str(completed["disk"])) == 16
+    assert completed["format"] == 3 and len(str(completed["disk"])) == 16
     disk = Disk(tmp_path)
     assert not disk.store.directory.made_before
     disk.close()
     assert identity(tmp_path) == completed
+
+
+def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) -> None:
+    """One of `disk` would make it another disk, whose data are taken for lost."""
+    disk = Disk(tmp_path)
+    disk.store.directory.change(
+        formed=True, cluster_id="1" * 16, founders={"n1": "0" * 16}, peers={"n2": ("h", 1)}
+    )
+    disk.close()
+    path = tmp_path / "node.json"
+    intact = path.read_bytes()
+    for at in range(len(intact) - 1):
+        for bit in range(8):
+            damaged = bytearray(intact)
+            damaged[at] ^= 1 << bit
+            path.write_bytes(damaged)
+            with pytest.raises(DirectoryRefused):
+                Disk(tmp_path)
+            assert path.read_bytes() == damaged
+    path.write_bytes(intact)
+    Disk(tmp_path).close()
+
+
+def test_a_directory_of_format_2_keeps_its_disk_and_gets_a_checksum(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = {k: v for k, v in identity(tmp_path).items() if k != "checksum"} | {"format": 2}
+    (tmp_path / "node.json").write_text(json.dumps(before))
+    disk = Disk(tmp_path)
+    assert not disk.store.directory.made_before
+    assert disk.contents()[1][1] == [(1, 1, b"a")]
+    disk.store.directory.change(formed=True)
+    disk.close()
+    after = identity(tmp_path)
+    assert after["disk"] == before["disk"] and after["format"] == 3
+    Disk(tmp_path).close()
 
 
 def test_what_is_changed_is_there_after_a_restart(tmp_path: Path) -> None:
