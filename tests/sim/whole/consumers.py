@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sim.whole.world import World
 
 CREDIT = 3
+STEADY_WORK_MS = 5
 
 
 class Subscription:
@@ -104,9 +105,9 @@ class Subscription:
             if self.no_ack:
                 self.book.settle([body])
             else:
-                self.owner.later(
-                    self.process, world.profile.work_ms, self.done, msg_id, body
-                )
+                # A steady one is quicker than any timeout: else a message may go round for ever.
+                work_ms = STEADY_WORK_MS if self.owner.steady else world.profile.work_ms
+                self.owner.later(self.process, work_ms, self.done, msg_id, body)
         if self.no_ack:
             self.owner.later(self.process, 50, self.flow)
 

@@ -33,6 +33,23 @@ KEPT = ("/lock", "/node.json")
 """Files that no damage strikes: nothing could heal the name of a node."""
 
 
+class SimulatedLoop(Loop):
+    """A loop that looks at no descriptors: who posts to it wakes it up by other means."""
+
+    def post(self, call: Callable[[], None]) -> None:
+        """See Loop."""
+        self._posted.append(call)
+
+    def run_turn(self, timeout_ms: int | None) -> None:
+        """See Loop; it never waits."""
+        self.turn += 1
+        self.now_ms = self.clock.monotonic_ms()
+        self._run_calls(self._posted)
+        self._run_timers()
+        self._run_calls(self._soon)
+        self._run_stages()
+
+
 class SimulatedClock:
     """A node's clock, as SystemClock makes it: the wall's steps forward are followed."""
 
@@ -214,7 +231,7 @@ class Process:
         self.paused_until = 0
         self.wake_at: int | None = None
         self.boot_id = (machine.lives << 32) + 1 + machine.world.names.index(self.name)
-        self.loop = Loop(self.clock)
+        self.loop = SimulatedLoop(self.clock)
         self.cluster = Cluster(self.loop, 1 << 20, 8 << 20)
         self.host = Host(
             HostConfig(

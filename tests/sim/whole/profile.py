@@ -215,7 +215,7 @@ def _limited(rng: Random, size: int) -> QueuePlan:
 
 
 def _impatient(rng: Random, size: int) -> QueuePlan:
-    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-consumer-timeout": 300,
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-consumer-timeout": 500,
                  "x-consumer-disconnected-timeout": 200}  # fmt: skip
     return QueuePlan("impatient", arguments, size, takes_back=True)
 

@@ -20,6 +20,7 @@ class Link:
     believes which of the two still takes it for established
     cut      whose bytes do not get through; one end only: a half-open way
     stalled  while it is cut: what was sent, in order
+    spoke    who has sent something since its last heartbeat
     """
 
     def __init__(self, one: str, other: str) -> None:
@@ -30,6 +31,7 @@ class Link:
         self.cut = {one: False, other: False}
         self.stalled: list[tuple[str, Callable[[Process], None]]] = []
         self.free_at = {one: 0, other: 0}
+        self.spoke = {one: False, other: False}
         self.read_ms = {one: 0, other: 0}
 
     @property
@@ -67,16 +69,38 @@ class Wire:
 
     def send(self, sender: str, link: Link, act: Callable[[Process], None]) -> None:
         """`act` on the other end, later; lost when the connection is."""
+        link.spoke[sender] = True
         if not link.live:
             return
         if link.cut[sender]:
             link.stalled.append((sender, act))
             return
-        agenda = self.world.agenda
+        self.world.agenda.at(
+            self.arrives(sender, link), self.arrive, link, link.epoch, link.peer(sender), act
+        )
+
+    def arrives(self, sender: str, link: Link) -> int:
+        """When what is sent now is there: after what was sent before."""
         low, high = self.world.profile.latency_ms
-        arrives = agenda.now_ms + self.rng.randrange(low, high + 1)
-        link.free_at[sender] = arrives = max(arrives, link.free_at[sender])
-        agenda.at(arrives, self.arrive, link, link.epoch, link.peer(sender), act)
+        at_ms = self.world.agenda.now_ms + low + int(self.rng.random() * (high + 1 - low))
+        link.free_at[sender] = at_ms = max(at_ms, link.free_at[sender])
+        return at_ms
+
+    def beat(self, sender: str, link: Link) -> None:
+        """A sign of life, where nothing else was sent."""
+        spoke, link.spoke[sender] = link.spoke[sender], False
+        if not spoke and link.live and not link.cut[sender]:
+            to = link.peer(sender)
+            self.world.agenda.at(self.arrives(sender, link), self.heard, link, link.epoch, to)
+
+    def heard(self, link: Link, epoch: int, to: str) -> None:
+        """It is there; nothing else happens with it."""
+        process = self.world.processes[to].running
+        if epoch == link.epoch and process is not None:
+            if self.world.agenda.now_ms < process.paused_until:
+                process.inject(lambda: self.read(link, epoch, process, lambda process: None))
+            else:
+                link.read_ms[to] = self.world.agenda.now_ms
 
     def arrive(
         self, link: Link, epoch: int, to: str, act: Callable[[Process], None]
@@ -325,6 +349,6 @@ class SimulatedTransport:
         for node in self.peers:
             link = self.wire.of(self.name, node)
             if link.believes[self.name]:
-                self.wire.send(self.name, link, lambda process: None)
+                self.wire.beat(self.name, link)
                 heard.append((node, link.read_ms[self.name]))
         return heard

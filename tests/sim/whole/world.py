@@ -110,7 +110,7 @@ class World:
         founders = self.names[: self.profile.nodes]
         for name, machine in self.processes.items():
             if name in founders:
-                self.agenda.after(self.rng.choice((0, 0, 50, 700)), machine.start)
+                self.agenda.after(self.rng.choice((0, 0, 0, 0, 50, 700)), machine.start)
             else:
                 machine.absent = True
         self.declarer.act()
@@ -152,7 +152,7 @@ class World:
         while not holds():
             if self.agenda.now_ms >= limit:
                 raise Violation(f"not after {CALM_MS} ms of calm: {what}; {self.describe()}")
-            self.agenda.run_until(self.agenda.now_ms + 250)
+            self.agenda.run_until(self.agenda.now_ms + 100)
 
     def declared(self) -> bool:
         """Every node that is there knows of every queue."""
@@ -240,14 +240,23 @@ class World:
         return True
 
     def idle(self) -> None:
-        """With nothing to do nothing is done but heartbeats; no group has a deadline."""
-        self.agenda.run_until(self.agenda.now_ms + IDLE_MS)
-        for machine in self.present().values():
+        """With nothing to do nothing is done but heartbeats; soon no group has a deadline."""
+        limit = self.agenda.now_ms + IDLE_MS
+        while self.agenda.now_ms < limit and self.busy() is not None:
+            self.agenda.run_until(self.agenda.now_ms + 200)
+        self.agenda.run_until(self.agenda.now_ms + 400)
+        busy = self.busy()
+        if busy is not None:
+            raise Violation(f"an idle group has a deadline: {busy}")
+
+    def busy(self) -> str | None:
+        """A group with a deadline, on some node; None: there is none."""
+        for name, machine in self.present().items():
             assert machine.running is not None
             for number in machine.running.host.groups():
-                node = machine.running.host._groups[number].node
-                if node.deadline_ms is not None:
-                    raise Violation(f"idle group {number} has a deadline on {machine.name}")
+                if machine.running.host._groups[number].node.deadline_ms is not None:
+                    return f"{name}/{number}"
+        return None
 
     def describe(self) -> str:
         """Where everybody stands."""
