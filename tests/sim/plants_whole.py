@@ -27,7 +27,6 @@ from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import rewrite
 from warren_raft.storage.compaction import Compactor
 from warren_raft.storage.group_log import GroupLog
-from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.wal import Wal
 from warren_raft.types import HardState
 
@@ -177,17 +176,6 @@ def snapshot_forgets_who_submitted() -> list[Replacement]:
     return [(machine.QueueMachine, "restore", forgetful)]
 
 
-def what_was_cut_off_comes_back() -> list[Replacement]:
-    """A start takes every row of a segment for the log's, also those behind its end."""
-    take_rows = RecoveredGroup.take_rows
-
-    def everything(self: RecoveredGroup, segment: Any, rows: Any) -> None:
-        self.listed_last = None
-        take_rows(self, segment, rows)
-
-    return [(RecoveredGroup, "take_rows", everything)]
-
-
 def a_file_of_what_is_being_received_is_retired() -> list[Replacement]:
     """The log's files go although a snapshot that is on its way has its entries there."""
     return [(Compactor, "_may_retire", lambda self, file: True)]
@@ -332,7 +320,6 @@ PLANTS = {
         snapshot_before_its_entries_are_durable,
         compaction_drops_a_live_entry,
         snapshot_forgets_who_submitted,
-        what_was_cut_off_comes_back,
         a_file_of_what_is_being_received_is_retired,
         an_empty_disk_begins_as_a_founder,
         a_member_goes_before_it_was_let_go,
