@@ -85,7 +85,7 @@ def nemesis(options: argparse.Namespace) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Measure against RabbitMQ and an in-memory Spark source; see bench/README.md."""
+    """Measure against RabbitMQ, other Rafts, a Spark source in memory; see bench/README.md."""
     prepare()
     command = [str(python()), "-m", "bench", *options.rest]
     return console.loud(command, env=environment.java_environment(), cwd=ROOT)
