@@ -95,19 +95,33 @@ class Carrier:
         coming = self.incoming
         _, repeat = coming.take(chunk)
         if coming.complete and not repeat:
-            member.world.agenda.after(member.sync_ms(), self.install, member.life, coming)
+            self.install_later(coming, node.log.sequence)
         wanted = SnapshotWanted(
             self.group, member.name, chunk.sender, node.term, coming.index, coming.term,
             coming.live_after, len(coming.payload), repeat,
         )  # fmt: skip
         member.send((wanted,))
 
-    def install(self, life: int, coming: Incoming) -> None:
+    def install_later(self, coming: Incoming, after: int) -> None:
+        """Write it after everything that was to be written before.
+
+        1. A leader of term 2 sends a snapshot that ends in term 2.  2. It is on disk, this member's
+        new term is not.  3. A crash: the log would end in a term that this member was never in.
+        """
+        member = self.member
+        member.world.agenda.after(
+            member.sync_ms(), self.install, member.life, coming, after
+        )
+
+    def install(self, life: int, coming: Incoming, after: int) -> None:
         """It is on disk: begin anew after it, unless the log has caught up by itself."""
         member, node = self.member, self.member.node
         if life != member.life or node is None or self.incoming is not coming:
             return
-        if member.later(self.install, life, coming):
+        if member.later(self.install, life, coming, after):
+            return
+        if node.synced < after:
+            self.install_later(coming, after)
             return
         self.incoming = None
         if not node.may_install(coming.index, coming.term):
