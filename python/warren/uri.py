@@ -63,12 +63,14 @@ class Address:
         )
 
 
-def parse_uri(text: str) -> Address:
+def parse_uri(text: str, **unsaid: float) -> Address:
     """An Address from `amqp://user:password@host:port,host:port/vhost?option=value`.
 
     Everything but the scheme and a host may be left out. Options: connect_timeout,
     request_timeout, heartbeat, each in seconds. The vhost is percent-encoded: `%2F` and an empty
     path are the vhost `/`. UsageError never shows the password.
+
+    unsaid  fields of the Address where its text has no option for them
     """
     scheme, separator, rest = text.partition("://")
     if not separator or scheme != "amqp":
@@ -83,7 +85,7 @@ def parse_uri(text: str) -> Address:
         given["user"] = unquote(user)
     if colon:
         given["password"] = unquote(password)
-    return Address(**given, **_options(query))  # type: ignore[arg-type]
+    return Address(**given, **{**unsaid, **_options(query)})  # type: ignore[arg-type]
 
 
 def parse_hosts(text: str | list[str] | tuple[str, ...]) -> tuple[tuple[str, int], ...]:

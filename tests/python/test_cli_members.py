@@ -17,7 +17,9 @@ from warren import cli
 from warren.cli import output
 from warren.cli.app import app
 from warren.cli.progress import Progress
+from warren.cli.target import _address
 from warren_broker import errors
+from warren_broker.config import Limits
 from warren_broker.session import management_members as m
 from warren_broker.session import membership as v
 
@@ -47,6 +49,12 @@ def run(place: str) -> Run:
         return found
 
     return call
+
+
+def test_a_command_waits_as_long_as_its_address_says_else_for_the_brokers_own_refusal() -> None:
+    operation_timeout_s = Limits().operation_timeout_ms / 1000
+    assert operation_timeout_s < _address("amqp://h").request_timeout_s < 2 * operation_timeout_s
+    assert _address("amqp://h/?request_timeout=5").request_timeout_s == 5
 
 
 def as_a_process(monkeypatch: pytest.MonkeyPatch, place: str, *arguments: str) -> int:

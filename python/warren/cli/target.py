@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,11 @@ from warren.local import STATE_FILE, LocalCluster
 from warren.uri import Address, parse_uri
 
 DIRECTORY = Path("warren-cluster")
-TIMEOUT_S = 15.0
+GUESS_TIMEOUT_S = 15.0
+"""Of one request to where nobody said that there is a broker."""
+TIMEOUT_S = 40.0
+"""Of one request, where the address does not say: longer than the broker's operation_timeout_ms, so
+that a cluster without a majority is heard to say so; a library waits longer, for it has to."""
 
 Uri = Annotated[
     str | None,
@@ -35,7 +40,8 @@ def connect(uri: str | None) -> Connection:
 
 def _address(uri: str | None) -> Address:
     if uri:
-        return parse_uri(uri)
+        return parse_uri(uri, request_timeout_s=TIMEOUT_S)
     if (DIRECTORY / STATE_FILE).exists():
-        return LocalCluster(directory=DIRECTORY, detached=True).address
-    return Address(request_timeout_s=TIMEOUT_S)
+        address = LocalCluster(directory=DIRECTORY, detached=True).address
+        return replace(address, request_timeout_s=TIMEOUT_S)
+    return Address(request_timeout_s=GUESS_TIMEOUT_S)
