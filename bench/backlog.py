@@ -18,8 +18,9 @@ LARGE_BYTES, SMALL_BYTES = 1024, 100
 RESTART_S = 600.0
 SETTLE_S = 5
 STEPS = 5
-FILL_S_MAX = 100.0
-"""A cluster that is not through by then is measured with what it has."""
+TRIAL = 20_000
+FILL_S_MAX = 150.0
+"""What a cluster is given to fill is what a trial says that it takes in so long, at most."""
 DISK_AFTER_S = 30
 MIB = 2**20
 
@@ -152,17 +153,18 @@ def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> d
     time.sleep(SETTLE_S)
     held = [max(map(resident_bytes, peer.pids()))]
     counts, seconds = [0], 0.0
-    for _ in range(STEPS):
+    step = TRIAL
+    for _ in range(STEPS + 1):
         report = generator.run(program, "fill", [
             "--targets", peer.targets(), "--queue", QUEUE, "--size", str(SMALL_BYTES),
-            "--count", str(messages // STEPS), *arguments])
+            "--count", str(step), *arguments])
         seconds += report["confirmed"] / report["published_per_s"]
         time.sleep(SETTLE_S)
         counts.append(counts[-1] + int(report["confirmed"]))
         held.append(max(map(resident_bytes, peer.pids())))
-        if seconds > FILL_S_MAX:
-            break
-    late = len(counts) * 2 // 5 if len(counts) > 2 else 0
+        if step == TRIAL:
+            step = int(min(messages - TRIAL, report["published_per_s"] * FILL_S_MAX) / STEPS)
+    late = 1 + STEPS * 2 // 5
     return {
         "messages": counts[-1], "filled_per_s": counts[-1] / seconds, "resident": held[-1],
         "steps": counts, "step_bytes": held,
