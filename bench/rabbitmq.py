@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from bench import chroot
 from bench.generator import PLACE, Missing
 from bench.ports import free_ports
 from bench.processes import disk_bytes, guard
@@ -20,8 +21,8 @@ from bench.processes import disk_bytes, guard
 NODES = 3
 SUITE = "forky"
 CHROOT = Path("/var/tmp/warren-bench-peer")
+LOG = PLACE / "chroot.log"
 DATA = "/var/tmp/warren-bench-data"
-SETUP = Path(__file__).with_name("rabbitmq_setup.sh")
 START_S = 300.0
 STOP_S = 180.0
 POLL_S = 0.05
@@ -54,33 +55,20 @@ def find(notes: list[str]) -> Path:
     named = os.environ.get("RMQ_ROOT")
     if named:
         if server(Path(named)) is None:
-            raise Missing(f"no RabbitMQ below RMQ_ROOT={named}; {SETUP.name} makes one there")
+            raise Missing(f"no RabbitMQ below RMQ_ROOT={named}")
         return Path(named)
-    if server(CHROOT) is None:
-        reason = set_up()
-        if reason is not None:
-            if server(Path("/")) is None:
-                raise Missing(f"{reason}; apt-get install rabbitmq-server has an older one")
-            notes.append(f"Debian {SUITE}'s RabbitMQ: {reason}; the system's older one is the peer")
-            return Path("/")
+    try:
+        if server(CHROOT) is None:
+            print(f"  setting up Debian {SUITE}'s RabbitMQ in {CHROOT}", flush=True)
+            chroot.make(CHROOT, SUITE, LOG)
+        chroot.mount(CHROOT)
+    except chroot.NotMade as error:
+        reason = f"its chroot cannot be made: {error}; {LOG} may say more"
+        if server(Path("/")) is None:
+            raise Missing(f"{reason}; apt-get install rabbitmq-server has an older one") from None
+        notes.append(f"Debian {SUITE}'s RabbitMQ: {reason}; the system's older one is the peer")
+        return Path("/")
     return CHROOT
-
-
-def set_up() -> str | None:
-    """Make the chroot; why that cannot be done, or None."""
-    if os.geteuid() != 0:
-        return f"making its chroot needs root: sudo bash bench/{SETUP.name} {CHROOT}"
-    print(f"  setting up Debian {SUITE}'s RabbitMQ in {CHROOT}", flush=True)
-    PLACE.mkdir(parents=True, exist_ok=True)
-    log = PLACE / "rabbitmq_setup.log"
-    with log.open("wb") as out:
-        done = subprocess.run(
-            ["bash", str(SETUP), str(CHROOT), SUITE], stdout=out, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0 or server(CHROOT) is None:
-        lines = log.read_text(errors="replace").strip().splitlines()[-1:]
-        return f"its chroot could not be made ({''.join(lines)}; see {log})"
-    return None
 
 
 class RabbitMQ:
