@@ -28,6 +28,7 @@ from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
+from warren_raft.storage.synced import Marker
 from warren_raft.storage.wal import Place, Wal, file_name
 from warren_raft.types import Entry, GroupId, HardState, Index, NodeId, Term
 
@@ -149,13 +150,13 @@ class GroupStore:
         self.received = []
         self.incoming_file = None
 
-    def last_time_ms(self) -> int:
-        """The stamp of the last entry, which a snapshot may have replaced."""
+    def last_time_ms(self) -> int | None:
+        """See ports.LogStore; a snapshot may have replaced the last entry."""
         log = self.log
         try:
             return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
         except EntryDamaged:
-            return log.base_time_ms  # a leader's clock is later than that anyhow
+            return None  # `read` has asked for it
 
     def live_entry(self, index: Index, term: Term) -> Entry | None:
         """See ports.LogStore."""
@@ -191,10 +192,16 @@ class GroupStore:
                 break  # `read` has asked for it
         return found
 
-    def configs(self) -> Sequence[tuple[Index, bytes]]:
+    def configs(self) -> Sequence[tuple[Index, bytes | None]]:
         """See ports.LogStore."""
-        above = self.snapshot_index
-        return [(index, self.read(index).data) for index in self.log.configs if index > above]
+        found: list[tuple[Index, bytes | None]] = []
+        for index in self.log.configs:
+            if index > self.snapshot_index:
+                try:
+                    found.append((index, self.read(index).data))
+                except EntryDamaged:
+                    found.append((index, None))  # `read` has asked for it
+        return found
 
     def read(self, index: Index) -> Entry:
         """One entry, from memory or disk.
@@ -332,6 +339,7 @@ class LogStore:
         self.wal: Wal
         self.janitor: Janitor
         self.compactor: Compactor
+        self.marker: Marker
 
     def _recover(self, draw: Callable[[], int], may_heal: MayHeal | None) -> Recovered:
         files, directory = self.files, self.directory
@@ -371,6 +379,7 @@ class LogStore:
         self.wal.on_batch = self._batch_written
         self.janitor = Janitor(post, self.directory.path)
         self.compactor = Compactor(self, file_bytes)
+        self.marker = Marker(self.files, self.directory.wal, self.wal, self.janitor)
         broken, self._recovered.broken = self._recovered.broken, []
         if broken:
             self._set_aside([each.path for each in broken], broken[0])
@@ -401,6 +410,7 @@ class LogStore:
         """End the writing, let go of files and directory."""
         self.janitor.close()
         self.wal.close()
+        self.marker.close()
         for fd in self._open_files.values():
             self.files.close(fd)
         self._open_files.clear()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from warren_raft.storage import synced
 from warren_raft.storage.catalog import Catalog, Segment, damaged, read_catalog
 from warren_raft.storage.errors import GroupAlone, LogDamaged
 from warren_raft.storage.file_use import FileUse
@@ -91,9 +92,13 @@ def recover(
     present = [n for n in map(file_number, files.names(directory.wal)) if n is not None]
     numbers = [number for number in present if number >= catalog.manifest.first_file]
     cut: tuple[Path, int, int] | None = None
+    known = synced.read(files, directory.wal)
+    _settle(files, directory, directory.wal / file_name(max(numbers)) if numbers else None)
     for number in sorted(numbers):
         assert cut is None
-        cut = _File(files, directory.wal, number, recovered, memtable).read(number == max(numbers))
+        file = _File(files, directory.wal, number, recovered, memtable)
+        file.synced = known.end if number == known.file else 0
+        cut = file.read(number == max(numbers))
     for group, (path, offset) in sorted(recovered.orphans.items()):
         raise LogDamaged(
             path, offset, f"group {group} has records here, but its beginning is missing"
@@ -107,6 +112,25 @@ def recover(
     recovered.next_file = max([*present, *ends, catalog.manifest.first_file - 1, 0]) + 1
     recovered.next_batch = max(recovered.next_batch, catalog.manifest.position[0] + 1)
     return recovered
+
+
+def _settle(files: Files, directory: Directory, newest: Path | None) -> None:
+    """Have on disk what is going to be read, and read it from there: names, the newest file.
+
+    1. A batch is written, and the process is killed before its sync, or ends because that failed.
+    2. The next one reads it, out of the system's memory, and vouches for it.  3. The power goes,
+    and the batch with it. After a sync that failed the system takes the batch for written: so it
+    is told to forget what it remembers.
+    """
+    for path in (directory.wal, directory.segments, directory.snapshots, directory.path):
+        files.sync_directory(path)
+    if newest is not None:
+        fd = files.open_read(newest)
+        try:
+            files.sync_data(fd)
+            files.drop_cached(fd, 0, files.size(newest))
+        finally:
+            files.close(fd)
 
 
 def _condemn(
@@ -190,6 +214,7 @@ class _File:
         self.data = memoryview(files.read(self.path))
         self.ended = True  # the batch of the last record has its BATCH_END
         self.position = (0, 0)
+        self.synced = 0  # so many bytes are known to have been on disk
 
     def read(self, newest: bool) -> tuple[Path, int, int] | None:
         """Take every record; returns what is to be cut off."""
@@ -217,9 +242,17 @@ class _File:
                 return self.path, offset, size - offset
             self._take(record)
             offset = record.end
+        if size < self.synced:
+            raise LogDamaged(self.path, size, f"it ends here; it had {self.synced} bytes on disk")
         return None
 
     def _refuse_unless_torn(self, salt: int, offset: int, damage: str) -> None:
+        if offset < self.synced:
+            raise LogDamaged(
+                self.path,
+                offset,
+                f"{damage}; {self.synced} bytes of it were on disk, so this is no torn end",
+            )
         # A write that a crash cut short leaves any mixture of its parts on the disk, so valid
         # records may follow a hole. But batch n + 1 is only written after the sync of batch n has
         # returned: a valid record of a batch after the damaged one proves that the damaged bytes

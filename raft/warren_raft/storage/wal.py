@@ -145,7 +145,8 @@ class Wal:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
         on_full (set later) is told when there is no space for the batch in flight, and, with
-        None, when there was in the end.
+        None, when there was in the end. `on_disk` is the file of the last batch that is on disk,
+        and where it ends there; (0, 0) before the first.
 
         salts        of the files there are; those of new ones are added
         at_turn_end  calls on the owner's thread when all that may leave before a sync has left;
@@ -168,6 +169,7 @@ class Wal:
         self._closing = Event()
         self.batches = 0
         self.bytes_written = 0
+        self.on_disk = (0, 0)
         self.full: OSError | None = None
         self.on_full: Callable[[OSError | None], None] = lambda error: None
         self.on_batch: Callable[[int, set[GroupId], list[GroupId]], None] | None = None
@@ -339,6 +341,8 @@ class Wal:
         self._is_full(None)
         self.batches += 1
         self.bytes_written += batch.size
+        if batch.records:
+            self.on_disk = (batch.file, batch.offset + batch.size)
         if batch.records and self.on_batch is not None:
             self.on_batch(batch.file, batch.groups, batch.deleted)
         for done in batch.done:

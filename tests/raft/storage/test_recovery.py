@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import Disk, wal_files
+from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from warren_raft.storage import synced
 from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.files import Files
 from warren_raft.storage.format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from warren_raft.types import HardState
 
@@ -25,6 +28,11 @@ def written(root: Path) -> dict:
     }
     disk.close()
     return contents
+
+
+def as_while_it_was_written(root: Path) -> None:
+    """The log had not come to rest: what says where it ended then is older than the last batch."""
+    (root / "wal" / synced.NAME).unlink()
 
 
 def reopened(root: Path) -> tuple[dict, object]:
@@ -53,6 +61,7 @@ def test_an_entry_replaces_the_rest_of_the_log(tmp_path: Path) -> None:
 
 def test_a_tail_torn_at_every_byte_of_the_last_batch_is_cut(tmp_path: Path) -> None:
     expected = written(tmp_path / "whole")
+    as_while_it_was_written(tmp_path / "whole")
     path = wal_files(tmp_path / "whole")[-1]
     whole = path.read_bytes()
     # The last batch is the entry `three` and its BATCH_END.
@@ -89,6 +98,7 @@ def test_a_hole_in_the_last_batch_is_a_torn_write(tmp_path: Path) -> None:
     disk.write(1, 1, [b"kept"], state=HardState(1, "n1"))
     disk.write(1, 2, [b"a" * 5000, b"b" * 5000, b"c" * 5000])
     disk.close()
+    as_while_it_was_written(tmp_path)
     path = wal_files(tmp_path)[-1]
     data = bytearray(path.read_bytes())
     hole = data.index(b"a" * 5000)
@@ -116,6 +126,83 @@ def test_a_bit_flipped_in_any_byte_but_the_last_batch_is_refused(tmp_path: Path)
         assert wal_files(tmp_path) == [path] and path.read_bytes() == bytes(damaged), "untouched"
     path.write_bytes(whole)
     Disk(tmp_path).close()
+
+
+def test_damage_to_the_last_batch_of_a_log_that_rested_is_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = wal_files(tmp_path)[-1]
+    whole = path.read_bytes()
+    last_batch = len(whole) - 2 * RECORD_HEADER_BYTES - len(b"three")
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+        for at in range(last_batch, len(whole))
+    ]
+    shorter = [whole[:length] for length in range(last_batch, len(whole))]
+    for damaged in flipped + shorter:
+        path.write_bytes(damaged)
+        with pytest.raises(LogDamaged, match="on disk"):
+            Disk(tmp_path)
+        assert path.read_bytes() == damaged, "untouched"
+    path.write_bytes(whole)
+    Disk(tmp_path).close()
+
+
+def test_what_a_damaged_note_of_the_end_says_is_ignored(tmp_path: Path) -> None:
+    expected = written(tmp_path)
+    note = tmp_path / "wal" / synced.NAME
+    whole = note.read_bytes()
+    for damaged in [b"", whole[:-1], *(
+        whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))
+    )]:  # fmt: skip
+        note.write_bytes(damaged)
+        assert reopened(tmp_path) == (expected, None)
+
+
+class Watched(Files):
+    """Notes what is asked for of which file."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def sync_data(self, fd: int) -> None:
+        self.calls.append(("sync", os.readlink(f"/proc/self/fd/{fd}")))
+        super().sync_data(fd)
+
+    def drop_cached(self, fd: int, offset: int, length: int) -> None:
+        self.calls.append(("forget", os.readlink(f"/proc/self/fd/{fd}")))
+        super().drop_cached(fd, offset, length)
+
+    def read(self, path: Path) -> bytes:
+        self.calls.append(("read", str(path)))
+        return super().read(path)
+
+
+def test_the_newest_file_is_synced_then_read_from_the_disk(tmp_path: Path) -> None:
+    written(tmp_path)
+    newest = str(wal_files(tmp_path)[-1])
+    files = Watched()
+    Disk(tmp_path, files).close()
+    done = [what for what, path in files.calls if path == newest]
+    assert done == ["sync", "forget", "read"]
+
+
+def test_where_the_log_ends_is_written_down_once_it_rests(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    marker, wal = disk.store.marker, disk.store.directory.wal
+    for index in (1, 2):
+        disk.write(1, index, [b"entry"], state=HardState(1, "n1") if index == 1 else None)
+        marker.beat()
+        assert not marker.busy, "it was written to since the last look"
+        marker.beat()
+        assert marker.busy
+        while marker.busy:
+            disk.posted.get(timeout=WAIT_S)()
+        end = wal_files(tmp_path)[-1].stat().st_size
+        assert synced.read(disk.store.files, wal) == synced.Synced(1, end)
+    for _ in range(3):
+        marker.beat()
+        assert not marker.busy, "there is nothing to do"
+    disk.close()
 
 
 def test_damage_in_an_older_file_is_refused_even_at_its_end(tmp_path: Path) -> None:
@@ -180,6 +267,7 @@ def test_bytes_of_a_user_do_not_pass_for_records(tmp_path: Path) -> None:
     disk.write(1, 1, [b"kept"], state=HardState(1, "n1"))
     disk.write(1, 2, [piece])
     disk.close()
+    as_while_it_was_written(tmp_path / "own")
     path = wal_files(tmp_path / "own")[-1]
     path.write_bytes(path.read_bytes()[: -RECORD_HEADER_BYTES - 10])
     contents, cut = reopened(tmp_path / "own")

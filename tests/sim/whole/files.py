@@ -75,6 +75,11 @@ class MemoryFiles(Files):
                     file.content = bytearray(file.safe)
                     file.named = True
 
+    def kill(self) -> None:
+        """The process ends, and the system goes on: what was not synced may reach the disk yet."""
+        self.descriptors.clear()
+        self.locked.clear()
+
     def _tear(self, file: _File) -> None:
         kept = self.rng.choice((0.0, 0.5, 0.9, 1.0))
         sector = self.sector
@@ -236,11 +241,17 @@ class MemoryFiles(Files):
         return bytes(self.descriptors[fd][1].content[offset : offset + length])
 
     def drop_cached(self, fd: int, offset: int, length: int) -> None:
-        """Nothing is remembered."""
+        """What was not synced stays; what a failed sync was for is gone."""
+        file = self.descriptors[fd][1]
+        file.content = bytearray(file.safe)
+        for at, data in file.pending:
+            _write(file.content, at, data)
 
     def cut(self, path: Path, length: int) -> None:
         file = self._find(path)
-        assert not file.pending
+        for offset, data in file.pending:
+            _write(file.safe, offset, data)
+        file.pending.clear()
         del file.content[length:]
         del file.safe[length:]
 

@@ -216,23 +216,24 @@ class Misfortunes:
         machine = self._unlucky()
         path = machine.some_file(self.rng)
         if path is not None:
+            offset = self.rng.randrange(machine.rots_below(path))
             machine.damaged = True
-            size = len(machine.files.safe_bytes(path))
             self.world.note("rot", machine.name, path)
-            machine.files.rot(path, self.rng.randrange(size), 1 << self.rng.randrange(8))
+            machine.files.rot(path, offset, 1 << self.rng.randrange(8))
 
     def misdirect(self) -> None:
         """A sector was written to where another one belongs."""
         machine = self._unlucky()
         source, target = machine.some_file(self.rng), machine.some_file(self.rng)
         if source is not None and target is not None:
-            machine.damaged = True
             sector = machine.files.sector
             data = machine.files.safe_bytes(source)
             at = self.rng.randrange(len(data)) // sector * sector
-            to = self.rng.randrange(len(machine.files.safe_bytes(target))) // sector * sector
+            end = machine.rots_below(target)
+            to = self.rng.randrange(end) // sector * sector
+            machine.damaged = True
             self.world.note("misdirect", machine.name, source, at, target, to)
-            machine.files.misdirect(target, to, data[at : at + sector])
+            machine.files.misdirect(target, to, data[at : min(at + sector, at + end - to)])
 
     # ------------------------------------------------------------------ operators
 

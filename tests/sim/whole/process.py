@@ -18,8 +18,10 @@ from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.storage import synced
 from warren_raft.storage.errors import WriteFailed
-from warren_raft.storage.files import is_full
+from warren_raft.storage.identity import WAL
+from warren_raft.storage.wal import file_name, file_number
 from warren_raft.types import Membership
 
 if TYPE_CHECKING:
@@ -153,7 +155,7 @@ class Machine:
             self.running.start()
         except OSError as error:
             self.refused()
-            require(is_full(error) and self.files.refused > 0, "a start failed", self.name, error)
+            require(self.files.refused > 0, "a start failed", self.name, error)
             self.world.agenda.after(RESTART_MS, self.start)
         except StorageError as error:
             self.refused()
@@ -179,13 +181,29 @@ class Machine:
         self.damaged = False
 
     def some_file(self, rng: Random) -> str | None:
-        """A file of the log, with something in it; None: there is none."""
+        """A file of the log, with something in it that may rot; None: there is none."""
         paths = [path for path in self.files.paths()
-                 if not path.endswith(KEPT) and self.files.safe_bytes(path)]  # fmt: skip
+                 if not path.endswith(KEPT) and self.rots_below(path)]  # fmt: skip
         return rng.choice(paths) if paths else None
 
+    def rots_below(self, path: str) -> int:
+        """So many bytes of it may be damaged.
+
+        In the log's newest file those that are known to be on disk: damage to what was written
+        last cannot be told from a torn write. What says so is damaged only while nothing else is.
+        """
+        wal = DATA_DIR / WAL
+        if path == str(wal / synced.NAME) and self.damaged:
+            return 0
+        size = len(self.files.safe_bytes(path))
+        files = [file_number(name) or 0 for name in self.files.names(wal)]
+        if path != str(wal / file_name(max(files, default=0))):
+            return size
+        known = synced.read(self.files, wal)
+        return min(size, known.end) if path == str(wal / file_name(known.file)) else 0
+
     def crash(self, silent: bool) -> None:
-        """The power goes, for this machine."""
+        """The power goes, for this machine; or for the process alone, and the system goes on."""
         process, self.running = self.running, None
         if process is not None:
             self.world.note("crash", self.name, silent)
@@ -195,7 +213,10 @@ class Machine:
                 self.files.steps_left = self.rng.randrange(12)
                 process.janitor.cut_short()
                 self.files.steps_left = None
-            self.files.crash()
+            if self.rng.random() < 0.5:
+                self.files.kill()
+            else:
+                self.files.crash()
             self.world.wire.died(self.name, silent)
 
     def stop(self) -> None:
