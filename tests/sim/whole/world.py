@@ -233,7 +233,9 @@ class World:
         return True
 
     def level(self) -> bool:
-        """Everybody stands at the same entry, and nothing is under way."""
+        """Everybody is there, and stands at the same entry, and nothing is under way."""
+        if any(machine.running is None for machine in self.present().values()):
+            return False
         for group in self.groups():
             nodes = [process.host._groups[group].node for process in self.members(group)]
             if len({node.last_index for node in nodes}) > 1:
