@@ -26,8 +26,11 @@ class LogStore(Protocol):
         """The highest index held; 0: nothing was ever written. Read once, when a node is made."""
         ...
 
-    def last_time_ms(self) -> int:
-        """The stamp of the entry at last_index(). Read once, when a node is made."""
+    def last_time_ms(self) -> int | None:
+        """The stamp of the entry at last_index(); None: its bytes are damaged.
+
+        Read when a node is made; if it is None then, again until the entry is here (`unread`).
+        """
         ...
 
     def term(self, index: Index) -> Term:
@@ -47,10 +50,10 @@ class LogStore(Protocol):
         """
         ...
 
-    def configs(self) -> Sequence[tuple[Index, bytes]]:
+    def configs(self) -> Sequence[tuple[Index, bytes | None]]:
         """(index, data) of the CONFIG entries in the log above the snapshot, ascending.
 
         What a Node is given as `configs` when it is made. Few: finding them must not cost a look
-        at every entry.
+        at every entry. Data None: its bytes are damaged; read again like `last_time_ms`.
         """
         ...

@@ -18,23 +18,26 @@ class Configs:
     hinted      `base` is not the membership as of base_index but only whom to listen to: the
                 member is joining and has not been told yet
     entries     (index, membership), ascending, all above base_index
+    missing     where CONFIGs stand whose bytes were damaged at the start, and have not come yet
     """
 
-    __slots__ = ("base", "base_index", "entries", "hinted")
+    __slots__ = ("base", "base_index", "entries", "hinted", "missing")
 
     def __init__(
         self,
         base_index: Index,
         base: Membership,
         hinted: bool,
-        found: Iterable[tuple[Index, bytes]] = (),
+        found: Iterable[tuple[Index, bytes | None]] = (),
     ) -> None:
+        above = [each for each in found if each[0] > base_index]
         self.base_index = base_index
         self.base = base
         self.hinted = hinted
         self.entries: list[tuple[Index, Membership]] = [
-            (index, decode(data)) for index, data in found if index > base_index
+            (index, decode(data)) for index, data in above if data is not None
         ]
+        self.missing: list[Index] = [index for index, data in above if data is None]
 
     @property
     def latest(self) -> Membership:
@@ -52,8 +55,10 @@ class Configs:
         return bool(self.entries) or not self.hinted
 
     def at(self, index: Index) -> Membership | None:
-        """The one as of that entry; None: not known here, see `hinted`."""
+        """The one as of that entry; None: not known here, see `hinted` and `missing`."""
         assert index >= self.base_index, (index, self.base_index)
+        if self.missing and self.missing[0] <= index:
+            return None
         for place, membership in reversed(self.entries):
             if place <= index:
                 return membership
@@ -64,8 +69,17 @@ class Configs:
         assert index > self.latest_index, (index, self.latest_index)
         self.entries.append((index, membership))
 
+    def fill(self, found: Iterable[tuple[Index, bytes | None]]) -> None:
+        """What was missing, if it can be read now; what was cut or overtaken since is not."""
+        for index, data in found:
+            if data is not None and index in self.missing:
+                self.missing.remove(index)
+                self.entries.append((index, decode(data)))
+        self.entries.sort(key=lambda each: each[0])
+
     def truncate_from(self, index: Index) -> bool:
         """Entries from `index` on were cut; returns whether the one in effect fell with them."""
+        self.missing = [place for place in self.missing if place < index]
         before = len(self.entries)
         while self.entries and self.entries[-1][0] >= index:
             self.entries.pop()
@@ -73,6 +87,7 @@ class Configs:
 
     def forget_below(self, index: Index) -> None:
         """Nothing below `index` will be asked for any more."""
+        self.missing = [place for place in self.missing if place > index]
         while self.entries and self.entries[0][0] <= index:
             self.base_index, self.base = self.entries.pop(0)
             self.hinted = False
@@ -81,9 +96,11 @@ class Configs:
         """A snapshot that names its members took the place of the log."""
         self.base_index, self.base, self.hinted = index, membership, False
         self.entries.clear()
+        self.missing.clear()
 
     def check(self) -> None:
         """Assert the class's invariants."""
         places = [index for index, _ in self.entries]
         assert places == sorted(set(places)), places
         assert not places or places[0] > self.base_index, (places, self.base_index)
+        assert self.missing == sorted(set(self.missing) - set(places)), (self.missing, places)

@@ -172,7 +172,7 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
 def on_timeout_now(node: Node, message: TimeoutNow) -> None:
     """The leader hands over."""
     assert node.role is not Role.LEADER
-    if node.is_voter and message.member == node.member_id:
+    if node.is_voter and node.stands and message.member == node.member_id:
         node.become_candidate()
 
 

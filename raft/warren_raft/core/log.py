@@ -19,6 +19,7 @@ class LogView:
     durable     on this member's disk
     last        the end
     ahead_ms    of a leader: how far the log's time is ahead of its clock
+    dated       last_time_ms is known; it is not while the last entry's bytes are damaged
 
     Invariants: applied <= applying <= committed <= last;  durable <= writing <= last;
     the tail holds everything above min(durable, applying), so the store is asked only for what
@@ -26,7 +27,7 @@ class LogView:
     """
 
     __slots__ = (
-        "ahead_ms", "applied", "applying", "committed", "durable", "last", "last_term",
+        "ahead_ms", "applied", "applying", "committed", "dated", "durable", "last", "last_term",
         "last_time_ms", "sequence", "store", "synced", "tail", "tail_first", "writes", "writing",
     )
 
@@ -40,7 +41,9 @@ class LogView:
         self.last = self.writing = self.durable = last
         self.committed = self.applying = self.applied = applied
         self.last_term = store.term(last) if last else 0
-        self.last_time_ms = store.last_time_ms() if last else 0
+        self.last_time_ms = 0
+        self.dated = not last
+        self.date()
         self.ahead_ms = 0
         self.sequence = 0
         self.synced = 0
@@ -99,6 +102,13 @@ class LogView:
 
     # ------------------------------------------------------------------ growing
 
+    def date(self) -> None:
+        """Ask the store when the log ended, if that is not known yet."""
+        if not self.dated:
+            found = self.store.last_time_ms()
+            if found is not None:
+                self.last_time_ms, self.dated = found, True
+
     def lead_from(self, now_ms: int) -> None:
         """This member leads: the log's time goes on from where it is, at the pace of its clock.
 
@@ -106,6 +116,7 @@ class LogView:
         clock is right.  3. If its entries were stamped with the last entry's time until its clock
         has caught up, nothing would expire, and no timer come due, for three hours.
         """
+        assert self.dated, self.last
         self.ahead_ms = max(0, self.last_time_ms - now_ms)
 
     def append_new(self, term: Term, kind: EntryKind, data: bytes, now_ms: int) -> Index:
@@ -127,7 +138,7 @@ class LogView:
         end = entries[-1]
         self.last = end.index
         self.last_term = end.term
-        self.last_time_ms = end.time_ms
+        self.last_time_ms, self.dated = end.time_ms, True
 
     def truncate_from(self, index: Index) -> None:
         """Drop everything from `index` on; entries that replace it follow at once.
@@ -162,7 +173,7 @@ class LogView:
         self.tail_first = index + 1
         self.last = self.writing = self.durable = index
         self.committed = self.applying = self.applied = index
-        self.last_term, self.last_time_ms = term, time_ms
+        self.last_term, self.last_time_ms, self.dated = term, time_ms, True
         for write in self.writes:
             write[1] = min(write[1], index)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from random import Random
 
 from warren_raft.config import RaftConfig
-from warren_raft.core import candidate, changes, follower, leader
+from warren_raft.core import candidate, changes, follower, leader, unread
 from warren_raft.core.candidate import Candidacy
 from warren_raft.core.configs import Configs
 from warren_raft.core.handlers import HANDLERS
@@ -59,6 +59,7 @@ class Node:
     configs         the memberships of the log; membership: the one in effect
     leader          whom this member believes to lead; None: nobody, or its node is suspected
     suspected       nodes not heard of
+    unread          some of the log could not be read, see core.unread; ready() comes after looking
     election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
                     leader is known, when nobody would hear, and on one that is no member
     attempts        elections stood for in vain since the last leader was known
@@ -73,7 +74,7 @@ class Node:
         "after_sync", "attempts", "candidacy", "chunks", "config", "configs", "election_at_ms",
         "group", "hard_changed", "id", "is_voter", "leader", "leadership", "log", "member_id",
         "membership", "messages", "now_ms", "reads", "rng", "role", "snapshots", "soft_given",
-        "suspected", "term", "vote",
+        "suspected", "term", "unread", "vote",
     )  # fmt: skip
 
     def __init__(
@@ -89,7 +90,7 @@ class Node:
         preferred: NodeId | None = None,
         applied: Index = 0,
         member_id: MemberId = 0,
-        configs: Iterable[tuple[Index, bytes]] = (),
+        configs: Iterable[tuple[Index, bytes | None]] = (),
     ) -> None:
         """Begin as a follower that knows no leader.
 
@@ -114,6 +115,7 @@ class Node:
         self.rng = rng
         self.now_ms = now_ms
         self.log = LogView(log, applied)
+        self.unread = unread.is_left(self)
         assert self.log.last_term <= hard_state.term, (self.log.last_term, hard_state.term)
         self.term: Term = hard_state.term
         self.vote: NodeId | None = hard_state.vote
@@ -284,9 +286,7 @@ class Node:
                 raise TooManyReads(self.group, self.config.reads_pending_max)
             reads.asked.append((self.id, context))
         elif self.leader is not None:
-            self.messages.append(
-                ReadIndex(self.group, self.id, self.leader, self.term, context)
-            )
+            self.messages.append(ReadIndex(self.group, self.id, self.leader, self.term, context))
         else:
             raise NotLeader(self.group, self.id, None)
 
@@ -352,9 +352,7 @@ class Node:
         """Everything up to `index` is applied."""
         self.log.on_applied(index)
 
-    def installed(
-        self, index: Index, term: Term, time_ms: int, membership: Membership
-    ) -> None:
+    def installed(self, index: Index, term: Term, time_ms: int, membership: Membership) -> None:
         """A snapshot that `Ready.chunks` brought is durable; it is the log's new beginning.
 
         membership  as of its last entry
@@ -490,14 +488,14 @@ class Node:
 
     @property
     def stands(self) -> bool:
-        """Whether it may stand for election: a voter, or one until the CONFIG that is under way.
+        """Whether it may stand: a voter, or one until the CONFIG under way; not while `unread`.
 
         1. a leads a and b, removes itself, and crashes with that CONFIG on its own disk only.
         2. b needs a's vote, and does not get it: a's log is longer.  3. So a must stand, although
         it does not count its own vote, until the CONFIG is committed (thesis, 4.2.2).
         """
-        if self.is_voter or not self.change_under_way:
-            return self.is_voter
+        if self.unread or self.is_voter or not self.change_under_way:
+            return self.is_voter and not self.unread
         before = self.configs.at(self.configs.latest_index - 1)
         return before is not None and before.votes(self.id, self.member_id)
 
@@ -505,7 +503,8 @@ class Node:
     def asks(self) -> bool:
         """Whether it cares who leads: a member does; and one that led in this term until it was
         removed, because others may believe in it still."""
-        return self.id in self.membership or self.vote == self.id or self.stands
+        named = self.id in self.membership or self.vote == self.id
+        return named or self.stands or bool(self.configs.missing)
 
     def adopt(self) -> None:
         """The membership in effect may be another one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren_raft.messages import AnyRaftMessage, EntryIs, EntryWanted
+from warren_raft.runtime import birth
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.segment import ID_BASE
@@ -89,12 +90,16 @@ class Healing:
         key = damage.group, damage.index
         if key in self._wanted:
             return True
-        if not self._others(damage.group):
-            return False
         try:
-            length = self._store.groups[damage.group].log.place(damage.index).length
+            store = self._store.groups[damage.group]
+            length = store.log.place(damage.index).length
         except KeyError:
             return True  # let go of since
+        if damage.group not in self._groups:
+            # It is being started, or will be: who needs the entry then reads it again.
+            return birth.has_others(damage.group, store.created)
+        if not self._others(damage.group):
+            return False
         log.error("%s: %s; the other members are asked for it", self._own, damage)
         self._wanted[key] = _Wanted(damage, length)
         self._ask_some()
@@ -126,7 +131,9 @@ class Healing:
             return []
         members = found.node.membership
         leader = found.node.leader
-        others = [n for n in (*members.voters, *members.learners) if n != self._own]
+        others = {*members.voters, *members.learners} - {self._own}
+        if leader is not None and leader != self._own:
+            others.add(leader)  # also when the CONFIG that names it is what is damaged
         return sorted(others, key=lambda node: (node != leader, node))
 
     def beat(self) -> None:

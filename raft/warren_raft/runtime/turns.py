@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from warren_raft.core import unread
 from warren_raft.core.ready import Ready, Role
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.group import Group
@@ -113,6 +114,8 @@ class Turns:
 
     def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
         outbox = self._outbox
+        if group.node.unread:
+            unread.look_again(group.node)
         if group.node.membership is not group.members:
             self._acquaint(group)
         while (ready := group.node.ready()) is not None:

@@ -19,6 +19,7 @@ from tests.raft.runtime.test_snapshots import (
     write,
 )
 from tests.raft.storage.kit import Disk
+from warren_raft.core.membership import Demote
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.scrub import Piece, Scrub, look
@@ -184,6 +185,118 @@ def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
         host.read_entry(GROUP, index)
     assert str(path) in str(refused.value)
     assert f"entry {index} of group {GROUP}" in str(refused.value)
+    cluster.stop("a")
+
+
+OTHER = 6
+
+
+def settled(host: Host) -> bool:
+    """The file with the quiet group's end is retired: a start only reads its index."""
+    log = store_of(host).log
+    return log.place(log.last).file not in host._logs.use.live
+
+
+def retire_a_quiet_group(tmp_path: Path) -> Cluster:
+    """One group with a few entries and two CONFIGs; another one fills the files that follow."""
+    cluster = begin(tmp_path)
+    host = cluster.hosts[leader(cluster)]
+    host.propose(GROUP, body(1))
+    host.change_members(GROUP, Demote(next(n for n in NODES if n != host.node_id)))
+    until(cluster.loop, lambda: len(store_of(host).log.configs) == 2)
+    until(cluster.loop, lambda: host.members(GROUP).voters == NODES)
+    host.propose(GROUP, body(2))
+    until(cluster.loop, lambda: same(cluster))
+    for each in cluster.hosts.values():
+        each.start_group(GroupSpec(OTHER, NODES, preferred="a"), Shelf())
+    busy = cluster.hosts["a"]
+    until(cluster.loop, lambda: busy.is_leader(OTHER))
+    while not all(settled(each) for each in cluster.hosts.values()):
+        index = [busy.propose(OTHER, body(at)) for at in range(20)][-1]
+        until(cluster.loop, lambda index=index: busy.applied_index(OTHER) >= index)
+    return cluster
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("which", ["end", "first CONFIG", "CONFIG in effect", "all of them"])
+def test_a_group_begins_although_what_it_begins_with_is_damaged(
+    tmp_path: Path, which: str, away: bool
+) -> None:
+    """away: the others begin at the same time, and one of them later: the damaged one is needed."""
+    cluster = retire_a_quiet_group(tmp_path)
+    name = leader(cluster)
+    host = cluster.hosts[name]
+    log = store_of(host).log
+    wanted = {
+        "end": [log.last], "first CONFIG": log.configs[:1], "CONFIG in effect": log.configs[1:],
+        "all of them": [*log.configs, log.last],
+    }[which]  # fmt: skip
+    rot(host, wanted)
+    others = [node for node in NODES if node != name]
+    stopped = NODES if away else (name,)
+    for node in stopped:
+        cluster.stop(node)
+    for node in stopped:
+        if node != others[0]:
+            cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
+    host = cluster.hosts[name]
+    if away:
+        leader(cluster)
+        cluster.start(others[0]).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: same(cluster) and host.state(GROUP)["count"] == 2)
+    assert host.healing.healed == len(wanted)
+    assert not host._groups[GROUP].node.unread
+    assert host.members(GROUP).voters == NODES
+    until(cluster.loop, lambda: not host._logs.compactor.damaged)
+    check_live(cluster)
+    stop(cluster)
+    for node in NODES:
+        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: same(cluster))
+    assert all(each.healing.healed == 0 for each in cluster.hosts.values())
+    stop(cluster)
+
+
+def test_a_rewriting_that_comes_before_the_group_is_started_does_not_give_up(
+    tmp_path: Path,
+) -> None:
+    cluster = retire_a_quiet_group(tmp_path)
+    name = leader(cluster)
+    log = store_of(cluster.hosts[name]).log
+    end, path = log.last, rot(cluster.hosts[name], [log.last]).pop()
+    cluster.stop(name)
+    host = cluster.start(name)
+    logs = host._logs
+    file = logs.groups[GROUP].log.place(end).file
+    logs.compactor.damaged.add(file)
+    logs.compactor.run([])
+    until(cluster.loop, lambda: not logs.compactor.busy)
+    assert not logs.compactor.left, "the others have it"
+    host.start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: host.healing.healed and not logs.compactor.damaged)
+    assert logs.path_of(store_of(host).log.place(end).file) != path
+    assert host.read_entry(GROUP, end).data == body(2)
+    stop(cluster)
+
+
+def test_the_end_of_a_group_of_one_is_damaged(tmp_path: Path) -> None:
+    cluster = begin(tmp_path, ("a",))
+    host = cluster.hosts["a"]
+    until(cluster.loop, lambda: host.is_leader(GROUP))
+    host.propose(GROUP, body(1))
+    host.start_group(GroupSpec(OTHER, ("a",)), Shelf())
+    until(cluster.loop, lambda: host.is_leader(OTHER))
+    while not settled(host):
+        index = [host.propose(OTHER, body(at)) for at in range(20)][-1]
+        until(cluster.loop, lambda index=index: host.applied_index(OTHER) >= index)
+    end = store_of(host).log.last
+    path = rot(host, [end]).pop()
+    cluster.stop("a")
+    host = cluster.start("a")
+    with pytest.raises(LogDamaged) as refused:
+        host.start_group(GroupSpec(GROUP, ("a",)), Shelf())
+    assert str(path) in str(refused.value)
+    assert f"entry {end} of group {GROUP}" in str(refused.value)
     cluster.stop("a")
 
 
