@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,8 @@ SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/wire"]
 """Run a second time with the kernel interpreted."""
+BESIDE = ("bench", "broker", "house", "raft", "sim")
+"""Folders of tests without Java, which need one core while Spark waits for its micro-batches."""
 COUNTED = ("passed", "failed", "errors", "skipped")
 
 
@@ -69,16 +72,42 @@ class Suite:
             return worked
         self.section(title, counted)
 
-    def pytest(self, name: str, arguments: list[str], env: dict[str, str]) -> bool:
-        """One pytest run. An empty selection (exit code 5) is a failure unless -k asked for it."""
+    def command(self, name: str, arguments: list[str]) -> tuple[list[str], Path]:
+        """A pytest run, and the report that it writes."""
         report = STATE / "reports" / f"{name}.xml"
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)
         chosen = ["-k", self.only] if self.only else []
-        command = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen, *arguments]
-        code = console.loud(command, env=env, cwd=ROOT)
+        run = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen, *arguments]
+        return run, report
+
+    def ended(self, code: int, report: Path) -> bool:
+        """Count it. An empty selection (exit code 5) is a failure unless -k asked for it."""
         self.totals.add_report(report)
         return code == 0 or (code == 5 and self.only is not None)
+
+    def pytest(self, name: str, arguments: list[str], env: dict[str, str]) -> bool:
+        """One pytest run."""
+        command, report = self.command(name, arguments)
+        return self.ended(console.loud(command, env=env, cwd=ROOT), report)
+
+    def tests(self, mark: list[str], env: dict[str, str]) -> bool:
+        """All but tidy: what needs no Java beside the rest, its output after that of the rest."""
+        folders = sorted(path.name for path in (ROOT / "tests").iterdir()
+                         if path.is_dir() and not path.name.startswith(("_", ".")))
+        rest = [name for name in folders if name not in (*BESIDE, "tidy")]
+        command, report = self.command("beside", [*paths(BESIDE), *mark])
+        log = LOGS / "tests-beside.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as out:
+            beside = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
+        try:
+            worked = self.pytest("tests", [*paths(rest), *mark], env)
+        finally:
+            code = beside.wait()
+        console.say(log.read_text(encoding="utf-8", errors="replace").rstrip())
+        return self.ended(code, report) and worked
 
     def run(self) -> int:
         """Everything, in order; the process's exit code."""
@@ -91,8 +120,7 @@ class Suite:
                          lambda: self.pytest("tidy", ["tests/tidy"], environment()))
             for name, lint in linters():
                 self.check(name, lint)
-        self.section(f"tests (kernel {kernel})", lambda: self.pytest(
-            "tests", ["tests", "--ignore=tests/tidy", *mark], java))
+        self.section(f"tests (kernel {kernel})", lambda: self.tests(mark, java))
         again = [path for path in INTERPRETED if (ROOT / path).exists()]
         if self.compiled and again:
             self.section("kernel and wire again, interpreted", lambda: self.pytest(
@@ -118,6 +146,11 @@ class Suite:
             self.totals.counts["errors"] += 1  # a section that died before it could count
         console.say(self.totals.line(time.monotonic() - self.started))
         return 0 if worked else 1
+
+
+def paths(folders: Iterable[str]) -> list[str]:
+    """The folders of tests, as arguments."""
+    return [f"tests/{name}" for name in folders]
 
 
 def linters() -> list[tuple[str, Callable[[], bool]]]:
