@@ -128,6 +128,9 @@ class SnapshotWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="s
     """Answer to SnapshotChunk: what is wanted next.
 
     repeat  the chunk was not the one that was wanted: go on from here
+
+    last_term 0: it answers nothing. The sender cannot read entry `index`, and wants a snapshot that
+    has it; index 0: no longer.
     """
 
     index: Index

@@ -362,7 +362,20 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
     def eager(self: Node, index: int, term: int) -> bool:
         return self.leadership is None and index > self.log.committed
 
-    return [(Node, "may_install", eager)]
+    def whole(node: Node, index: int, term: int, time_ms: int, membership: Membership) -> None:
+        if node.candidacy is not None:
+            node.become_follower(node.term)
+        node.log.reset_to(index, term, time_ms)
+        node.configs.reset_to(index, membership)
+        node.adopt()
+        if node.leader is not None:
+            reply = AppendReply(
+                node.group, node.id, node.leader, node.term, True, index, index, 0, 0,
+                node.member_id,
+            )  # fmt: skip
+            node.after_sync.append(reply)
+
+    return [(Node, "may_install", eager), (follower, "installed", whole)]
 
 
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:

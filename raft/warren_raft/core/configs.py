@@ -92,6 +92,11 @@ class Configs:
             self.base_index, self.base = self.entries.pop(0)
             self.hinted = False
 
+    def begin_at(self, index: Index, membership: Membership) -> None:
+        """A snapshot that names its members took the place of the log up to there."""
+        self.forget_below(index)
+        self.base_index, self.base, self.hinted = index, membership, False
+
     def reset_to(self, index: Index, membership: Membership) -> None:
         """A snapshot that names its members took the place of the log."""
         self.base_index, self.base, self.hinted = index, membership, False

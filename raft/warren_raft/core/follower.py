@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren_raft.core import lost
 from warren_raft.core.membership import decode
 from warren_raft.core.ready import Role
 from warren_raft.messages import (
@@ -19,7 +20,7 @@ from warren_raft.messages import (
     VoteReply,
     WireEntry,
 )
-from warren_raft.types import Entry, EntryKind, Index
+from warren_raft.types import Entry, EntryKind, Index, Membership, Term
 
 if TYPE_CHECKING:
     from warren_raft.core.node import Node
@@ -97,7 +98,8 @@ def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
     One that holds no more than what is committed here is not needed: saying so ends it. Nor is one
     whose last entry is in this log: 1. A leader commits 60 with this member's acknowledgement.
     2. The next leader knows nothing of it, and sends a snapshot up to 53.  3. If 54 … 60 went with
-    it, this member could help to elect somebody who lacks 60.
+    it, this member could help to elect somebody who lacks 60. One that lacks an entry (`lost`) may
+    need it all the same: it skips what it has not applied, and keeps what follows.
     """
     node.follow(message.sender)
     log = node.log
@@ -111,6 +113,30 @@ def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
             True, log.committed, log.committed, 0, 0, node.member_id,
         )
     )
+    lost.found(node)
+
+
+def installed(
+    node: Node, index: Index, term: Term, time_ms: int, membership: Membership
+) -> None:
+    """See Node.installed."""
+    assert node.may_install(index, term), (index, term, node.log.committed)
+    if node.candidacy is not None:
+        # Who was asked, and under which id, is no longer who would be counted.
+        node.become_follower(node.term)
+    if node.log.has(index, term):
+        lost.skipped(node, index, membership)
+        return
+    node.log.reset_to(index, term, time_ms)
+    node.configs.reset_to(index, membership)
+    node.adopt()
+    if node.leader is not None:
+        reply = AppendReply(
+            node.group, node.id, node.leader, node.term, True, index, index, 0, 0,
+            node.member_id,
+        )  # fmt: skip
+        node.after_sync.append(reply)
+    lost.found(node)
 
 
 def on_confirm(node: Node, message: Confirm) -> None:

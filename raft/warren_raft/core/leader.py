@@ -229,8 +229,19 @@ def advance_commit(node: Node, lead: Leadership) -> None:
 
 
 def on_snapshot_wanted(node: Node, message: SnapshotWanted) -> None:
-    """A member says which part of a snapshot it wants next."""
-    node.chunks.append(message)
+    """A member says which part of a snapshot it wants next, or which entry it lacks."""
+    if message.last_term:
+        node.chunks.append(message)
+        return
+    lead = node.leadership
+    assert lead is not None
+    progress = lead.progress.get(message.sender)
+    if progress is None or progress.paused:
+        return
+    gone = message.index < node.log.store.first_index()
+    progress.lacks = message.index if gone else 0
+    if progress.lacks:
+        node.snapshots.append(message.sender)
 
 
 def begin_transfer(node: Node, lead: Leadership, to: NodeId) -> None:

@@ -18,6 +18,8 @@ class LogView:
     writing     handed out to be written
     durable     on this member's disk
     last        the end
+    lost        an entry that could not be read, and nobody could give (core.lost); 0: never; it
+                counts until it is applied
     ahead_ms    of a leader: how far the log's time is ahead of its clock
     dated       last_time_ms is known; it is not while the last entry's bytes are damaged
 
@@ -28,8 +30,9 @@ class LogView:
 
     __slots__ = (
         "ahead_ms", "applied", "applying", "committed", "dated", "durable", "last", "last_term",
-        "last_time_ms", "sequence", "store", "synced", "tail", "tail_first", "writes", "writing",
-    )
+        "last_time_ms", "lost", "sequence", "store", "synced", "tail", "tail_first", "writes",
+        "writing",
+    )  # fmt: skip
 
     def __init__(self, store: LogStore, applied: Index = 0) -> None:
         """All of `store` is durable; everything up to `applied` is committed and applied."""
@@ -45,6 +48,7 @@ class LogView:
         self.dated = not last
         self.date()
         self.ahead_ms = 0
+        self.lost: Index = 0
         self.sequence = 0
         self.synced = 0
         self.writes: deque[list[int]] = deque()
@@ -176,6 +180,13 @@ class LogView:
         self.last_term, self.last_time_ms, self.dated = term, time_ms, True
         for write in self.writes:
             write[1] = min(write[1], index)
+
+    def skip_to(self, index: Index) -> None:
+        """A snapshot stands for everything up to `index`, which is in this log; the rest stays."""
+        assert self.applied == self.applying < index <= self.last, (self.applied, index, self.last)
+        self.commit_to(index)
+        self.applying = self.applied = index
+        self.trim()
 
     def term_before(self, index: Index) -> Term:
         """The term of the entry before `index`, while the cursors are being moved."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from random import Random
 
 from warren_raft.config import RaftConfig
-from warren_raft.core import candidate, changes, follower, leader, unread
+from warren_raft.core import candidate, changes, follower, leader, lost, unread
 from warren_raft.core.candidate import Candidacy
 from warren_raft.core.configs import Configs
 from warren_raft.core.handlers import HANDLERS
@@ -29,7 +29,6 @@ from warren_raft.core.ready import ReadState, Ready, Role, SoftState
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.messages import (
     AnyRaftMessage,
-    AppendReply,
     PreVote,
     PreVoteReply,
     ReadIndex,
@@ -357,32 +356,22 @@ class Node:
 
         membership  as of its last entry
 
-        Ask `may_install` first; the store is changed right after this.
+        Ask `may_install` first; the store is changed right after this. See also core.lost.
         """
-        assert self.may_install(index, term), (index, term, self.log.committed)
-        if self.candidacy is not None:
-            # Who was asked, and under which id, is no longer who would be counted.
-            self.become_follower(self.term)
-        self.log.reset_to(index, term, time_ms)
-        self.configs.reset_to(index, membership)
-        self.adopt()
-        if self.leader is not None:
-            reply = AppendReply(
-                self.group, self.id, self.leader, self.term, True, index, index, 0, 0,
-                self.member_id,
-            )  # fmt: skip
-            self.after_sync.append(reply)
+        follower.installed(self, index, term, time_ms, membership)
 
     def wants_snapshot(self, member: NodeId) -> bool:
         """This member leads, and that one can be helped by a snapshot only."""
-        lead = self.leadership
-        progress = None if lead is None else lead.progress.get(member)
-        return progress is not None and progress.snapshotting
+        progress = None if self.leadership is None else self.leadership.progress.get(member)
+        return progress is not None and (progress.snapshotting or progress.lacks > 0)
 
     def may_install(self, index: Index, term: Term) -> bool:
         """A snapshot that ends so says more than this log does, see follower.on_snapshot_chunk."""
-        log = self.log
-        return self.leadership is None and index > log.committed and not log.has(index, term)
+        return lost.may_install(self, index, term)
+
+    def entry_lost(self, index: Index, now_ms: int) -> None:
+        """Its bytes are damaged, and no member that is heard has it: see core.lost."""
+        lost.report(self, index, now_ms)
 
     # ------------------------------------------------------------- how it stands
 

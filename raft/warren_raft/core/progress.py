@@ -18,6 +18,8 @@ class Progress:
     next          the next entry to send
     probing       the place in its log is a guess, or it went silent: one message at a time
     snapshotting  it needs entries that the log no longer has: only a snapshot helps
+    lacks         it cannot read that entry, which the log no longer has: a snapshot goes to it
+                  beside what is appended; 0: none
     paused        its node is suspected: nothing is sent
     unanswered    a probe is under way
     inflight      (last index, bytes) of every Append with entries that was not answered
@@ -33,9 +35,9 @@ class Progress:
     """
 
     __slots__ = (
-        "asked", "commit_known", "commit_sent", "inflight", "inflight_bytes", "leaving", "match",
-        "member", "next", "paused", "probing", "round_began_ms", "round_end", "snapshotting",
-        "unanswered", "vouched", "waiting_since",
+        "asked", "commit_known", "commit_sent", "inflight", "inflight_bytes", "lacks", "leaving",
+        "match", "member", "next", "paused", "probing", "round_began_ms", "round_end",
+        "snapshotting", "unanswered", "vouched", "waiting_since",
     )  # fmt: skip
 
     def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
@@ -48,6 +50,7 @@ class Progress:
         self.probing = True
         self.paused = paused
         self.snapshotting = False
+        self.lacks: Index = 0
         self.unanswered = False
         self.inflight: deque[tuple[Index, int]] = deque()
         self.inflight_bytes = 0
@@ -79,6 +82,7 @@ class Progress:
         self.become_probe()
         self.asked, self.vouched = 0, False
         self.snapshotting = False
+        self.lacks = 0
         self.paused = True
 
     def resume(self) -> None:
@@ -86,6 +90,7 @@ class Progress:
         self.become_probe()
         self.asked, self.vouched = 0, False
         self.snapshotting = False
+        self.lacks = 0
         self.paused = False
         self.commit_known = self.commit_sent = 0
 

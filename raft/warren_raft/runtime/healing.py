@@ -66,8 +66,10 @@ class Healing:
         connected: Callable[[NodeId], bool],
         touch: Callable[[Group], None],
         now_ms: Callable[[], int],
+        lost: Callable[[Group, Index], None],
     ) -> None:
-        """send: with this turn's messages; touch: take the group's outbox."""
+        """send: with this turn's messages; touch: take the group's outbox; lost: that entry is
+        damaged here, and each member that is heard was asked in vain."""
         self._own = own
         self._store = store
         self._groups = groups
@@ -75,6 +77,7 @@ class Healing:
         self._connected = connected
         self._touch = touch
         self._now_ms = now_ms
+        self._lost = lost
         self._wanted: dict[Key, _Wanted] = {}
         self._rewritten_ms = 0
         self.healed = 0
@@ -171,7 +174,8 @@ class Healing:
                 self._ask(key, wanted)
                 under_way += 1
 
-    def _ask(self, key: Key, wanted: _Wanted) -> None:
+    def _ask(self, key: Key, wanted: _Wanted) -> bool:
+        """Ask the next member; False: every one that is heard was asked."""
         wanted.at_ms = self._now_ms()
         for node in self._others(key[0]):
             if node not in wanted.asked and self._connected(node):
@@ -180,7 +184,8 @@ class Healing:
                 self._send(
                     EntryWanted(key[0], self._own, node, term, key[1], wanted.damage.term)
                 )
-                return
+                return True
+        return False
 
     # ------------------------------------------------------------ answering
 
@@ -222,7 +227,9 @@ class Healing:
         damage = wanted.damage
         fits = message.entry_term and damage.term in (0, message.entry_term)
         if not fits or len(message.data) != wanted.length:
-            self._ask(key, wanted)  # somebody else
+            group = self._groups.get(key[0])
+            if not self._ask(key, wanted) and group is not None:
+                self._lost(group, key[1])
             return
         if self._still_needed(key, wanted):
             entry = Entry(

@@ -129,7 +129,7 @@ class Host:
         )
         self.healing = Healing(
             config.node, store, self._groups, self._turns.send, self.connected, self._touch,
-            self._clock.monotonic_ms,
+            self._clock.monotonic_ms, self._entry_lost,
         )  # fmt: skip
         self._scrub = Scrub(
             store, config.scrub_bytes_per_second, config.scrub_interval_ms,
@@ -439,6 +439,10 @@ class Host:
         if found is None:
             raise UnknownGroup(group, self.node_id)
         return found
+
+    def _entry_lost(self, group: Group, index: Index) -> None:
+        group.node.entry_lost(index, self._clock.epoch_ms())
+        self._touch(group)
 
     def _group_restored(self, group: Group) -> None:
         self._turns.ask_submit()  # for the record that the log begins anew

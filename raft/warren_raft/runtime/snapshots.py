@@ -176,7 +176,10 @@ class Transfers:
             return False
         incoming = self._incoming.get(group.id)
         if incoming is None or not incoming.is_of(part):
-            incoming = self._incoming[group.id] = Incoming(part, group.applied)
+            # What it refers to of a log that has its last entry is in that log.
+            within = group.node.log.has(part.index, part.last_term)
+            base = part.index if within else group.applied
+            incoming = self._incoming[group.id] = Incoming(part, base)
             group.store.begin_incoming()
         self._came[group.id] = group, now_ms
         entries, repeat = incoming.take(part)
@@ -199,9 +202,9 @@ class Transfers:
         except (msgspec.MsgspecError, Unreadable) as error:
             self._end(group)
             raise BadFrame(f"a snapshot of group {group.id} that is none ({error})") from None
-        own = msgspec.structs.replace(
-            theirs, group=group.id, born=group.store.born, base=group.store.voided(theirs)
-        )
+        within = group.node.log.has(theirs.index, theirs.term)
+        base = group.store.base if within else group.store.voided(theirs)
+        own = msgspec.structs.replace(theirs, group=group.id, born=group.store.born, base=base)
         members = known_members(own, group.machine.version)
         self._installing.add(group.id)
         store = self._store
@@ -210,7 +213,7 @@ class Transfers:
         store.wal.submit(
             lambda: store.janitor.run(
                 lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, [own]),
-                lambda _: self._written(group, incoming, own, members),
+                lambda _: self._written(group, incoming, own, members, within),
                 lambda error: self._full(group, error),
             )
         )
@@ -226,15 +229,27 @@ class Transfers:
         group.store.end_incoming()
 
     def _written(
-        self, group: Group, incoming: Incoming, snapshot: Snapshot, members: Membership
+        self,
+        group: Group,
+        incoming: Incoming,
+        snapshot: Snapshot,
+        members: Membership,
+        within: bool,
     ) -> None:
+        """within: its last entry was in the log when it was written: what follows it stays."""
         if group.deleted:
             self._end(group)
             return
         store, node = group.store, group.node
         path = self._store.snapshot_file(group.id, snapshot.index)
-        places = store.incoming_places(snapshot, incoming.base)
-        if places is None or not node.may_install(snapshot.index, snapshot.term):
+        if within:
+            places = store.places_here(snapshot)
+        else:
+            places = store.incoming_places(snapshot, incoming.base)
+        stands = within == node.log.has(snapshot.index, snapshot.term)
+        # What was handed out and waits for a slow disk would be applied to the new state.
+        ready = stands and node.log.applying == node.log.applied
+        if places is None or not ready or not node.may_install(snapshot.index, snapshot.term):
             if places is None:
                 log.error("group %s: a snapshot refers to entries that did not come", group.id)
             self._end(group)
@@ -243,8 +258,11 @@ class Transfers:
             return
         old = [self._store.snapshot_path(store)] if store.snapshot_index else []
         node.installed(snapshot.index, snapshot.term, snapshot.time_ms, members)
-        store.install(snapshot, places)
+        if not within:
+            store.install(snapshot, places)
         group.restore(snapshot)
+        if within:
+            store.skip_to(snapshot)
         self._end(group)
         self._store.remove_later(old)
         log.info("group %s: begins anew after snapshot %s", group.id, snapshot.index)

@@ -145,6 +145,18 @@ class GroupStore:
         self.base = snapshot.base
         self._store.wal.base(log.group, snapshot.index, snapshot.term)
 
+    def places_here(self, snapshot: Snapshot) -> Places | None:
+        """Where the snapshot's live entries stand in this log; None: one of them is not here."""
+        try:
+            return self.log.pick(snapshot.live_indexes())
+        except KeyError:
+            return None
+
+    def skip_to(self, snapshot: Snapshot) -> None:
+        """The snapshot, which is on disk, takes the place of this log up to an entry in it."""
+        self.applied = snapshot.index
+        self.adopt(snapshot)
+
     def end_incoming(self) -> None:
         """Nothing is being received any more."""
         self.received = []

@@ -156,6 +156,85 @@ def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
     stop(cluster)
 
 
+def rotten_and_let_go_of(tmp_path: Path) -> tuple[Cluster, str]:
+    """One member is down, has no snapshot, and its entry 5 is rotten; the others, which it has not
+    fallen behind, need that entry no more."""
+    many = 10**9
+    cluster = Cluster(
+        tmp_path, wal_file_bytes=60_000, memtable_bytes=30_000, snapshot_entries_min=many
+    )
+    for host in cluster.hosts.values():
+        host.start_group(GroupSpec(GROUP, NODES), Shelf())
+    write(cluster, 0, 300)
+    until(cluster.loop, lambda: same(cluster))
+    away = next(name for name in NODES if name != leader(cluster))
+    store = store_of(cluster.hosts[away])
+    until(cluster.loop, lambda: store.log.place(5).file in cluster.hosts[away]._logs.paths)
+    del cluster.settings["snapshot_entries_min"]
+    for name in NODES:
+        if name != away:
+            cluster.stop(name)
+            cluster.start(name).start_group(GroupSpec(GROUP, NODES), Shelf())
+    write(cluster, 300, 600)
+    others = [name for name in NODES if name != away]
+    until(cluster.loop, lambda: all(first_index(cluster, name) > 100 for name in others))
+    until(cluster.loop, lambda: same(cluster))
+    assert all(cluster.hosts[name].applied_index(GROUP) > 600 for name in NODES)
+    assert store.snapshot_index == 0
+    rot(cluster.hosts[away], [5])
+    cluster.stop(away)
+    return cluster, away
+
+
+def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path: Path) -> None:
+    cluster, away = rotten_and_let_go_of(tmp_path)
+    host = cluster.start(away)
+    last = host._logs.groups[GROUP].last_index()
+    host.start_group(GroupSpec(GROUP, NODES), Shelf())
+    node = host._groups[GROUP].node
+    lasts: list[int] = []
+
+    def there() -> bool:
+        lasts.append(node.last_index)
+        return same(cluster)
+
+    until(cluster.loop, there)
+    assert min(lasts) >= last  # what it has vouched for was there all the time
+    assert first_index(cluster, away) > 5
+    assert host.healing.healed == 0
+    progress = cluster.hosts[leader(cluster)]._groups[GROUP].node.leadership.progress[away]
+    until(cluster.loop, lambda: not progress.lacks and not host.healing.wanted)
+    write(cluster, 600, 700)
+    until(cluster.loop, lambda: same(cluster))
+    assert check_live(cluster) > 20
+    stop(cluster)
+    for name in NODES:  # and all of it is on disk
+        cluster.start(name).start_group(GroupSpec(GROUP, NODES), Shelf())
+    leader(cluster)
+    until(cluster.loop, lambda: same(cluster))
+    assert check_live(cluster) > 20
+    stop(cluster)
+
+
+def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
+    cluster, away = rotten_and_let_go_of(tmp_path)
+    host = cluster.start(away)
+    lost, host.healing._lost = host.healing._lost, lambda group, index: None
+    host.start_group(GroupSpec(GROUP, NODES), Shelf())
+    node = host._groups[GROUP].node
+    until(cluster.loop, lambda: node.commit > 600)
+    cluster.hosts[leader(cluster)].transfer(GROUP, away)
+    until(cluster.loop, lambda: node.leadership is not None)
+    assert not host.is_leader(GROUP)
+    host.healing._lost = lost
+    until(cluster.loop, lambda: same(cluster))
+    assert leader(cluster) != away
+    write(cluster, 600, 700)
+    until(cluster.loop, lambda: same(cluster))
+    assert check_live(cluster) > 20
+    stop(cluster)
+
+
 def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
