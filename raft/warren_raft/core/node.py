@@ -541,6 +541,11 @@ class Node:
             asked = self.leadership.reads.drain()
             self.reads += [ReadState(context, None) for who, context in asked if who == self.id]
             self.leadership = None
+            # A snapshot that it sends is stamped with the term that it is in by then:
+            # 1. b asks a for the next chunk, and c asks a for a vote.  2. a's chunk is of c's term:
+            # b takes a for that term's leader.
+            self.snapshots = []
+            self.chunks = [part for part in self.chunks if isinstance(part, SnapshotChunk)]
         if term > self.term:
             self.term = term
             self.vote = None

@@ -22,6 +22,7 @@ from warren_raft.messages import (
     ConfirmReply,
     PreVote,
     PreVoteReply,
+    SnapshotWanted,
     TimeoutNow,
     Vote,
     VoteReply,
@@ -322,6 +323,20 @@ def test_timeout_now_campaigns_without_a_pre_vote() -> None:
     one.hear(append(1, (0, 0), 1))
     sent = one.hear(TimeoutNow(1, "a", "b", 1))
     assert {(type(m), m.term) for m in sent} == {(Vote, 2)}
+
+
+def test_who_leads_no_longer_sends_no_snapshot() -> None:
+    b = One(1, 1).lead()
+    b.node.step(SnapshotWanted(1, "a", "b", b.node.term, 1, 1, 0, 0, False), NOW)
+    b.node.snapshots.append("c")
+    ready = b.node.ready()
+    assert ready is not None and ready.snapshots == ("c",) and len(ready.chunks) == 1
+    b.node.step(SnapshotWanted(1, "a", "b", b.node.term, 1, 1, 0, 0, False), NOW)
+    b.node.snapshots.append("c")
+    # What the host sends for these says which term it is in, and that is c's by then.
+    b.node.step(Vote(1, "c", "b", b.node.term + 1, 9, 9), NOW)
+    ready = b.node.ready()
+    assert ready is not None and ready.snapshots == () and ready.chunks == ()
 
 
 def test_a_read_waits_for_an_entry_of_the_leaders_own_term() -> None:
