@@ -24,7 +24,7 @@ from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.snapshots import Transfers
-from warren_raft.storage import rewrite
+from warren_raft.storage import recovery, rewrite
 from warren_raft.storage.compaction import Compactor
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Wal
@@ -305,6 +305,11 @@ def expired_a_little_early() -> list[Replacement]:
     return [(Detail, "expiry", hasty)]
 
 
+def what_can_be_read_is_on_the_disk() -> list[Replacement]:
+    """A start vouches for what the process before had written, and not synced."""
+    return [(recovery, "_settle", lambda files, directory, newest: None)]
+
+
 PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -331,5 +336,6 @@ PLANTS = {
         a_full_disk_counts_as_written,
         what_was_refused_stays,
         expired_a_little_early,
+        what_can_be_read_is_on_the_disk,
     )
 }
