@@ -30,11 +30,12 @@ class Outgoing:
     live_sent, payload_sent  how far was sent: an index, a number of bytes
     under_way                chunks since the last answer that was news
     heard_ms                 when it was answered last, or began
+    stuck                    a live entry that could not be read when it was to be sent; 0: none
     """
 
     __slots__ = (
         "_offered", "_turned_at", "group", "heard_ms", "index", "live", "live_sent", "own",
-        "payload", "payload_sent", "read", "term", "to", "under_way",
+        "payload", "payload_sent", "read", "stuck", "term", "to", "under_way",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,7 @@ class Outgoing:
         self.payload_sent = 0
         self.under_way = 0
         self.heard_ms = now_ms
+        self.stuck: Index = 0
         self._offered = False
         self._turned_at: tuple[Index, int] | None = None
 

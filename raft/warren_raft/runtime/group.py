@@ -32,6 +32,8 @@ class Group:
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
     sending     its snapshot is on its way to somebody: nothing is let go of
+    lost        an applied entry that cannot be read here, and that nobody has (`LostEntries`):
+                nothing is retained up to there; 0: none
     members     those whose state (suspected or not) the core was told of
     Invariant: applied is the last entry that `state` has seen
     """
@@ -46,6 +48,7 @@ class Group:
         "deleted",
         "id",
         "leading",
+        "lost",
         "machine",
         "members",
         "node",
@@ -85,6 +88,7 @@ class Group:
         self.touched = False
         self.deleted = False
         self.sending = False
+        self.lost: Index = 0
         store.retain_from = self.retained_from
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
@@ -102,7 +106,8 @@ class Group:
     def retained_from(self) -> Index:
         """The first entry that a member which is heard of still lacks, within reason.
 
-        It could be sent a snapshot instead; but one that is only a little behind needs none.
+        It could be sent a snapshot instead; but one that is only a little behind needs none,
+        unless what it lacks is lost here.
         """
         lead, lowest = self.node.leadership, self.applied
         if lead is not None:
@@ -111,7 +116,7 @@ class Group:
                 if not progress.paused and match < lowest:
                     if self.store.log.bytes_after(match) <= self._retained_bytes_max:
                         lowest = match
-        return lowest + 1
+        return max(lowest, self.lost) + 1
 
     def concerns(self, node: NodeId) -> bool:
         """Whether that node is there matters here: it is a member, or leads on its way out.

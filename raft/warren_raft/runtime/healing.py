@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("warren.raft")
 
 ASK_AGAIN_MS = 1_000
-"""Who was asked may have died, and who had it not may have it now."""
+"""Who was asked may have died: then the next one is; and who had it not may have it now."""
 REWRITE_AGAIN_MS = 1_000
 UNDER_WAY_MAX = 32
 """Entries asked for at a time; the others wait for an answer."""
@@ -35,16 +35,20 @@ class _Wanted:
     """One damaged entry.
 
     length  of its data, as the log knows it
-    asked   members that were asked since the last round began, and have not got it
-    at_ms   when the last one was asked; None: nobody was yet
+    asked   members that were asked since the last round began, one after the other
+    ever    members that were asked in any round: their answer may be late
+    asking  the last of `asked` has not answered yet
+    at_ms   when that one was asked, or when the round ended in vain; None: it waits for its turn
     """
 
     damage: EntryDamaged
     length: int
     calls: list[Callable[[], None]] = field(default_factory=list)
     asked: list[NodeId] = field(default_factory=list)
+    ever: set[NodeId] = field(default_factory=set)
+    asking: bool = False
     at_ms: int | None = None
-    said_ms: int = 0
+    said_ms: int | None = None
 
 
 class Healing:
@@ -143,14 +147,17 @@ class Healing:
         """Some time has passed: ask again, and rewrite the files of what is healed."""
         now = self._now_ms()
         for key, wanted in list(self._wanted.items()):
+            if self._wanted.get(key) is not wanted:
+                continue  # what waited for another one has deleted its group
             if not self._still_needed(key, wanted):
                 self._done(key)
             elif wanted.at_ms is not None and now - wanted.at_ms >= ASK_AGAIN_MS:
-                wanted.at_ms = None
-                wanted.asked.clear()
-                if now - wanted.said_ms >= SAY_AGAIN_MS:
-                    wanted.said_ms = now
-                    log.warning("%s: no member has given it yet: %s", self._own, wanted.damage)
+                if wanted.asking:
+                    # Connected, and silent: a round that began again would ask that one again.
+                    self._ask(key, wanted)
+                else:
+                    wanted.at_ms = None
+                    wanted.asked.clear()
         self._ask_some()
         self._rewrite()
 
@@ -166,26 +173,37 @@ class Healing:
         return (place.file, place.offset) == (damage.file, damage.offset)
 
     def _ask_some(self) -> None:
-        under_way = sum(1 for wanted in self._wanted.values() if wanted.at_ms is not None)
+        under_way = sum(1 for wanted in self._wanted.values() if wanted.asking)
         for key, wanted in list(self._wanted.items()):
             if under_way >= UNDER_WAY_MAX:
                 return
             if wanted.at_ms is None:
                 self._ask(key, wanted)
-                under_way += 1
+                under_way += wanted.asking
 
-    def _ask(self, key: Key, wanted: _Wanted) -> bool:
-        """Ask the next member; False: every one that is heard was asked."""
+    def _ask(self, key: Key, wanted: _Wanted) -> None:
+        """Ask the next member; when all that are heard were asked, the others have their turn."""
         wanted.at_ms = self._now_ms()
         for node in self._others(key[0]):
             if node not in wanted.asked and self._connected(node):
                 wanted.asked.append(node)
+                wanted.ever.add(node)
+                wanted.asking = True
                 term = self._groups[key[0]].node.term
-                self._send(
-                    EntryWanted(key[0], self._own, node, term, key[1], wanted.damage.term)
-                )
-                return True
-        return False
+                self._send(EntryWanted(key[0], self._own, node, term, key[1], wanted.damage.term))
+                return
+        wanted.asking = False
+        self._wanted[key] = self._wanted.pop(key)
+        self._in_vain(key, wanted)
+
+    def _in_vain(self, key: Key, wanted: _Wanted) -> None:
+        now = self._now_ms()
+        if wanted.said_ms is None or now - wanted.said_ms >= SAY_AGAIN_MS:
+            wanted.said_ms = now
+            log.warning("%s: no member has given it yet: %s", self._own, wanted.damage)
+        group = self._groups.get(key[0])
+        if wanted.asked and group is not None:
+            self._lost(group, key[1])
 
     # ------------------------------------------------------------ answering
 
@@ -222,14 +240,14 @@ class Healing:
         """What fits the log here is taken."""
         key = message.group, message.index
         wanted = self._wanted.get(key)
-        if wanted is None or message.sender not in wanted.asked:
+        if wanted is None or message.sender not in wanted.ever:
             return
         damage = wanted.damage
         fits = message.entry_term and damage.term in (0, message.entry_term)
         if not fits or len(message.data) != wanted.length:
-            group = self._groups.get(key[0])
-            if not self._ask(key, wanted) and group is not None:
-                self._lost(group, key[1])
+            if wanted.asking and message.sender == wanted.asked[-1]:
+                self._ask(key, wanted)
+                self._ask_some()
             return
         if self._still_needed(key, wanted):
             entry = Entry(
@@ -237,6 +255,7 @@ class Healing:
                 message.data,
             )  # fmt: skip
             self._store.groups[message.group].heal(entry)
+            self._store.compactor.damaged.add(damage.file)  # it may have been left alone
             self.healed += 1
             log.warning(
                 "%s: entry %s of group %s came from %s; %s is rewritten", self._own,
@@ -247,6 +266,7 @@ class Healing:
 
     def _done(self, key: Key) -> None:
         wanted = self._wanted.pop(key)
+        self._store.compactor.left.discard(wanted.damage.file)
         found = self._groups.get(key[0])
         if found is not None:
             self._touch(found)

@@ -22,6 +22,7 @@ from warren_raft.runtime.group import Group
 from warren_raft.runtime.handshake import Hello
 from warren_raft.runtime.healing import Healing
 from warren_raft.runtime.loop import Loop, Stage, Timer
+from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.pacing import DiskPace
 from warren_raft.runtime.peers import Peers
@@ -99,6 +100,7 @@ class Host:
         self._pace: DiskPace
         self.healing: Healing
         self._transfers: Transfers
+        self._lost: LostEntries
         self._stopped = False
         self.judge_peer: Callable[[Hello], str | None] = lambda hello: None
 
@@ -129,14 +131,18 @@ class Host:
         )
         self.healing = Healing(
             config.node, store, self._groups, self._turns.send, self.connected, self._touch,
-            self._clock.monotonic_ms, self._entry_lost,
+            self._clock.monotonic_ms, lambda group, index: self._lost.report(group, index),
         )  # fmt: skip
         self._scrub = Scrub(
             store, config.scrub_bytes_per_second, config.scrub_interval_ms,
             self._clock.monotonic_ms(),
         )  # fmt: skip
         self._transfers = Transfers(
-            store, config.node, self._turns.send, self._touch, self._group_restored
+            store, config.node, self._turns.send, self._touch, self._group_restored,
+            self.healing.awaits,
+        )  # fmt: skip
+        self._lost = LostEntries(
+            config.node, store, self._groups, self._transfers, self._clock.epoch_ms, self._touch
         )
         self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
         self._store = store
@@ -268,6 +274,7 @@ class Host:
         self._waiting.take(group)
         self._transfers.drop(group)
         self.healing.drop(group)
+        self._lost.drop(group)
         if group in self._logs.groups:
             self._logs.delete(group)
             self._turns.ask_submit()
@@ -440,10 +447,6 @@ class Host:
             raise UnknownGroup(group, self.node_id)
         return found
 
-    def _entry_lost(self, group: Group, index: Index) -> None:
-        group.node.entry_lost(index, self._clock.epoch_ms())
-        self._touch(group)
-
     def _group_restored(self, group: Group) -> None:
         self._turns.ask_submit()  # for the record that the log begins anew
         if group.id == METADATA_GROUP:
@@ -458,6 +461,7 @@ class Host:
         self._upkeep.beat()
         self._transfers.beat(self._clock.epoch_ms())
         self.healing.beat()
+        self._lost.beat()
         self._scrub.beat(self._clock.monotonic_ms())
         self._forming.look(self._clock.epoch_ms())
 

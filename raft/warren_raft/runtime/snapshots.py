@@ -19,7 +19,7 @@ from warren_raft.storage import rewrite
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import GroupId, Membership, MemberState, NodeId
+from warren_raft.types import GroupId, Index, Membership, MemberState, NodeId
 
 log = logging.getLogger("warren.raft")
 
@@ -56,19 +56,23 @@ class Transfers:
         send: Callable[[AnyRaftMessage], None],
         touch: Callable[[Group], None],
         restored: Callable[[Group], None],
+        awaits: Callable[[GroupId, Index], bool],
     ) -> None:
         """send: with this turn's messages; touch: take the group's outbox; restored: tell who
-        watches the group that its state is another one."""
+        watches the group that its state is another one; awaits: that entry is damaged here, and has
+        not come from another member."""
         self._store = store
         self._own = own
         self._send = send
         self._touch = touch
         self._restored = restored
+        self._awaits = awaits
         self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, Outgoing]] = {}
         self._incoming: dict[GroupId, Incoming] = {}
         self._came: dict[GroupId, tuple[Group, int]] = {}
         self._installing: set[GroupId] = set()
-        self._later: dict[tuple[GroupId, NodeId], Group] = {}
+        self._later: dict[tuple[GroupId, NodeId], tuple[Group, Index]] = {}
+        """Who is to be sent one when another one is there, and that entry is not awaited."""
 
     def sending(self, group: GroupId) -> bool:
         """A snapshot of that group is on its way to somebody."""
@@ -92,12 +96,14 @@ class Transfers:
         known = self._outgoing.get((group.id, to))
         if known is not None and known[1].index == group.store.snapshot_index:
             return
+        if self._is_put_off(group, to):
+            return
         self._later.pop((group.id, to), None)
         try:
             snapshot = self._store.read_snapshot(group.store)
         except LogDamaged as damage:
             log.error("group %s: another snapshot is taken for %s: %s", group.id, to, damage.what)
-            self._later[group.id, to] = group
+            self._later[group.id, to] = group, 0
             return
         out = Outgoing(
             group.id, self._own, to, snapshot.index, snapshot.term, snapshot.live_indexes(),
@@ -105,7 +111,22 @@ class Transfers:
         )  # fmt: skip
         log.info("group %s: %s is sent a snapshot up to %s", group.id, to, snapshot.index)
         self._outgoing[group.id, to] = group, out
+        group.sending = True
         self._send(out.offer(group.node.term))
+
+    def _is_put_off(self, group: Group, to: NodeId) -> bool:
+        _, index = self._later.get((group.id, to), (group, 0))
+        return index > 0 and self._awaits(group.id, index)
+
+    def put_off(self, group: Group, index: Index) -> None:
+        """Nobody has that entry: what cannot go on without it is not sent until it is here, or let
+        go of. Meanwhile the group may take snapshots."""
+        for key, (found, out) in list(self._outgoing.items()):
+            if found is group and out.stuck == index:
+                log.info("group %s: entry %s is lost: %s waits", group.id, index, out.to)
+                del self._outgoing[key]
+                self._later[key] = group, index
+        group.sending = self.sending(group.id)
 
     def progress(
         self, group: Group, states: Sequence[MemberState]
@@ -134,7 +155,7 @@ class Transfers:
             if now_ms - came_ms >= INCOMING_IDLE_MS and number not in self._installing:
                 log.info("group %s: the rest of a snapshot does not come", number)
                 self._end(group)
-        for (_, to), group in list(self._later.items()):
+        for (_, to), (group, _) in list(self._later.items()):
             if group.deleted or not group.node.wants_snapshot(to):
                 del self._later[group.id, to]
             elif group.id not in self._store.compactor.snapshots_damaged:
@@ -156,8 +177,9 @@ class Transfers:
         try:
             while (chunk := out.next(group.node.term)) is not None:
                 self._send(chunk)
-        except EntryDamaged:
-            return  # offered again when it has come from another member
+                out.stuck = 0
+        except EntryDamaged as damage:
+            out.stuck = damage.index  # offered again when it has come from another member
         except KeyError:
             # A cycle that was under way when this began has let go of a live entry: there is a
             # newer snapshot, which does not refer to it.
@@ -268,4 +290,3 @@ class Transfers:
         log.info("group %s: begins anew after snapshot %s", group.id, snapshot.index)
         self._restored(group)
         self._touch(group)
-

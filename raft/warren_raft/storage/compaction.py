@@ -59,7 +59,8 @@ class Compactor:
              other members sent where the record is that of an entry that is kept
     left     files with a damaged entry that nobody else has: they are not rewritten
     manifest_damaged   the manifest's file is: it is to be written again
-    snapshots_damaged  groups whose snapshot's file is damaged: another one is to be taken
+    snapshots_damaged  groups of which another snapshot is to be taken: the file of the one they
+                       have is damaged, or it keeps an entry that is lost and that nobody needs
 
     Invariant: WAL files are retired in their order, from the oldest on. So no record that is
     replayed, and no row of a segment of later files, is older than a row of one of earlier files:

@@ -1,0 +1,306 @@
+"""An entry that nobody can give any more holds nobody up for longer than it must."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.raft.runtime.kit import NODES, Cluster, until
+from tests.raft.runtime.test_healing import (
+    read_when_healed,
+    rot,
+    rotten_and_let_go_of,
+    sealed_live,
+    stop,
+    store_of,
+)
+from tests.raft.runtime.test_snapshots import (
+    GROUP,
+    Shelf,
+    begin,
+    check_live,
+    first_index,
+    leader,
+    same,
+    write,
+)
+from warren_raft.machine import GroupSpec
+from warren_raft.messages import EntryIs
+from warren_raft.runtime import healing
+from warren_raft.runtime.host import Host
+from warren_raft.runtime.pacing import DiskPace
+from warren_raft.runtime.snapshots import Transfers
+
+MANY = 10**9
+
+
+def seldom(host: Host, entries: int) -> None:
+    """Have that host take a snapshot by itself only after so many entries."""
+    host._upkeep._config = replace(host._upkeep._config, snapshot_entries_min=entries)
+
+
+def one_is_behind(tmp_path: Path) -> tuple[Cluster, str, str, str, int]:
+    """The leader holds its whole log; another has let go of it; one is down, and lacks a half.
+
+    returns  cluster, leader, the other, who is down, its last entry
+    """
+    cluster = begin(tmp_path)
+    name = leader(cluster)
+    other, away = (node for node in NODES if node != name)
+    for host in cluster.hosts.values():
+        seldom(host, MANY)
+    write(cluster, 0, 200)
+    until(cluster.loop, lambda: same(cluster))
+    end = cluster.hosts[away].applied_index(GROUP)
+    cluster.stop(away)
+    seldom(cluster.hosts[other], 1)
+    write(cluster, 200, 600)
+    until(cluster.loop, lambda: same(cluster) and first_index(cluster, other) > end + 100)
+    assert leader(cluster) == name and first_index(cluster, name) == 1
+    return cluster, name, other, away, end
+
+
+def come_back(cluster: Cluster, away: str) -> None:
+    cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: all(not h.suspected(away) for h in cluster.hosts.values()))
+
+
+def again(cluster: Cluster) -> None:
+    """All of it is on disk."""
+    stop(cluster)
+    for node in NODES:
+        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
+    leader(cluster)
+    until(cluster.loop, lambda: same(cluster))
+    assert check_live(cluster) > 20
+    stop(cluster)
+
+
+def test_a_leader_lets_go_of_what_it_kept_for_a_member_and_cannot_read(tmp_path: Path) -> None:
+    cluster, name, _, away, end = one_is_behind(tmp_path)
+    host = cluster.hosts[name]
+    live = host.state(GROUP)["live"]
+    rot(host, [next(index for index in range(end + 1, end + 40) if index not in live)])
+    come_back(cluster, away)
+    until(cluster.loop, lambda: same(cluster))
+    assert leader(cluster) == name
+    assert host.healing.healed == 0
+    assert first_index(cluster, name) > end and first_index(cluster, away) > end
+    until(cluster.loop, lambda: not host.healing.wanted and not host._logs.compactor.damaged)
+    write(cluster, 600, 700)
+    until(cluster.loop, lambda: same(cluster))
+    again(cluster)
+
+
+def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
+    tmp_path: Path,
+) -> None:
+    cluster, name, other, away, end = one_is_behind(tmp_path)
+    host = cluster.hosts[name]
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
+    seldom(host, 1)
+    write(cluster, 600, 640)
+    until(cluster.loop, lambda: first_index(cluster, name) > end + 100)
+    seldom(host, MANY)
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
+    wanted = next(index for index in sealed_live(host) if index > end)
+    # Nothing refers to it any more, but for the leader's snapshot.
+    index = host.propose(GROUP, b"thin 1000000")
+    until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
+    write(cluster, 640, 1000)
+    gone = store_of(cluster.hosts[other]).log
+    until(cluster.loop, lambda: gone.first > wanted and wanted not in gone.live_places.indexes())
+    assert wanted in store_of(host).log.live_places.indexes()
+    rot(host, [wanted])
+    come_back(cluster, away)
+    until(cluster.loop, lambda: same(cluster))
+    assert leader(cluster) == name
+    write(cluster, 1000, 1100)
+    until(cluster.loop, lambda: same(cluster))
+    again(cluster)
+
+
+def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 100)
+    caplog.set_level(logging.WARNING, "warren.raft")
+    cluster, name, other, away, end = one_is_behind(tmp_path)
+    host = cluster.hosts[name]
+    wanted = next(index for index in host.state(GROUP)["live"] if index > end)
+    for each in (host, cluster.hosts[other]):
+        rot(each, [wanted])
+        seldom(each, 1)
+    host._groups[GROUP]._retained_bytes_max = 0  # so who is behind needs a snapshot
+    come_back(cluster, away)
+    behind = cluster.hosts[away]
+    waiting: list[bool] = []
+    with pytest.raises(healing.EntryDamaged):
+        host.read_entry(GROUP, wanted)
+    host.healing.when(GROUP, wanted, lambda: waiting.append(True))
+
+    def lost() -> list[str]:
+        return [r.getMessage() for r in caplog.records if r.levelno == logging.CRITICAL]
+
+    until(cluster.loop, lambda: lost())
+    write(cluster, 600, 800)
+    write(cluster, 800, 1000)
+    # Snapshots are taken, files are rewritten, although somebody waits for one.
+    until(cluster.loop, lambda: first_index(cluster, name) > 650)
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
+    cycles, asked = host._logs.compactor.cycles, len(caplog.records)
+    oldest = min(host._logs.use.live)
+    write(cluster, 1000, 1600)
+    until(cluster.loop, lambda: min(host._logs.use.live) > oldest)
+    assert host._logs.compactor.cycles > cycles
+    assert behind.applied_index(GROUP) < wanted
+    assert wanted in host.state(GROUP)["live"] and not waiting
+    found = [line for line in lost() if line.startswith(f"{name}: ")]
+    assert len(found) == 1 and f"entry {wanted} of group {GROUP} is lost" in found[0], found
+    assert len(caplog.records) < asked + 10
+    # It is taken off the shelf: nobody needs it any more.
+    index = host.propose(GROUP, b"thin 1000000")
+    until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
+    until(cluster.loop, lambda: same(cluster) and waiting)
+    until(cluster.loop, lambda: not host.healing.wanted and not host._logs.compactor.damaged)
+    assert not host._logs.compactor.left
+    write(cluster, 1600, 2100)
+    until(cluster.loop, lambda: same(cluster))
+    again(cluster)
+
+
+def mute(host: Host) -> None:
+    """It is connected, and never says whether it has an entry."""
+    host.healing._answer = lambda group, message: None
+
+
+def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 200)
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    name = leader(cluster)
+    mute(cluster.hosts[name])  # it is asked first
+    host = next(h for h in cluster.hosts.values() if h.node_id != name)
+    wanted = sealed_live(host)[0]
+    right = host.read_entry(GROUP, wanted).data
+    rot(host, [wanted])
+    assert read_when_healed(cluster, host, wanted) == right
+    stop(cluster)
+
+
+def test_an_answer_that_comes_when_another_is_asked_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 100)
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    host = cluster.hosts[leader(cluster)]
+    slow, deaf = (h for h in cluster.hosts.values() if h is not host)
+    mute(deaf)
+    answer: Callable[..., None] = slow.healing._answer
+    slow.healing._answer = lambda group, message: slow._loop.call_later(
+        250, lambda: answer(group, message)
+    )
+    wanted = sealed_live(host)[0]
+    rot(host, [wanted])
+    assert read_when_healed(cluster, host, wanted)
+    stop(cluster)
+
+
+def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 100)
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    host = cluster.hosts[leader(cluster)]
+    *lost, wanted = sealed_live(host)[:6]
+    for each in cluster.hosts.values():
+        found = each.healing._find
+
+        def find(group, index, term, found=found):  # type: ignore[no-untyped-def]
+            return None if index in lost else found(group, index, term)
+
+        each.healing._find = find
+    rot(host, [*lost, wanted])
+    for index in lost:
+        with pytest.raises(healing.EntryDamaged):
+            host.read_entry(GROUP, index)
+    assert read_when_healed(cluster, host, wanted)
+    assert host.healing.wanted == len(lost)
+    stop(cluster)
+
+
+def test_a_snapshot_waits_for_entries_that_wait_for_a_slow_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was handed out before would be applied to the state that the snapshot brings."""
+    cluster, away = rotten_and_let_go_of(tmp_path)
+    host = cluster.start(away)
+    held: list = []
+    ripe = DiskPace.ripe
+
+    def hold(pace: DiskPace, to_apply: list) -> list:
+        if pace is not host._pace:
+            return ripe(pace, to_apply)
+        held.extend(to_apply)
+        return []
+
+    monkeypatch.setattr(DiskPace, "ripe", hold)
+    ended: list[int] = []
+    end = Transfers._end
+
+    def count(transfers: Transfers, group) -> None:  # type: ignore[no-untyped-def]
+        if transfers is host._transfers:
+            ended.append(group.node.log.applying)
+        end(transfers, group)
+
+    monkeypatch.setattr(Transfers, "_end", count)
+    host.start_group(GroupSpec(GROUP, NODES), Shelf())
+    until(cluster.loop, lambda: ended)
+    assert ended[0] == 4 and host.applied_index(GROUP) == 0
+    assert store_of(host).snapshot_index == 0 and first_index(cluster, away) == 1
+    monkeypatch.setattr(DiskPace, "ripe", ripe)
+    for group, ready in held:
+        host._turns._apply(group, ready)
+    until(cluster.loop, lambda: same(cluster))
+    assert first_index(cluster, away) > 5
+    write(cluster, 600, 700)
+    until(cluster.loop, lambda: same(cluster))
+    again(cluster)
+
+
+def test_only_who_was_asked_is_believed(tmp_path: Path) -> None:
+    cluster = begin(tmp_path)
+    write(cluster, 0, 600)
+    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
+    until(cluster.loop, lambda: same(cluster))
+    host = cluster.hosts[leader(cluster)]
+    asked: list[str] = []
+    host.healing._send = lambda message: asked.append(message.to)
+    wanted = sealed_live(host)[0]
+    entry = host.read_entry(GROUP, wanted)
+    rot(host, [wanted])
+    with pytest.raises(healing.EntryDamaged):
+        host.read_entry(GROUP, wanted)
+    (first,) = asked
+    (second,) = (node for node in NODES if node not in (first, host.node_id))
+    fits = (wanted, entry.term, entry.kind, entry.time_ms, entry.data)
+    host.healing.take(EntryIs(GROUP, second, host.node_id, 1, *fits))
+    assert host.healing.awaits(GROUP, wanted)
+    host.healing.take(EntryIs(GROUP, first, host.node_id, 1, *fits))
+    assert host.read_entry(GROUP, wanted).data == entry.data
+    stop(cluster)
