@@ -70,7 +70,7 @@ class Cluster:
             messages.ConsumerCancelled: self._on_cancelled,
         }
         self._got: dict[tuple[int, int, int], Block] = {}
-        self._late: dict[int, list[LateDelivery]] = {}
+        self._late: dict[tuple[int, int], list[LateDelivery]] = {}
         self._touched: list[GroupClient] = []
         self._waiting: dict[int, Callable[[], None]] = {}
         self._nodes: dict[int, str] = {}
@@ -101,7 +101,8 @@ class Cluster:
         """The group was deleted."""
         self.directory.forget_group(group)
         self.stored.drop_group(group)
-        self._late.pop(group, None)
+        for key in [key for key in self._late if key[0] == group]:
+            del self._late[key]
         self.leading.stop(group)
         return self.clients.pop(group, None)
 
@@ -382,7 +383,11 @@ class Cluster:
         return True
 
     def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
-        data = self.stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
+        try:
+            block = self.stored.get(group, delivery.index)
+        except KeyError:
+            return  # let go of while it was awaited: the session has ended, nobody waits any more
+        data = block.slice(delivery.first, delivery.last + 1)
         got = messages.Got(group, delivery.index, delivery.first, len(data))
         self.host.send(node, messages.encode(got, data))
 
@@ -413,7 +418,7 @@ class Cluster:
         client = self.clients.get(message.group)
         if client is None or message.uplink != self.host.boot_id:
             return
-        late = self._late.get(message.group)
+        late = self._late.get((message.group, message.consumer))
         if late is not None:
             late.append((node, message, rest))
             return
@@ -432,7 +437,7 @@ class Cluster:
             # A leader only hands out what is committed, so (index, term) is this entry for good.
             entry = self.host.entry(message.group, delivery.index, term)
             if entry is None and self.host.healing.awaits(message.group, delivery.index):
-                self._deliver_later(message.group, delivery.index, (node, message, rest))
+                self._deliver_later(delivery.index, (node, message, rest))
                 return
             if entry is None:
                 # It was sent, but this member has turned to another leader since, or lost it with
@@ -444,15 +449,20 @@ class Cluster:
             block = self.stored.get(message.group, delivery.index, entry.data)
             client.delivered(message.consumer, delivery, block)
 
-    def _deliver_later(self, group: int, index: int, delivered: LateDelivery) -> None:
-        """An entry that the leader refers to is damaged here: it is on its way from elsewhere."""
-        self._late[group] = [delivered]
+    def _deliver_later(self, index: int, delivered: LateDelivery) -> None:
+        """An entry that the leader refers to is damaged here: it is on its way from elsewhere.
+
+        The same consumer's deliveries wait behind it; the others' do not, for it may never come.
+        """
+        message = delivered[1]
+        key = message.group, message.consumer
+        self._late[key] = [delivered]
 
         def healed() -> None:
-            for each in self._late.pop(group, []):
+            for each in self._late.pop(key, []):
                 self._on_delivered(*each)
 
-        self.host.healing.when(group, index, healed)
+        self.host.healing.when(message.group, index, healed)
 
     def _on_cancelled(
         self, node: str, message: messages.ConsumerCancelled, rest: memoryview

@@ -11,6 +11,7 @@ from warren_broker.cluster.queues import Queues
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.session import requests
+from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 
 Answer = Callable[[requests.Result], None]
@@ -124,6 +125,11 @@ class Consuming:
                     delivery, block = cluster.got(queue.group, reply.delivery)
                 except EntryDamaged as damage:
                     cluster.host.healing.when(queue.group, damage.index, lambda: got(reply))
+                    return
+                except (KeyError, UnknownGroup):
+                    # It was purged while its damaged entry was awaited, here or where the queue is
+                    # led: the session that got it has ended.
+                    done(requests.GotNothing())
                     return
                 done(requests.Got(delivery, block, reply.messages_ready))
 

@@ -65,6 +65,17 @@ class DeadLetters:
                 rest = partial(self._publish, queue, reason, runs[at:])
                 cluster.host.healing.when(queue.group, index, rest)
                 break
+            except KeyError:
+                # 1. It waits for a damaged entry. 2. The queue does not need that one any more, and
+                # lets go of it.
+                log.error(
+                    "dead letters of queue %r in vhost %r are lost: the damaged entry %s was let "
+                    "go of before another member gave it",
+                    queue.name,
+                    queue.vhost,
+                    index,
+                )
+                continue
             for i in range(first, last + 1):
                 letters.add(block, i)
                 if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:

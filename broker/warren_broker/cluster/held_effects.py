@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from warren_raft.storage.errors import EntryDamaged
 
+log = logging.getLogger(__name__)
+
 WhenHealed = Callable[[int, int, Callable[[], None]], None]
+Lane: TypeAlias = tuple[int, int | None]
+"""(uplink, consumer): what goes to one consumer is in order; (uplink, None): the answers."""
 
 
 @dataclass(slots=True)
@@ -18,16 +24,24 @@ class Due:
 
     index: int
     reply: Any
-    effects: tuple[Any, ...]
-    done: int = 0
+    effects: Sequence[Any]
+
+
+def lane_of(effect: Any) -> Lane | None:
+    """Whose order it belongs to; None: nobody's."""
+    consumer = getattr(effect, "consumer", None)
+    return None if consumer is None else (effect.uplink, consumer)
 
 
 class HeldEffects:
     """Carries out each group's effects in their order; one that needs a damaged entry waits for it.
 
-    What follows in that group waits behind it, for deliveries must not overtake each other. Answers
-    go on, so publishers are confirmed, unless one of them waits itself (a get of that message):
-    answers are in order, too. Effects may be run twice, so one that got half way starts again.
+    What follows for the same consumer waits behind it, for deliveries must not overtake each other.
+    Others go on: perhaps nobody has that entry, and it never comes. Answers go on, so publishers
+    are confirmed, unless one of them waits itself (a get of that message): the answers to one node
+    are in order, too, and its consumers hear that they are ones before their first message. What
+    is for no consumer (timers, dead letters, the queue's end) never waits. Effects may be run
+    twice, so one that got half way starts again.
     Bound: what waits is bounded as what is in flight, and by the consumers' credit.
     """
 
@@ -42,46 +56,85 @@ class HeldEffects:
         self._answer = answer
         self._run = run
         self._held: dict[int, deque[Due]] = {}
+        self._awaited: set[tuple[int, int]] = set()
 
     def carry_out(self, group: int, index: int, reply: Any, effects: tuple[Any, ...]) -> None:
         """Answer, then do the rest: now, or when it is its turn."""
         due = Due(index, reply, effects)
         held = self._held.get(group)
-        if held is None:
-            self._go(group, due)
-            return
-        if not any(waiting.reply is not None for waiting in held):
-            try:
-                self._give(group, due)
-            except EntryDamaged:
-                pass  # it is answered when what waits before it was done
+        damaged = self._go(group, due, self._waiting(held) if held else set(), False)
         if due.reply is not None or due.effects:
-            held.append(due)
+            self._held.setdefault(group, deque()).append(due)
+        self._await(group, damaged)
 
     def drop(self, group: int) -> None:
         """This node does not lead it any more."""
         self._held.pop(group, None)
 
-    def _give(self, group: int, due: Due) -> None:
-        if due.reply is not None:
-            self._answer(group, due.index, due.reply)
-            due.reply = None
+    @staticmethod
+    def _waiting(held: deque[Due]) -> set[Lane]:
+        lanes: set[Lane] = {(due.reply.uplink, None) for due in held if due.reply is not None}
+        for due in held:
+            lanes.update(lane for lane in map(lane_of, due.effects) if lane is not None)
+        return lanes
 
-    def _go(self, group: int, due: Due) -> bool:
-        try:
-            self._give(group, due)
-            while due.done < len(due.effects):
-                self._run(group, due.effects[due.done])
-                due.done += 1
-        except EntryDamaged as damage:
-            self._held.setdefault(group, deque()).appendleft(due)
-            self._when_healed(group, damage.index, lambda: self._again(group))
-            return False
-        return True
+    def _go(self, group: int, due: Due, waiting: set[Lane], late: bool) -> list[int]:
+        """Do what need not wait; returns the entries that something of it began to wait for.
 
-    def _again(self, group: int) -> None:
+        waiting  lanes in which something before this waits; those in which this waits are added
+        late     something of it has waited: the state has gone on since
+        """
+        damaged: list[int] = []
+        reply = due.reply
+        if reply is not None and (reply.uplink, None) not in waiting:
+            try:
+                self._answer(group, due.index, reply)
+                due.reply = None
+            except EntryDamaged as damage:
+                waiting.add((reply.uplink, None))
+                damaged.append(damage.index)
+        left: list[Any] = []
+        for effect in due.effects:
+            lane = lane_of(effect)
+            if lane is not None and waiting and (lane in waiting or (lane[0], None) in waiting):
+                waiting.add(lane)
+                left.append(effect)
+                continue
+            try:
+                self._run(group, effect)
+            except EntryDamaged as damage:
+                assert lane is not None, effect
+                waiting.add(lane)
+                left.append(effect)
+                damaged.append(damage.index)
+            except KeyError:
+                # 1. A delivery waits for an entry.  2. Its consumer ends, the message is purged.
+                # 3. The entry is let go of: nobody is to get it any more.
+                if not late:
+                    raise
+                log.info("group %s: a delivery to %s is needed no longer", group, lane)
+        due.effects = left
+        return damaged
+
+    def _await(self, group: int, damaged: list[int]) -> None:
+        for index in damaged:
+            if (group, index) not in self._awaited:
+                self._awaited.add((group, index))
+                self._when_healed(group, index, partial(self._again, group, index))
+
+    def _again(self, group: int, index: int) -> None:
+        self._awaited.discard((group, index))
         held = self._held.pop(group, None)
-        while held:
-            if not self._go(group, held.popleft()):
-                self._held[group].extend(held)
-                return
+        if held is None:
+            return
+        waiting: set[Lane] = set()
+        damaged: list[int] = []
+        rest: deque[Due] = deque()
+        for due in held:
+            damaged += self._go(group, due, waiting, True)
+            if due.reply is not None or due.effects:
+                rest.append(due)
+        rest.extend(self._held.pop(group, ()))
+        if rest:
+            self._held[group] = rest
+        self._await(group, damaged)
