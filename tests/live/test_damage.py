@@ -165,3 +165,51 @@ def voter_again(cluster: LocalCluster, node: int) -> None:
         return any(m.node == name and m.voter and not m.lag for m in members)
 
     eventually(there, "a voter again", 60)
+
+
+def rot_everywhere(cluster: LocalCluster, number: int) -> None:
+    """One bit of that message, in each file of each node that has it."""
+    for node in cluster.nodes:
+        hit = 0
+        for path in [*node.data_dir.glob("segments/*.seg"), *node.data_dir.glob("wal/*.wal")]:
+            data = bytearray(path.read_bytes())
+            at = data.find(b"%d " % number + b"x" * 100)
+            if at >= 0:
+                data[at + 50] ^= 1
+                path.write_bytes(data)
+                hit += 1
+        assert hit, (node.name, number)
+
+
+def test_a_message_that_nobody_has_holds_up_its_consumer_only(cluster: LocalCluster) -> None:
+    left = fill(cluster)
+    for node in range(3):
+        eventually(lambda node=node: settled(cluster, node), "files of every kind")
+        cluster.restart(node)  # what its memory holds of the messages goes
+    leader = cluster.leader_of("q")
+    lost = 1400
+    assert lost in left
+    rot_everywhere(cluster, lost)
+    pids = [cluster.pid(node) for node in range(3)]
+    first: list[int] = []
+    second: list[int] = []
+    uri = uri_of(cluster, leader)
+    with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
+        for got, prefetch in ((first, 210), (second, COUNT)):
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=prefetch)
+            channel.basic_consume(
+                "q", lambda c, m, p, body, got=got: got.append(int(body.split(b" ", 1)[0]))
+            )
+            connection.sleep(2)
+        assert first == left[: left.index(lost)]
+        assert second == left[210:]
+        publish(uri, "q", 50_000, 20)
+        connection.sleep(2)
+        assert second == left[210:] + list(range(50_000, 50_020))
+        eventually(lambda: "is lost" in cluster.log(leader), "it is said")
+    with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
+        connection.channel().queue_purge("q")
+    publish(uri, "q", 60_000, 20)
+    assert consume(uri, "q") == list(range(60_000, 60_020))
+    assert [cluster.pid(node) for node in range(3)] == pids
