@@ -105,6 +105,8 @@ class Healing:
         if damage.group not in self._groups:
             # It is being started, or will be: who needs the entry then reads it again.
             return birth.has_others(damage.group, store.created)
+        if store.healed(damage.index) is not None:
+            return True  # met by a rewriting that began before it came; the next one has it
         if not self._others(damage.group):
             return False
         log.error("%s: %s; the other members are asked for it", self._own, damage)

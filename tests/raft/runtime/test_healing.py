@@ -469,3 +469,23 @@ def test_a_rewriting_leaves_alone_what_nobody_else_has(tmp_path: Path) -> None:
     live = [i for i in host.state(GROUP)["live"] if i != index]
     assert all(host.read_entry(GROUP, i).data.startswith(b"put ") for i in live)
     cluster.stop("a")
+
+
+def test_what_is_here_already_is_not_asked_for_again(tmp_path: Path) -> None:
+    # 1. A rewriting begins.  2. An entry of its file is healed.  3. It meets the damaged bytes.
+    cluster = begin(tmp_path)
+    write(cluster, 0, 20)
+    until(cluster.loop, lambda: same(cluster))
+    host = cluster.hosts[leader(cluster)]
+    index = host.applied_index(GROUP)
+    rot(host, [index])
+    with pytest.raises(EntryDamaged) as met:
+        host.read_entry(GROUP, index)
+    assert host.healing.wanted == 1
+    assert read_when_healed(cluster, host, index)
+    assert store_of(host).healed(index) is not None, "its file is not complete: it stays as it is"
+    host._logs.compactor.damaged.clear()
+    host._logs.is_damaged(met.value)
+    assert host.healing.wanted == 0 and host.healing.healed == 1
+    assert host._logs.compactor.damaged, "and the file is rewritten again"
+    stop(cluster)
