@@ -84,6 +84,13 @@ def nemesis(options: argparse.Namespace) -> int:
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
+def mutate(options: argparse.Namespace) -> int:
+    """Mutants of Raft, recovery and queues against the tests: --sample N --seed S, or one part."""
+    prepare()
+    command = [str(python()), "-m", "mutation.run", *options.rest]
+    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measure against RabbitMQ, other Rafts, a Spark source in memory; see bench/README.md."""
     prepare()
@@ -128,8 +135,9 @@ def clean(options: argparse.Namespace) -> int:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo, "test": test, "bench": bench, "sim": sim, "lint": lint, "wheel": wheel,
     "cluster": cluster, "demo-repeat": demo_repeat, "clean": clean, "nemesis": nemesis,
+    "mutate": mutate,
 }
-PASSES_ON = ("demo", "bench", "sim", "nemesis", "cluster", "demo-repeat")
+PASSES_ON = ("demo", "bench", "sim", "nemesis", "mutate", "cluster", "demo-repeat")
 """Verbs that hand arguments they do not know to the program they start."""
 
 

@@ -1,0 +1,1 @@
+"""Mutation testing: small changes to the source, each of which some test must notice."""

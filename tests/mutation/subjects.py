@@ -1,0 +1,68 @@
+"""What is mutated, and the commands that must notice a mutant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One part of the product.
+
+    sources    patterns of paths, relative to the repository
+    excluded   patterns of paths that another subject covers
+    commands   arguments of the interpreter, the quickest command first; a mutant is killed by the
+               first command that fails
+    """
+
+    sources: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
+    excluded: tuple[str, ...] = ()
+
+    def files(self, root: Path) -> Iterator[Path]:
+        """The source files, relative to `root`, sorted."""
+        for pattern in self.sources:
+            for path in sorted(root.glob(pattern)):
+                place = path.relative_to(root)
+                excluded = any(fnmatch(str(place), other) for other in self.excluded)
+                if path.name != "__init__.py" and not excluded:
+                    yield place
+
+
+def _pytest(*arguments: str) -> tuple[str, ...]:
+    return ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments)
+
+
+def _sim(*arguments: str) -> tuple[str, ...]:
+    return ("-m", "sim.run", *arguments)
+
+
+CLAIM_AND_STAGE = (
+    "broker/warren_broker/queue/claim*.py", "broker/warren_broker/queue/stage*.py",
+    "broker/warren_broker/queue/sink*.py", "broker/warren_broker/queue/reader*.py",
+)
+
+SUBJECTS: dict[str, Subject] = {
+    "core": Subject(
+        ("raft/warren_raft/core/*.py",),
+        (_pytest("tests/raft/core"), _sim("--seeds", "100")),
+    ),
+    "recovery": Subject(
+        ("raft/warren_raft/storage/recover*.py", "raft/warren_raft/storage/wal*.py",
+         "raft/warren_raft/storage/synced.py", "raft/warren_raft/storage/identity.py"),
+        (_pytest("tests/raft/storage"), _sim("--whole", "--seeds", "40")),
+    ),
+    "claim-stage": Subject(
+        CLAIM_AND_STAGE,
+        (_pytest("tests/broker/queue", "-k", "claim or stage or sink or reader"),
+         _pytest("tests/broker/queue"), _sim("--whole", "--seeds", "40")),
+    ),
+    "queue": Subject(
+        ("broker/warren_broker/queue/*.py",),
+        (_pytest("tests/broker/queue"), _sim("--whole", "--seeds", "40")),
+        excluded=CLAIM_AND_STAGE,
+    ),
+}
