@@ -162,6 +162,10 @@ class Broker:
         """See `BrokerView`."""
         return self.definitions.topic_permissions(vhost, user, exchange)
 
+    def tags(self, user: str) -> tuple[str, ...]:
+        """See `BrokerView`."""
+        return self.definitions.tags(user)
+
     def queue_type(self, vhost: str, queue: str) -> str | None:
         """See `BrokerView`."""
         return self.definitions.queue_type(vhost, queue)

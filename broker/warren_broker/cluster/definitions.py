@@ -333,6 +333,11 @@ class Definitions:
         grant = self.state.grants.get((vhost, user, exchange))
         return Permissions(grant.configure, grant.write, grant.read) if grant else None
 
+    def tags(self, user: str) -> tuple[str, ...]:
+        """See `BrokerView`."""
+        found = self.state.users.get(user)
+        return found.tags if found is not None else ()
+
     def queue_type(self, vhost: str, queue: str) -> str | None:
         """See `BrokerView`."""
         found = self.state.queue(vhost, queue)

@@ -16,6 +16,8 @@ scan
 
 assemble
     distinct_routes(table, first, last) -> list[int]      route ids in the order first seen
+    flags_of(table, first, last) -> int                   the flags of these messages, or-ed
+    first_other_user(table, first, last, user) -> int     the first message whose user_id differs
     select(table, first, last, route_ids) -> Selection    the messages with one of these routes
     partition(table, first, last, targets, count) -> list[Selection]
                                  targets: per route id a tuple of target numbers 0 <= t < count;
@@ -118,6 +120,8 @@ if TYPE_CHECKING:
         assemble,
         distinct_routes,
         examine_block,
+        first_other_user,
+        flags_of,
         load_block,
         partition,
         select,
@@ -137,6 +141,8 @@ else:
     ACTIVE = _kernel.mode
     FrameScanner = _kernel.scan.FrameScanner
     distinct_routes = _kernel.assemble.distinct_routes
+    first_other_user = _kernel.assemble.first_other_user
+    flags_of = _kernel.assemble.flags_of
     select = _kernel.assemble.select
     partition = _kernel.assemble.partition
     assemble = _kernel.assemble.assemble
@@ -153,7 +159,8 @@ __all__ = [
     "FrameScanner", "HEADERS", "Heartbeat", "Item", "Malformed", "MessageTable", "Method", "Mode",
     "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
     "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
-    "assemble", "distinct_routes", "examine_block", "format_confirms", "format_deliveries",
+    "assemble", "distinct_routes", "examine_block", "first_other_user", "flags_of",
+    "format_confirms", "format_deliveries",
     "format_get_ok", "format_return", "lanes", "load", "load_block", "partition", "select",
     "with_headers",
 ]  # fmt: skip

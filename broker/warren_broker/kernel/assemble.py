@@ -28,6 +28,7 @@ from warren_broker.block_layout import (
     encode_head,
     encode_routes,
 )
+from warren_broker.kernel.items import USER_ID
 from warren_broker.kernel.table import (
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
@@ -44,9 +45,9 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
-    from warren_broker.kernel.compiled.properties import examine
+    from warren_broker.kernel.compiled.properties import examine, user_id_of
 else:
-    from warren_broker.kernel.properties import examine
+    from warren_broker.kernel.properties import examine, user_id_of
 
 _ROW_BYTES = ROW.size
 _U32_MAX = 0xFFFFFFFF
@@ -84,6 +85,36 @@ def distinct_routes(table: MessageTable, first: int, last: int) -> list[int]:
                 seen[route] = 1
                 found.append(route)
     return found
+
+
+def flags_of(table: MessageTable, first: int, last: int) -> int:
+    """The flags of messages first <= i < last, or-ed (items.py)."""
+    _check_range(table, first, last)
+    rows: cython.p_uint = _rows_of(table)
+    i: cython.Py_ssize_t
+    found: cython.uint = 0
+    for i in range(first, last):
+        found |= rows[5 * i + 4]
+    return found >> 8
+
+
+def first_other_user(table: MessageTable, first: int, last: int, user: bytes) -> int:
+    """The first of messages first <= i < last with a user_id other than `user`; `last`: none."""
+    _check_range(table, first, last)
+    rows: cython.p_uint = _rows_of(table)
+    i: cython.Py_ssize_t
+    begin: cython.Py_ssize_t
+    same: bytes = b""  # the properties last looked at, which were allowed
+    for i in range(first, last):
+        if rows[5 * i + 4] >> 8 & USER_ID:
+            begin = rows[5 * i - 4] if i else 0
+            properties = bytes(table.properties[begin : rows[5 * i + 1]])
+            if properties != same:
+                found = user_id_of(properties)
+                if found is not None and found != user:
+                    return i
+                same = properties
+    return last
 
 
 def select(table: MessageTable, first: int, last: int, route_ids: object) -> Selection:

@@ -225,6 +225,33 @@ def examine(properties: bytes) -> int:
         return _walk(properties, len(properties))
 
 
+def user_id_of(properties: bytes) -> object:
+    """The user_id's bytes; None: there is none. The properties are well formed (`examine`)."""
+    p: cython.p_uchar
+    at: cython.Py_ssize_t = 2
+    bit: cython.uint = 0x8000
+    there: cython.uint
+    if cython.compiled:
+        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
+    else:
+        p = properties
+    there = (p[0] << 8) | p[1]
+    if not there & 0x0010:
+        return None
+    while bit > 0x0010:
+        if there & bit:
+            if bit == 0x2000:  # headers
+                at += 4 + _u32(p, at)
+            elif bit == 0x1000 or bit == 0x0800:  # delivery_mode, priority
+                at += 1
+            elif bit == 0x0040:  # timestamp
+                at += 8
+            else:
+                at += 1 + p[at]
+        bit >>= 1
+    return properties[at + 1 : at + 1 + p[at]]
+
+
 @cython.cclass
 class HeaderChange:
     """Headers to be added to (or replaced in) the properties of many messages, encoded once.

@@ -7,10 +7,17 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.block import Block, BlockError
+from warren_broker.block import FORM_AMQP091, Block, BlockError
 from warren_broker.cluster.queues import ENQUEUE, block_for
 from warren_broker.cluster.reading import ReadFailed, Runs
-from warren_broker.kernel import Route, Selection, load_block, partition
+from warren_broker.kernel import (
+    MessageTable,
+    Route,
+    Selection,
+    flags_of,
+    load_block,
+    partition,
+)
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.server.request10 import Answer, Asker, refusal_of
@@ -29,24 +36,46 @@ def _decoded(asker: Asker, data: bytes | memoryview) -> Block:
             raise errors.ContentTooLarge(
                 f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
             )
+    if block.form != FORM_AMQP091:  # what such properties say would not be known to any check
+        raise errors.InvalidArgument(
+            f"a block whose properties are of form {block.form}; give AMQP 0.9.1's, form "
+            f"{FORM_AMQP091}"
+        )
     if not len(block):
         raise errors.InvalidArgument("a block without messages; send none instead")
     return block
 
 
+def _allowed(asker: Asker, exchange: str, block: Block, key: str | None) -> MessageTable:
+    """The block's messages, which the user may publish to the exchange; raises Refusal: then none
+    of them is published.
+
+    key  the routing key of all of them; None: each has its route's
+    """
+    table = load_block(block)
+    asker.access.publish(
+        exchange,
+        [Route(*route).routing_key.decode("utf-8", "surrogateescape")
+         for route in table.routes.entries] if key is None else (key,),
+    )  # fmt: skip
+    flags = flags_of(table, 0, table.count)
+    if flags:
+        _, refusal = asker.access.refused_message(table, 0, table.count, flags, exchange)
+        if refusal is not None:
+            raise refusal
+    return table
+
+
 def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes]] | None:
     """The block's messages by queue; None: at least one has nowhere to go."""
-    asker.may("write", "exchange", exchange)
+    table = _allowed(asker, exchange, block, None)
     definitions = asker.broker.definitions
     state = definitions.state
-    if exchange and state.exchange(asker.vhost, exchange) is None:
-        raise errors.no_exchange(exchange, asker.vhost)
     if definitions.topology.needs_headers(asker.vhost, exchange):
         raise errors.NotImplementedHere(
             f"exchange {exchange!r} routes by headers, which blocks are not yet; publish to its "
             "queue, or over AMQP 0.9.1"
         )
-    table = load_block(block)
     targets: list[tuple[int, ...]] = []
     numbers: dict[str, int] = {}
     for route in table.routes.entries:
@@ -109,9 +138,8 @@ def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
 def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
     block = _decoded(asker, request.block)
     if request.queue:
-        asker.may("write", "exchange", "")
+        table = _allowed(asker, "", block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
-        table = load_block(block)
         parts: list[tuple[Queue, bytes]] | None = [
             (queue, block_for(queue.config, [Selection(table, 0, table.count)]))
         ]
@@ -140,7 +168,7 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
 
 
 def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
 
     def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
         asker.broker.reading.runs(
@@ -179,7 +207,7 @@ def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
 
 
 def _browse(asker: Asker, request: link.Browse, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
 
     def found(runs: Runs | ReadFailed) -> None:
         if isinstance(runs, ReadFailed):

@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 TICK_MS = 1000
 LOGIN_REFUSED_DELAY_MS = 1000
 """What guessing a password costs, per guess and connection."""
-IMPERSONATOR = "impersonator"
-"""The tag of users who may set any user_id."""
 
 
 class Client091:
@@ -235,8 +233,6 @@ class Client091:
                 loop = self._broker.cluster.loop
                 loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: answer(result))
                 return
-            user = self._broker.definitions.state.users.get(request.user)
-            self._session.impersonator = user is not None and IMPERSONATOR in user.tags
             answer(result)
 
         self._broker.authenticate(request.user, request.password, request.mechanism, done)

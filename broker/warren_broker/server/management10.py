@@ -74,7 +74,7 @@ def _overview(asker: Asker, request: management.GetOverview, answer: Answer) -> 
 
 
 def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answer) -> None:
-    asker.may("configure", "queue", request.name)
+    asker.access.declare_queue(request.name, request.arguments)
 
     def declared(result: Declared | errors.Refusal) -> None:
         if isinstance(result, errors.Refusal):
@@ -89,7 +89,7 @@ def _declare_queue(asker: Asker, request: management.DeclareQueue, answer: Answe
 
 
 def _get_queue(asker: Asker, request: management.GetQueue, answer: Answer) -> None:
-    queue = asker.queue(request.name, "read")
+    queue = asker.queue(request.name)
 
     def counted(stat: Any) -> None:
         answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
@@ -136,7 +136,7 @@ def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -
 
 
 def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:
-    asker.may("configure", "queue", request.name)
+    asker.access.delete_queue(request.name)
     if request.force:
         _delete_unasked(asker, request, answer)
         return
@@ -155,7 +155,7 @@ def _delete_unasked(asker: Asker, request: management.DeleteQueue, answer: Answe
 
     Its name is free at once; members that are still there drop what they have when they hear.
     """
-    asker.must_be("administrator", f"delete queue {request.name!r} without asking it")
+    asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
     queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
     if queue is None:
         answer(Counted(0))
@@ -173,7 +173,7 @@ def _delete_unasked(asker: Asker, request: management.DeleteQueue, answer: Answe
 
 
 def _purge_queue(asker: Asker, request: management.PurgeQueue, answer: Answer) -> None:
-    asker.may("read", "queue", request.name)
+    asker.access.read_queue(request.name)
     asker.broker.purge_queue(asker.vhost, request.name, asker.connection, _counted(answer))
 
 
@@ -195,7 +195,7 @@ def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
 
 
 def _declare_exchange(asker: Asker, request: management.DeclareExchange, answer: Answer) -> None:
-    asker.may("configure", "exchange", request.name)
+    asker.access.declare_exchange(request.name, request.arguments)
     _define(
         asker,
         asker.broker.exchange_declaration(
@@ -212,7 +212,7 @@ def _declare_exchange(asker: Asker, request: management.DeclareExchange, answer:
 
 
 def _delete_exchange(asker: Asker, request: management.DeleteExchange, answer: Answer) -> None:
-    asker.may("configure", "exchange", request.name)
+    asker.access.delete_exchange(request.name)
     _define(asker, metadata.DeleteExchange(asker.vhost, request.name, request.if_unused), answer)
 
 
@@ -236,14 +236,13 @@ def _list_exchanges(asker: Asker, request: management.ListExchanges, answer: Ans
 
 
 def _binding(asker: Asker, binding: management.Binding) -> dict[str, Any]:
-    kind = binding.destination_kind
-    asker.may("write", kind, binding.destination)
-    asker.may("read", "exchange", binding.source)
+    to_queue = binding.destination_kind == "queue"
+    asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
     return asker.broker.binding(
         asker.vhost,
         binding.source,
         binding.destination,
-        kind == "queue",
+        to_queue,
         binding.routing_key,
         binding.arguments,
         asker.connection,
@@ -283,7 +282,7 @@ def _list_bindings(asker: Asker, request: management.ListBindings, answer: Answe
 
 
 def _register(asker: Asker, request: management.RegisterReader, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
     asker.ask(
         queue,
         commands.RegisterReader(request.reader, call=request.call),
@@ -293,7 +292,7 @@ def _register(asker: Asker, request: management.RegisterReader, answer: Answer) 
 
 
 def _open_claim(asker: Asker, request: management.OpenClaim, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
     command = commands.OpenClaim(
         request.reader,
         request.number,
@@ -311,19 +310,19 @@ def _open_claim(asker: Asker, request: management.OpenClaim, answer: Answer) -> 
 
 
 def _renew(asker: Asker, request: management.RenewClaims, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
     command = commands.RenewClaims(request.reader, request.epoch)
     asker.ask(queue, command, answer, lambda reply: Performed())
 
 
 def _settle(asker: Asker, request: management.SettleClaims, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
     command = commands.SettleClaims(request.reader, request.number, request.epoch)
     asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
 
 
 def _release(asker: Asker, request: management.ReleaseClaim, answer: Answer) -> None:
-    queue = asker.queue(request.queue, "read")
+    queue = asker.queue(request.queue)
     command = commands.ReleaseClaim(request.reader, request.number, request.epoch, request.failed)
     asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
 
@@ -358,7 +357,7 @@ def _each(
 
     queues = []
     for name in waiting:
-        asker.may("write", "queue", name)
+        asker.access.publish_stages(name)
         queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
     if not queues:
         done(0)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def _changing(asker: Asker, what: str) -> Members:
     """For a change: only an administrator, and not unseen."""
-    asker.must_be("administrator", what)
+    asker.access.must_be("administrator", what)
     log.info("user %r asks to %s", asker.user, what)
     return asker.broker.membership
 
@@ -30,8 +30,8 @@ def _queue_changing(asker: Asker, what: str, queue: str) -> Members:
 
 
 def _get_members(asker: Asker, request: m.GetMembers, answer: Answer) -> None:
-    if not asker.has_tag("monitoring"):
-        asker.may("read", "queue", request.queue)
+    if not asker.access.has_tag("monitoring"):
+        asker.access.read_queue(request.queue)
     asker.broker.membership.queue_status(asker.vhost, request.queue, asker.guard(answer))
 
 
@@ -75,7 +75,7 @@ def _rebalance(asker: Asker, request: m.RebalanceQueues, answer: Answer) -> None
 
 
 def _list_nodes(asker: Asker, request: m.ListNodes, answer: Answer) -> None:
-    asker.must_be("monitoring", "see the nodes")
+    asker.access.must_be("monitoring", "see the nodes")
 
     def done(found: Any) -> None:
         answer(found if isinstance(found, errors.Refusal) else m.NodeList(tuple(found)))
@@ -84,7 +84,7 @@ def _list_nodes(asker: Asker, request: m.ListNodes, answer: Answer) -> None:
 
 
 def _get_node(asker: Asker, request: m.GetNode, answer: Answer) -> None:
-    asker.must_be("monitoring", "see the nodes")
+    asker.access.must_be("monitoring", "see the nodes")
     asker.broker.membership.node_status(request.node, asker.guard(answer))
 
 
@@ -104,7 +104,7 @@ def _forget(asker: Asker, request: m.ForgetNode, answer: Answer) -> None:
 
 
 def _critical(asker: Asker, request: m.CheckQuorumCritical, answer: Answer) -> None:
-    asker.must_be("management", "run health checks")
+    asker.access.must_be("management", "run health checks")
     node = request.node or asker.broker.settings.node
 
     def done(found: Any) -> None:

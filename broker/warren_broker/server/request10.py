@@ -11,8 +11,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.queues import to_refusal
 from warren_broker.metadata.records import Queue
 from warren_broker.queue.commands import AnyCommand, Refused
-from warren_broker.session import permissions
-from warren_broker.session.permissions import Kind, Permission, Tag
+from warren_broker.session.access import Access
 
 Answer: TypeAlias = Callable[[Any], None]
 """Called once with the result that the request's docstring names, or with a Refusal."""
@@ -32,27 +31,14 @@ class Asker:
     connection: int
     guard: Callable[[Callable[..., Any]], Callable[..., None]]
 
-    def may(self, permission: Permission, kind: Kind, name: str) -> None:
-        """Raise AccessRefused unless the user may."""
-        granted = self.broker.permissions(self.vhost, self.user)
-        permissions.check(granted, permission, kind, name, self.vhost, self.user)
-
-    def must_be(self, tag: Tag, what: str) -> None:
-        """Raise AccessRefused unless the user has the tag, which is needed to do `what`."""
-        permissions.check_tag(self._tags, tag, self.user, what)
-
-    def has_tag(self, tag: Tag) -> bool:
-        """Whether the user has that tag, or one that includes it."""
-        return bool(permissions.INCLUDED_IN[tag].intersection(self._tags))
-
     @property
-    def _tags(self) -> tuple[str, ...]:
-        user = self.broker.definitions.state.users.get(self.user)
-        return user.tags if user is not None else ()
+    def access(self) -> Access:
+        """What the user may do."""
+        return Access(self.broker, self.vhost, self.user)
 
-    def queue(self, name: str, permission: Permission) -> Queue:
-        """A queue the user may use; raises NotFound, ResourceLocked, AccessRefused."""
-        self.may(permission, "queue", name)
+    def queue(self, name: str) -> Queue:
+        """A queue the user may read; raises NotFound, ResourceLocked, AccessRefused."""
+        self.access.read_queue(name)
         return self.broker.queues.find(self.vhost, name, self.connection)
 
     def ask(

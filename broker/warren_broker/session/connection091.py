@@ -27,6 +27,7 @@ from warren_broker.kernel import Method as RawMethod
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_broker.session import consuming, dispatch, handshake091, publishing, requests
+from warren_broker.session.access import Access
 from warren_broker.session.channel import Channel, CheckedRun, Consumer, TableRun, Then
 from warren_broker.session.handshake091 import ConnectionConfig
 from warren_broker.session.liveness import Liveness
@@ -56,7 +57,6 @@ class Connection:
 
     user, vhost         once authenticated, opened
     client_properties, capabilities   as start-ok had them
-    impersonator        may set any user_id (the user's tag; the carrier sets it)
     channels            open and half-closed ones by number
     consumers           of all channels, by number
     out                 bytes to be sent
@@ -77,7 +77,6 @@ class Connection:
         self.state = "header"
         self.user = ""
         self.vhost = ""
-        self.impersonator = False
         self.client_properties: dict[str, Any] = {}
         self.capabilities: frozenset[str] = frozenset()
         self.close_reason = ""
@@ -102,6 +101,11 @@ class Connection:
         self.publishes = Publishes()
         self._to_report: dict[ConsumerId, Consumer] = {}
         self._liveness = Liveness(config.handshake_ms, config.closing_ms)
+
+    @property
+    def access(self) -> Access:
+        """What the user may do; for a connection that is open."""
+        return Access(self.view, self.vhost, self.user)
 
     # -------------------------------------------------------------- bytes in
 

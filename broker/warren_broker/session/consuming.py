@@ -18,7 +18,7 @@ from warren_broker.kernel import (
 from warren_broker.queue.commands import Delivery
 from warren_broker.session import global_prefetch, requests
 from warren_broker.session.channel import Channel, Consumer
-from warren_broker.session.definitions import REPLY_TO, may, queue_name
+from warren_broker.session.definitions import REPLY_TO, queue_name
 from warren_broker.session.delivery import Held, by_consumer
 from warren_broker.session.handing_out import count_headers, hand_out
 from warren_broker.wire.amqp091 import codec, methods
@@ -57,7 +57,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         _consume_replies(channel, method, tag)
         return
     connection = channel.connection
-    may(channel, "read", "queue", name)
+    connection.access.read_queue(name)
     priority = _integer(method.arguments, "x-priority", name, channel, -(1 << 63), (1 << 63) - 1)
     timeout_ms = _integer(method.arguments, "x-consumer-timeout", name, channel, 0,
                           TIMEOUT_MS_MAX)
@@ -152,7 +152,7 @@ def remove(consumer: Consumer) -> None:
 def _get(channel: Channel, method: methods.BasicGet) -> None:
     name = queue_name(channel, method.queue)
     connection = channel.connection
-    may(channel, "read", "queue", name)
+    connection.access.read_queue(name)
     number = channel.getters.get(name)
     if number is None:
         number = channel.getters[name] = connection.ids.consumer()

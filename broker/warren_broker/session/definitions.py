@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.session import permissions, requests
+from warren_broker.session import requests
 from warren_broker.session.channel import Channel
 from warren_broker.wire.amqp091 import methods
 from warren_broker.wire.amqp091.methods import Method
@@ -30,32 +30,6 @@ def strip(name: str) -> str:
     return name.replace("\n", "").replace("\r", "")
 
 
-def may(channel: Channel, permission: permissions.Permission, kind: permissions.Kind,
-        name: str) -> None:
-    """AccessRefused unless the connection's user may do that."""
-    connection = channel.connection
-    held = connection.view.permissions(connection.vhost, connection.user)
-    permissions.check(held, permission, kind, name, connection.vhost, connection.user)
-
-
-def _may_any(channel: Channel, kind: permissions.Kind, name: str) -> None:
-    connection = channel.connection
-    held = connection.view.permissions(connection.vhost, connection.user)
-    permissions.check_any(held, kind, name, connection.vhost, connection.user)
-
-
-def may_topic(channel: Channel, permission: permissions.Permission, exchange: str,
-              routing_key: str) -> None:
-    """AccessRefused unless topic permissions, if the exchange has any, allow the routing key."""
-    connection = channel.connection
-    facts = connection.view.exchange(connection.vhost, exchange) if exchange else None
-    if facts is None or facts.kind != "topic":
-        return
-    held = connection.view.topic_permissions(connection.vhost, connection.user, exchange)
-    permissions.check_topic(held, permission, routing_key, exchange, connection.vhost,
-                            connection.user)
-
-
 def _reply(channel: Channel, no_wait: bool, method: Method) -> None:
     if not no_wait:
         channel.send(method)
@@ -64,22 +38,9 @@ def _reply(channel: Channel, no_wait: bool, method: Method) -> None:
 # ------------------------------------------------------------------ exchanges
 
 
-def _not_default(name: str) -> None:
-    if name == "":
-        raise errors.default_exchange()
-
-
 def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
     name = strip(method.exchange)
-    _not_default(name)
-    if method.passive:
-        _may_any(channel, "exchange", name)
-    else:
-        may(channel, "configure", "exchange", name)
-        alternate = method.arguments.get("alternate-exchange")
-        if isinstance(alternate, str):
-            may(channel, "read", "exchange", name)
-            may(channel, "write", "exchange", alternate)
+    channel.connection.access.declare_exchange(name, method.arguments, method.passive)
     channel.ask(
         requests.DeclareExchange,
         lambda _: _reply(channel, method.no_wait, methods.ExchangeDeclareOk()),
@@ -89,11 +50,7 @@ def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None
 
 def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     name = strip(method.exchange)
-    _not_default(name)
-    if name.startswith("amq."):
-        shown = errors.named("exchange", name, channel.connection.vhost)
-        raise errors.AccessRefused(f"deletion of system {shown} not allowed")
-    may(channel, "configure", "exchange", name)
+    channel.connection.access.delete_exchange(name)
     channel.ask(requests.DeleteExchange,
                 lambda _: _reply(channel, method.no_wait, methods.ExchangeDeleteOk()),
                 name=name, if_unused=method.if_unused)
@@ -115,12 +72,7 @@ def _bind(channel: Channel, kind: type[requests.Request], source: str, destinati
     source, destination = strip(source), strip(destination)
     if to_queue and destination.startswith(REPLY_TO):
         raise errors.AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
-    if not to_queue:
-        _not_default(destination)
-    may(channel, "write", "queue" if to_queue else "exchange", destination)
-    _not_default(source)
-    may(channel, "read", "exchange", source)
-    may_topic(channel, "read", source, routing_key)
+    channel.connection.access.bind(source, destination, to_queue, routing_key)
     channel.ask(kind, lambda _: _reply(channel, no_wait, reply), source=source,
                 destination=destination, to_queue=to_queue, routing_key=routing_key,
                 arguments=arguments)
@@ -136,19 +88,13 @@ def _queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
         return
     server_named = False
     arguments = dict(method.arguments)
-    if method.passive:
-        _may_any(channel, "queue", name)
-    else:
+    if not method.passive:
         prefix = arguments.pop("x-name-prefix", "amq.gen-")
         if name == "":
             name, server_named = _server_name(channel, prefix, arguments), True
         elif name.startswith("amq."):
             raise errors.reserved_name("queue", name)
-        may(channel, "configure", "queue", name)
-        dead_letter_exchange = arguments.get("x-dead-letter-exchange")
-        if isinstance(dead_letter_exchange, str):
-            may(channel, "read", "queue", name)
-            may(channel, "write", "exchange", dead_letter_exchange)
+    channel.connection.access.declare_queue(name, arguments, method.passive)
 
     def declared(result: requests.QueueDeclared) -> None:
         channel.last_queue = result.name
@@ -184,7 +130,7 @@ def _declare_replies(channel: Channel, name: str, no_wait: bool) -> None:
 
 def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     name = queue_name(channel, strip(method.queue))
-    may(channel, "configure", "queue", name)
+    channel.connection.access.delete_queue(name)
     channel.ask(
         requests.DeleteQueue,
         lambda result: _reply(channel, method.no_wait,
@@ -194,7 +140,7 @@ def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
 
 def _queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     name = queue_name(channel, method.queue)
-    may(channel, "read", "queue", name)
+    channel.connection.access.read_queue(name)
     channel.ask(
         requests.PurgeQueue,
         lambda result: _reply(channel, method.no_wait,

@@ -9,6 +9,7 @@ from warren_broker import errors
 from warren_broker.errors import Refusal
 from warren_broker.kernel import (
     BAD_EXPIRATION,
+    CC,
     DIRECT_REPLY_TO,
     USER_ID,
     MessageTable,
@@ -18,7 +19,7 @@ from warren_broker.kernel import (
 )
 from warren_broker.session import consuming, requests
 from warren_broker.session.channel import Channel, CheckedRun, TableRun, Transaction
-from warren_broker.session.definitions import REPLY_TO, may, may_topic
+from warren_broker.session.definitions import REPLY_TO
 from warren_broker.session.publisher import Part
 from warren_broker.wire.amqp091 import methods, properties
 from warren_broker.wire.amqp091.methods import Method
@@ -29,8 +30,12 @@ def publish(channel: Channel, item: TableRun) -> None:
     first, last = item.run.first, item.run.last
     routes = _routes(item)
     last, refusal = _refused_by_route(channel, item.table, routes, first, last)
-    if item.run.flags & (BAD_EXPIRATION | USER_ID | DIRECT_REPLY_TO):
+    if item.run.flags & (BAD_EXPIRATION | DIRECT_REPLY_TO):
         last, refusal = _refused_by_properties(channel, item.table, first, last, refusal)
+    if item.run.flags & (USER_ID | CC):
+        access = channel.connection.access
+        last, refused = access.refused_message(item.table, first, last, item.run.flags)
+        refusal = refused or refusal
     if last > first:
         table = item.table
         if item.run.flags & DIRECT_REPLY_TO:
@@ -63,11 +68,12 @@ def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], 
                       last: int) -> tuple[int, Refusal | None]:
     """Where the run must end, and why; looked up once per distinct route."""
     refusal = None
+    access = channel.connection.access
     for route in routes:
         entry = table.routes.entries[route]
         try:
-            _check_route(channel, entry.exchange.decode("utf-8", "surrogateescape"),
-                         entry.routing_key.decode("utf-8", "surrogateescape"))
+            access.publish(entry.exchange.decode("utf-8", "surrogateescape"),
+                           (entry.routing_key.decode("utf-8", "surrogateescape"),))
         except Refusal as refused:
             at = next((i for i in range(first, last) if table.route_id(i) == route), last)
             if at < last:
@@ -75,27 +81,12 @@ def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], 
     return last, refusal
 
 
-def _check_route(channel: Channel, exchange: str, routing_key: str) -> None:
-    connection = channel.connection
-    may(channel, "write", "exchange", exchange)
-    if exchange == "":
-        return
-    facts = connection.view.exchange(connection.vhost, exchange)
-    if facts is None:
-        raise errors.no_exchange(exchange, connection.vhost)
-    if facts.internal:
-        shown = errors.named("exchange", exchange, connection.vhost)
-        raise errors.AccessRefused(f"cannot publish to internal {shown}")
-    if facts.kind == "topic":
-        may_topic(channel, "write", exchange, routing_key)
-
-
 def _refused_by_properties(channel: Channel, table: MessageTable, first: int, last: int,
                            refusal: Refusal | None) -> tuple[int, Refusal | None]:
     """The same for the messages whose properties need a closer look."""
     for i in range(first, last):
         flags = table.flags(i)
-        if flags & (BAD_EXPIRATION | USER_ID | DIRECT_REPLY_TO):
+        if flags & (BAD_EXPIRATION | DIRECT_REPLY_TO):
             try:
                 _check_properties(channel, properties.decode(table.properties_of(i)), flags)
             except Refusal as refused:
@@ -104,14 +95,10 @@ def _refused_by_properties(channel: Channel, table: MessageTable, first: int, la
 
 
 def _check_properties(channel: Channel, given: properties.Properties, flags: int) -> None:
-    user = channel.connection.user
     if flags & BAD_EXPIRATION:
         raise errors.PreconditionFailed(
             f"invalid expiration '{given.expiration}': give milliseconds as decimal digits, "
             "0 to 4294967295")
-    if flags & USER_ID and given.user_id != user and not channel.connection.impersonator:
-        raise errors.PreconditionFailed(
-            f"user_id property set to '{given.user_id}' but authenticated user was '{user}'")
     if given.reply_to == REPLY_TO and not channel.reply_name:
         raise errors.PreconditionFailed("fast reply consumer does not exist")
 

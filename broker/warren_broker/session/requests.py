@@ -369,6 +369,9 @@ class BrokerView(Protocol):
     def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
         """None: no topic permissions are set for that exchange: everything is allowed."""
 
+    def tags(self, user: str) -> tuple[str, ...]:
+        """The user's tags; none when there is no such user any more."""
+
     def queue_type(self, vhost: str, queue: str) -> str | None:
         """`quorum` when the queue was declared with x-queue-type=quorum by name, `classic` for
         all others, None: there is none."""

@@ -100,13 +100,13 @@ class World:
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and body of a request's answer."""
         answers: list[Any] = []
-        user = SimpleNamespace(tags=self.tags)
         broker: Any = SimpleNamespace(
             membership=self.members,
             settings=SimpleNamespace(node="w-9"),
             definitions=SimpleNamespace(
-                state=SimpleNamespace(users={"u": user}, queue=self.queue), submit=self.submit
+                state=SimpleNamespace(queue=self.queue), submit=self.submit
             ),
+            tags=lambda name: self.tags,
             permissions=lambda vhost, name: Permissions(self.configure, "^$", self.read),
         )
         asker = Asker(broker, "v", "u", 1, lambda call: call)

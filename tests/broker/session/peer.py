@@ -38,6 +38,7 @@ class View:
                           "inner": ExchangeFacts(kind="direct", internal=True)}
         self.held: permissions.Permissions | None = permissions.ALL
         self.topics: permissions.Permissions | None = None
+        self.user_tags: tuple[str, ...] = ()
         self.queue_types: dict[str, str] = {}
         self.reply_names: set[str] = set()
 
@@ -51,6 +52,9 @@ class View:
     def topic_permissions(self, vhost: str, user: str,
                           exchange: str) -> permissions.Permissions | None:
         return self.topics
+
+    def tags(self, user: str) -> tuple[str, ...]:
+        return self.user_tags
 
     def queue_type(self, vhost: str, queue: str) -> str | None:
         return self.queue_types.get(queue)

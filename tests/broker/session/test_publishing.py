@@ -111,10 +111,10 @@ def test_expiration(peer: Peer, expiration: str) -> None:
 def test_user_id(peer: Peer) -> None:
     peer.publish(user_id="guest")
     peer.the(requests.Publish)
-    peer.conn.impersonator = True
+    peer.view.user_tags = ("impersonator",)
     peer.publish(user_id="other")
     peer.the(requests.Publish)
-    peer.conn.impersonator = False
+    peer.view.user_tags = ()
     peer.publish(user_id="other")
     peer.channel_closed(406, "user_id property set to 'other' but authenticated user was 'guest'")
 
