@@ -24,8 +24,9 @@ from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.snapshots import Transfers
-from warren_raft.storage import recovery, rewrite
+from warren_raft.storage import recovery, rewrite, wal
 from warren_raft.storage.compaction import Compactor
+from warren_raft.storage.files import Files
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Wal
 from warren_raft.types import HardState
@@ -36,15 +37,66 @@ def wal_answers_before_the_sync() -> list[Replacement]:
     put = SimulatedWal.put
 
     def put_hastily(self: SimulatedWal, batch: Any) -> None:
-        if batch is None or not batch.buffers:
+        if batch is None:
             put(self, batch)
             return
-        self.write(batch)
-        fd = self._fd
-        self.after(lambda: self._files.sync_data(fd))
         self._post(lambda: self._finished(batch))
+        self.process.after_sync(lambda: self._writer.write(batch))
 
     return [(SimulatedWal, "put", put_hastily)]
+
+
+def every_second_sync_is_skipped() -> list[Replacement]:
+    """The writer of the log calls a batch synced, every second time, that it has only written."""
+    write = wal._Writer.write
+    calls = {"made": 0}
+
+    class Lazy:
+        """Files without that sync."""
+
+        def __init__(self, files: Any) -> None:
+            self._files = files
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._files, name)
+
+        def sync_data(self, fd: int) -> None:
+            """Not now."""
+            calls["made"] += 1
+            if calls["made"] % 2:
+                self._files.sync_data(fd)
+
+    def lazy(self: Any, batch: Any) -> None:
+        files, self._files = self._files, Lazy(self._files)
+        try:
+            write(self, batch)
+        finally:
+            self._files = files
+
+    return [(wal._Writer, "write", lazy)]
+
+
+def directory_not_synced_after_a_rename() -> list[Replacement]:
+    """A file has its new name, and nothing says so to the disk."""
+
+    def hasty(self: Files, old: Any, new: Any) -> None:
+        self.system.rename(old, new)
+
+    create = Files.create
+
+    def created(self: Files, path: Any, data: bytes) -> int:
+        sync, self.sync_directory = self.sync_directory, lambda path: None  # type: ignore
+        try:
+            return create(self, path, data)
+        finally:
+            self.sync_directory = sync  # type: ignore[method-assign]
+
+    return [(Files, "rename", hasty), (Files, "create", created)]
+
+
+def damage_amid_the_log_is_a_torn_end() -> list[Replacement]:
+    """Recovery cuts the log at the first record that it cannot read, whatever follows."""
+    return [(recovery._File, "_refuse_unless_torn", lambda self, salt, offset, damage: None)]
 
 
 def wal_forgets_the_vote() -> list[Replacement]:
@@ -276,10 +328,13 @@ def every_member_carries_effects_out() -> list[Replacement]:
 def a_full_disk_counts_as_written() -> list[Replacement]:
     """A write that found no space is not tried again."""
 
-    def careless(self: SimulatedWal, batch: Any, error: OSError) -> None:
-        self._post(lambda: self._finished(batch))
+    def careless(self: Wal, batch: Any) -> bool:
+        with suppress(OSError):
+            wrote(self, batch)
+        return True
 
-    return [(SimulatedWal, "failed", careless)]
+    wrote = Wal._wrote
+    return [(Wal, "_wrote", careless)]
 
 
 def what_was_refused_stays() -> list[Replacement]:
@@ -314,6 +369,9 @@ PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         wal_answers_before_the_sync,
+        every_second_sync_is_skipped,
+        directory_not_synced_after_a_rename,
+        damage_amid_the_log_is_a_torn_end,
         wal_forgets_the_vote,
         repeats_are_applied,
         nothing_is_told_again,

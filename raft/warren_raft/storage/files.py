@@ -6,8 +6,9 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 IOV_MAX = 1024
 JOIN_BYTES_MAX = 256 << 10
@@ -37,15 +38,24 @@ def _syncing(path: Path | None = None) -> Iterator[None]:
 
 
 class Files:
-    """The file system; tests give another one that fails, tears and forgets."""
+    """The file system; tests give another one that fails, tears and forgets.
+
+    system  every change goes through it: the system calls that `os` has under the same names
+    """
+
+    system: Any = os
 
     def make_directory(self, path: Path) -> None:
         """Make it and its parents when they are not there, durably."""
-        if path.is_dir():
+        if self.is_directory(path):
             return
         self.make_directory(path.parent)
-        os.mkdir(path, 0o700)
+        self.system.mkdir(path, 0o700)
         self.sync_directory(path.parent)
+
+    def is_directory(self, path: Path) -> bool:
+        """A directory has that name."""
+        return path.is_dir()
 
     def exists(self, path: Path) -> bool:
         """Something has that name."""
@@ -61,11 +71,11 @@ class Files:
 
     def lock(self, path: Path) -> int | None:
         """Hold the lock file until the returned descriptor is closed; None: somebody has it."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(fd)
+            self.system.close(fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return None
             raise
@@ -77,43 +87,47 @@ class Files:
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """The file has this content, or after a crash its old content (or none), never a part."""
-        os.close(self.create(path, data))
+        self.system.close(self.create(path, data))
 
     def create(self, path: Path, data: bytes) -> int:
         """As `write_whole`; returns a descriptor for reading and writing."""
         fresh = path.with_name(path.name + ".new")
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = self.system.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self.write_at(fd, 0, [data])
             with _syncing(fresh):
-                os.fsync(fd)
-            os.rename(fresh, path)
+                self.system.fsync(fd)
+            self.system.rename(fresh, path)
             self.sync_directory(path.parent)
         except BaseException as error:
-            os.close(fd)
+            self.system.close(fd)
             if isinstance(error, OSError) and is_full(error):
-                fresh.unlink(missing_ok=True)  # what it has of the space is needed
+                self._discard(fresh)  # what it has of the space is needed
             raise
         return fd
 
+    def _discard(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self.system.unlink(path)
+
     def open_write(self, path: Path) -> int:
         """A descriptor for `write_at` on a new, empty file."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        return self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def rename(self, old: Path, new: Path) -> None:
         """The file has another name in the same directory, durably."""
-        os.rename(old, new)
+        self.system.rename(old, new)
         self.sync_directory(new.parent)
 
     def move(self, old: Path, new: Path) -> None:
         """The file is in another directory of the same file system, durably."""
-        os.rename(old, new)
+        self.system.rename(old, new)
         self.sync_directory(new.parent)
         self.sync_directory(old.parent)
 
     def open_read(self, path: Path) -> int:
         """A descriptor for `read_at`."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return self.system.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
         """All of them, one after the other, from `offset` on."""
@@ -122,7 +136,7 @@ class Files:
         for start in range(0, len(buffers), IOV_MAX):
             part = list(buffers[start : start + IOV_MAX])
             while part:
-                written = os.pwritev(fd, part, offset)
+                written = self.system.pwritev(fd, part, offset)
                 offset += written
                 while part and written >= len(part[0]):
                     written -= len(part.pop(0))
@@ -132,7 +146,7 @@ class Files:
     def sync_data(self, fd: int) -> None:
         """What was written is on disk when this returns."""
         with _syncing():
-            os.fdatasync(fd)
+            self.system.fdatasync(fd)
 
     def read_at(self, fd: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes; fewer at the end of the file."""
@@ -150,28 +164,28 @@ class Files:
 
     def cut(self, path: Path, length: int) -> None:
         """The file ends at `length`, durably."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = self.system.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.ftruncate(fd, length)
+            self.system.ftruncate(fd, length)
             with _syncing(path):
-                os.fsync(fd)
+                self.system.fsync(fd)
         finally:
-            os.close(fd)
+            self.system.close(fd)
 
     def remove(self, path: Path) -> None:
         """The name is gone, durably."""
-        os.unlink(path)
+        self.system.unlink(path)
         self.sync_directory(path.parent)
 
     def close(self, fd: int) -> None:
         """Let go of a descriptor, or of a lock."""
-        os.close(fd)
+        self.system.close(fd)
 
     def sync_directory(self, path: Path) -> None:
         """Names made and removed in it are on disk."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _syncing(path):
-                os.fsync(fd)
+                self.system.fsync(fd)
         finally:
-            os.close(fd)
+            self.system.close(fd)

@@ -43,6 +43,10 @@ class Checkers:
             self.world.note("leads", process.name, group, term)
             self.elections.leads(process, group, term)
 
+    def started(self, process: Process) -> None:
+        """A process has read its disk."""
+        self.durability.started(process)
+
     def applied(self, process: Process, group: int, meta: Meta, data: bytes) -> None:
         """A member has applied an entry."""
         self.elections.applied(group, meta)

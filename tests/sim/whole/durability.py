@@ -19,15 +19,22 @@ CONFIRM_EVERY = 12
 
 
 class Durability:
-    """Durable before acknowledged: votes, terms and entries, and a publisher's confirm."""
+    """Durable before acknowledged: votes, terms and entries, and a publisher's confirm.
+
+    acknowledged  (node, group, member id) -> the term and the index of its last append reply
+    voted         (node, group, member id) -> the term and the candidate of its last vote
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.acknowledged: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self.voted: dict[tuple[str, int, int], tuple[int, str]] = {}
         self.replies = 0
         self.confirms = 0
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
         """Recovery, were the power to go now, would find what the message vouches for."""
+        self.vouches(process, message)
         if process.machine.damaged:
             return
         if type(message) is VoteReply:
@@ -49,6 +56,39 @@ class Durability:
                         log is not None and log.last >= message.index,
                         "acknowledged before it is on disk", process.name, message,
                     )
+
+    def vouches(self, process: Process, message: AnyRaftMessage) -> None:
+        """Remember what a member says of itself."""
+        if type(message) is VoteReply and message.granted:
+            member = process.host._groups[message.group].node.member_id
+            self.voted[process.name, message.group, member] = (message.term, message.to)
+        elif type(message) is AppendReply and message.ok:
+            member = process.host._groups[message.group].node.member_id
+            key = (process.name, message.group, member)
+            before = self.acknowledged.get(key, (0, 0))
+            self.acknowledged[key] = max(before, (message.term, message.index))
+
+    def started(self, process: Process) -> None:
+        """Whatever became of its disk: a member under its old id has what it vouched for.
+
+        In a later term its log may have been cut since, by a leader of that term.
+        """
+        for group, found in sorted(process.host._groups.items()):
+            if found.volatile:
+                continue
+            node = found.node
+            key = (process.name, group, node.member_id)
+            term, index = self.acknowledged.get(key, (0, 0))
+            require(
+                node.term >= term and (node.term > term or node.last_index >= index),
+                "started without what it acknowledged", key, node.term, node.last_index, term,
+                index,
+            )
+            term, candidate = self.voted.get(key, (0, ""))
+            require(
+                node.term >= term and (node.term > term or node.vote == candidate),
+                "started without its vote", key, node.term, node.vote, term, candidate,
+            )
 
     def confirmed(self, book: Book, bodies: list[bytes]) -> None:
         """A publisher hears that it is safe: its entry is on the disks of a majority."""

@@ -1,8 +1,13 @@
-"""A file system in memory that forgets, tears, rots or refuses what was not synced."""
+"""A node's disk in memory: the product's own `Files` on system calls that forget, tear or refuse.
+
+`MemoryFiles` is `Files` with two things replaced: what it calls to change something (`Kernel`), and
+how it reads. So the order in which files are written, synced and renamed is the product's own.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from os.path import split
 from pathlib import Path
@@ -11,31 +16,59 @@ from random import Random
 from warren_raft.storage.files import Files
 
 
-class _File:
-    """content is what a reader sees; pending are the writes of it that are not synced.
+class File:
+    """content is what a reader sees; pending are the changes of it that are not synced.
 
-    named  its name is durable; one that was only opened for writing may be gone after a crash
+    pending  (offset, data); None for data: the file was cut there
     """
 
-    __slots__ = ("content", "named", "pending", "safe")
+    __slots__ = ("content", "pending", "safe")
 
-    def __init__(self, data: bytes, named: bool = True) -> None:
+    def __init__(self, data: bytes = b"") -> None:
         self.safe = bytearray(data)
         self.content = bytearray(data)
-        self.pending: list[tuple[int, bytes]] = []
-        self.named = named
+        self.pending: list[tuple[int, bytes | None]] = []
 
 
-def _write(into: bytearray, offset: int, data: bytes | bytearray) -> None:
+class Folder(File):
+    """A directory: only its name matters here."""
+
+    __slots__ = ()
+
+
+Names = dict[str, File]
+Change = tuple[tuple[str, str, File | None], ...]
+"""(directory, name, what it names from now on) that take effect together."""
+
+
+def _write(into: bytearray, offset: int, data: bytes | bytearray | None) -> None:
+    if data is None:
+        del into[offset:]
+        return
     if len(into) < offset:
         into.extend(bytes(offset - len(into)))
     into[offset : offset + len(data)] = data
 
 
-class MemoryFiles(Files):
-    """One node's disk. Names are durable at once; bytes when `sync_data` has returned.
+def _rename(directories: dict[str, Names], change: Change) -> None:
+    for directory, name, file in change:
+        if file is None:
+            directories.get(directory, {}).pop(name, None)
+        else:
+            directories.setdefault(directory, {})[name] = file
+            if isinstance(file, Folder):
+                directories.setdefault(f"{directory.rstrip('/')}/{name}", {})
 
-    sector        bytes that are written whole or not at all
+
+class Kernel:
+    """The system calls that change something, under the names that `os` has for them.
+
+    Nothing is durable by itself: bytes when their file was synced, names when their directory was.
+    A rename takes effect as a whole. What was not synced may reach the disk all the same.
+
+    directories   path -> name -> file, as a reader sees it; durable: as the disk has it
+    changes       of names, not synced, in their order
+    former        path -> what the file of that name held before it was replaced
     steps_left    so many changes more, and the power is gone; None: there is power
     full          nothing can be made longer (`ENOSPC`)
     syncs_to_fail so many of the next syncs fail (`EIO`), and what they were for is lost
@@ -45,14 +78,26 @@ class MemoryFiles(Files):
     def __init__(self, rng: Random, sector: int = 512) -> None:
         self.rng = rng
         self.sector = sector
-        self.directories: dict[str, dict[str, _File]] = {}
-        self.descriptors: dict[int, tuple[str, _File]] = {}
-        self.locked: dict[str, int] = {}
+        self.directories: dict[str, Names] = {}
+        self.durable: dict[str, Names] = {}
+        self.changes: list[Change] = []
+        self.former: dict[str, bytes] = {}
+        self.descriptors: dict[int, tuple[str, File]] = {}
         self.next_descriptor = 1_000
         self.steps_left: int | None = None
         self.full = False
         self.syncs_to_fail = 0
         self.refused = 0
+
+    # ------------------------------------------------------------ names
+
+    def find(self, path: Path | str) -> File:
+        """What has that name."""
+        directory, name = split(str(path))
+        try:
+            return self.directories[directory][name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
 
     def step(self) -> None:
         """Something is about to be changed; raises OSError when the power is gone by then."""
@@ -61,172 +106,102 @@ class MemoryFiles(Files):
                 raise OSError("the power is gone")
             self.steps_left -= 1
 
-    def crash(self) -> None:
-        """The machine stops: of what was not synced, any mixture of sectors is on the disk."""
-        self.descriptors.clear()
-        self.locked.clear()
-        for directory in self.directories.values():
-            for name, file in list(directory.items()):
-                if not file.named and self.rng.random() < 0.5:
-                    del directory[name]
-                else:
-                    if file.pending:
-                        self._tear(file)
-                    file.content = bytearray(file.safe)
-                    file.named = True
+    def _change(self, *change: tuple[str, str, File | None]) -> None:
+        self.changes.append(change)
+        _rename(self.directories, change)
 
-    def kill(self) -> None:
-        """The process ends, and the system goes on: what was not synced may reach the disk yet."""
-        self.descriptors.clear()
-        self.locked.clear()
+    def mkdir(self, path: Path, mode: int) -> None:
+        """See os."""
+        self.step()
+        self._change((*split(str(path)), Folder()))
 
-    def _tear(self, file: _File) -> None:
-        kept = self.rng.choice((0.0, 0.5, 0.9, 1.0))
-        sector = self.sector
-        for offset, data in file.pending:
-            at = 0
-            while at < len(data):
-                end = min(len(data), (offset + at) // sector * sector + sector - offset)
-                if self.rng.random() < kept:
-                    _write(file.safe, offset + at, data[at:end])
-                at = end
-        file.pending.clear()
+    def open(self, path: Path, flags: int, mode: int = 0) -> int:
+        """See os."""
+        if flags & os.O_DIRECTORY:
+            file: File = Folder()
+        elif not flags & os.O_CREAT:
+            file = self.find(path)
+        else:
+            self.step()
+            self.refuse_when_full(path)
+            directory, name = split(str(path))
+            found = self.directories[directory].get(name)
+            if found is None:
+                file = File()
+                self._change((directory, name, file))
+            else:
+                file = found
+                if flags & os.O_TRUNC and file.content:
+                    self._alter(file, 0, None)
+        return self.describe(path, file)
 
-    def lose(self) -> None:
-        """Another, empty disk stands in its place."""
-        self.descriptors.clear()
-        self.locked.clear()
-        self.directories.clear()
-
-    def as_after_power_loss(self) -> MemoryFiles:
-        """Another disk with what is surely on this one now."""
-        other = MemoryFiles(self.rng, self.sector)
-        other.directories = {
-            path: {name: _File(bytes(file.safe)) for name, file in files.items() if file.named}
-            for path, files in self.directories.items()
-        }
-        return other
-
-    # ------------------------------------------------------------ faults of the medium
-
-    def paths(self) -> list[str]:
-        """Every file, in a fixed order."""
-        return [
-            f"{directory}/{name}"
-            for directory, files in sorted(self.directories.items())
-            for name in sorted(files)
-        ]
-
-    def rot(self, path: str, offset: int, bits: int = 1) -> None:
-        """Bits of a byte that was synced long ago are others now."""
-        file = self._find(path)
-        for bytes_ in (file.safe, file.content):
-            if offset < len(bytes_):
-                bytes_[offset] ^= bits
-
-    def misdirect(self, path: str, offset: int, data: bytes) -> None:
-        """A write that was meant for another place arrives here."""
-        file = self._find(path)
-        for bytes_ in (file.safe, file.content):
-            end = min(len(bytes_), offset + len(data))
-            bytes_[offset:end] = data[: max(0, end - offset)]
-
-    def safe_bytes(self, path: str) -> bytes:
-        """What is on the medium."""
-        return bytes(self._find(path).safe)
-
-    def _find(self, path: Path | str) -> _File:
-        directory, name = split(str(path))
-        try:
-            return self.directories[directory][name]
-        except KeyError:
-            raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
-
-    # ------------------------------------------------------------ see Files
-
-    def make_directory(self, path: Path) -> None:
-        self.directories.setdefault(str(path), {})
-
-    def exists(self, path: Path) -> bool:
-        directory, name = split(str(path))
-        return name in self.directories.get(directory, ()) or str(path) in self.directories
-
-    def names(self, directory: Path) -> list[str]:
-        return sorted(self.directories[str(directory)])
-
-    def _put(self, path: Path, file: _File) -> None:
-        directory, name = split(str(path))
-        self.directories.setdefault(directory, {})[name] = file
-
-    def _open(self, path: Path, file: _File) -> int:
+    def describe(self, path: Path, file: File) -> int:
+        """A descriptor."""
         self.next_descriptor += 1
         self.descriptors[self.next_descriptor] = (str(path), file)
         return self.next_descriptor
 
-    def lock(self, path: Path) -> int | None:
-        if str(path) in self.locked:
-            return None
-        descriptor = self._open(path, _File(b""))
-        self.locked[str(path)] = descriptor
-        return descriptor
-
-    def read(self, path: Path) -> bytes:
-        return bytes(self._find(path).content)
-
-    def create(self, path: Path, data: bytes) -> int:
-        self.step()
-        self._refuse_when_full(path)
-        file = _File(data)
-        self._put(path, file)
-        return self._open(path, file)
-
-    def write_whole(self, path: Path, data: bytes) -> None:
-        self.close(self.create(path, data))
-
-    def size(self, path: Path) -> int:
-        return len(self._find(path).content)
-
-    def open_write(self, path: Path) -> int:
-        self.step()
-        self._refuse_when_full(path)
-        file = _File(b"", named=False)
-        self._put(path, file)
-        return self._open(path, file)
+    def close(self, fd: int) -> None:
+        """See os."""
+        self.descriptors.pop(fd, None)
 
     def rename(self, old: Path, new: Path) -> None:
+        """See os."""
         self.step()
-        directory, name = split(str(old))
-        file = self.directories[directory].pop(name)
-        file.named = True
-        self._put(new, file)
+        (directory, name), target = split(str(old)), split(str(new))
+        file = self.find(old)
+        replaced = self.directories.get(target[0], {}).get(target[1])
+        if replaced is not None:
+            self.former[str(new)] = bytes(replaced.safe)
+        self._change((directory, name, None), (*target, file))
 
-    def move(self, old: Path, new: Path) -> None:
-        self.rename(old, new)
-
-    def open_read(self, path: Path) -> int:
-        return self._open(path, self._find(path))
-
-    def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
+    def unlink(self, path: Path) -> None:
+        """See os."""
         self.step()
-        path, file = self.descriptors[fd]
-        data = b"".join(buffers)
-        if self.full and offset + len(data) > len(file.content):
-            fits = self.rng.randrange(len(data) + 1) if self.rng.random() < 0.5 else 0
-            if fits:
-                _write(file.content, offset, data[:fits])
-                file.pending.append((offset, data[:fits]))
-            self._refuse_when_full(Path(path))
+        self.find(path)
+        self._change((*split(str(path)), None))
+
+    # ------------------------------------------------------------ bytes
+
+    def _alter(self, file: File, offset: int, data: bytes | None) -> None:
         _write(file.content, offset, data)
         file.pending.append((offset, data))
 
-    def _refuse_when_full(self, path: Path) -> None:
+    def refuse_when_full(self, path: Path | str) -> None:
+        """Raise what a full disk raises."""
         if self.full:
             self.refused += 1
             raise OSError(errno.ENOSPC, "no space left on device", str(path))
 
-    def sync_data(self, fd: int) -> None:
+    def pwritev(self, fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
+        """See os."""
         self.step()
         path, file = self.descriptors[fd]
+        data = b"".join(buffers)
+        if self.full and offset + len(data) > len(file.content):
+            data = data[: self.rng.randrange(len(data)) if self.rng.random() < 0.5 else 0]
+            if not data:
+                self.refuse_when_full(path)
+        self._alter(file, offset, data)
+        return len(data)
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        """See os."""
+        self.step()
+        _, file = self.descriptors[fd]
+        if length > len(file.content):
+            self.refuse_when_full(self.descriptors[fd][0])
+            self._alter(file, len(file.content), bytes(length - len(file.content)))
+        else:
+            self._alter(file, length, None)
+
+    def fdatasync(self, fd: int) -> None:
+        """See os; of a directory: its names."""
+        self.step()
+        path, file = self.descriptors[fd]
+        if isinstance(file, Folder):
+            self._sync_names(path)
+            return
         if self.syncs_to_fail and file.pending:
             # As Linux does: the pages count as clean from here on, whatever became of them.
             self.syncs_to_fail -= 1
@@ -237,34 +212,192 @@ class MemoryFiles(Files):
             _write(file.safe, offset, data)
         file.pending.clear()
 
+    fsync = fdatasync
+
+    def _sync_names(self, path: str) -> None:
+        kept = []
+        for change in self.changes:
+            if any(directory == path for directory, _, _ in change):
+                _rename(self.durable, change)
+            else:
+                kept.append(change)
+        self.changes = kept
+
+    # ------------------------------------------------------------ ends
+
+    def lose_what_was_not_synced(self) -> None:
+        """The power goes: of what was not synced, any mixture is on the disk."""
+        rng = self.rng
+        self.descriptors.clear()
+        changes, self.changes = self.changes, []
+        whole = rng.random() < 0.5  # as a journal has it: up to some moment
+        kept, end = rng.choice((0.0, 0.5, 1.0)), rng.randrange(len(changes) + 1)
+        for at, change in enumerate(changes):
+            if at < end if whole else rng.random() < kept:
+                _rename(self.durable, change)
+        for directory in self.directories.values():
+            for file in directory.values():
+                if file.pending:
+                    self._tear(file)
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.directories = {
+            path: dict(names) for path, names in sorted(self.durable.items())
+            if path == "/" or self._stands(path)
+        }  # fmt: skip
+        for path in [path for path in self.durable if path not in self.directories]:
+            del self.durable[path]
+        for directory in self.directories.values():
+            for file in directory.values():
+                if file.pending:
+                    self._tear(file)  # its name was removed, and is there again
+                file.content = bytearray(file.safe)
+
+    def _stands(self, path: str) -> bool:
+        above, name = split(path)
+        return name in self.durable.get(above, ()) and (above == "/" or self._stands(above))
+
+    def _tear(self, file: File) -> None:
+        kept = self.rng.choice((0.0, 0.5, 0.9, 1.0))
+        sector = self.sector
+        for offset, data in file.pending:
+            if data is None:
+                if self.rng.random() < kept:
+                    _write(file.safe, offset, None)
+                continue
+            at = 0
+            while at < len(data):
+                end = min(len(data), (offset + at) // sector * sector + sector - offset)
+                if self.rng.random() < kept:
+                    _write(file.safe, offset + at, data[at:end])
+                at = end
+        file.pending.clear()
+
+    def put(self, path: str, data: bytes | None) -> None:
+        """That file holds this, durably, whatever was there; None: there is none."""
+        directory, name = split(path)
+        for directories in (self.directories, self.durable):
+            if data is None:
+                directories[directory].pop(name, None)
+        if data is not None:
+            file = File(data)
+            for directories in (self.directories, self.durable):
+                directories.setdefault(directory, {})[name] = file
+
+
+class MemoryFiles(Files):
+    """One node's disk; see `Kernel` for what its fields mean."""
+
+    def __init__(self, rng: Random, sector: int = 512) -> None:
+        self.rng = rng
+        self.sector = sector
+        self.system = self.kernel = Kernel(rng, sector)
+        self.locked: dict[str, int] = {}
+
+    def crash(self) -> None:
+        """The machine stops: of what was not synced, any mixture of sectors is on the disk."""
+        self.locked.clear()
+        self.kernel.lose_what_was_not_synced()
+
+    def kill(self) -> None:
+        """The process ends, and the system goes on: what was not synced may reach the disk yet."""
+        self.kernel.descriptors.clear()
+        self.locked.clear()
+
+    def lose(self) -> None:
+        """Another, empty disk stands in its place."""
+        kernel = Kernel(self.rng, self.sector)
+        kernel.full, kernel.syncs_to_fail = self.kernel.full, self.kernel.syncs_to_fail
+        kernel.refused = self.kernel.refused
+        self.system = self.kernel = kernel
+        self.locked.clear()
+
+    def as_after_power_loss(self) -> MemoryFiles:
+        """Another disk with what is surely on this one now."""
+        other = MemoryFiles(self.rng, self.sector)
+        for path, names in self.kernel.durable.items():
+            other.kernel.directories[path] = {
+                name: file if isinstance(file, Folder) else File(bytes(file.safe))
+                for name, file in names.items()
+            }
+            other.kernel.durable[path] = dict(other.kernel.directories[path])
+        return other
+
+    # ------------------------------------------------------------ faults of the medium
+
+    def paths(self) -> list[str]:
+        """Every file, in a fixed order."""
+        return [
+            f"{directory}/{name}"
+            for directory, names in sorted(self.kernel.directories.items())
+            for name in sorted(names) if not isinstance(names[name], Folder)
+        ]  # fmt: skip
+
+    def rot(self, path: str, offset: int, bits: int = 1) -> None:
+        """Bits of a byte that was synced long ago are others now."""
+        file = self.kernel.find(path)
+        for bytes_ in (file.safe, file.content):
+            if offset < len(bytes_):
+                bytes_[offset] ^= bits
+
+    def misdirect(self, path: str, offset: int, data: bytes) -> None:
+        """A write that was meant for another place arrives here."""
+        file = self.kernel.find(path)
+        for bytes_ in (file.safe, file.content):
+            end = min(len(bytes_), offset + len(data))
+            bytes_[offset:end] = data[: max(0, end - offset)]
+
+    def safe_bytes(self, path: str) -> bytes:
+        """What is on the medium."""
+        return bytes(self.kernel.find(path).safe)
+
+    def image(self) -> dict[str, bytes]:
+        """A copy of everything that is surely on the disk: path -> content."""
+        return {
+            f"{directory}/{name}": bytes(file.safe)
+            for directory, names in sorted(self.kernel.durable.items())
+            for name, file in sorted(names.items()) if not isinstance(file, Folder)
+        }  # fmt: skip
+
+    # ------------------------------------------------------------ how it reads: see Files
+
+    def is_directory(self, path: Path) -> bool:
+        return str(path) == "/" or str(path) in self.kernel.directories
+
+    def exists(self, path: Path) -> bool:
+        directory, name = split(str(path))
+        return name in self.kernel.directories.get(directory, ())
+
+    def names(self, directory: Path) -> list[str]:
+        if str(directory) not in self.kernel.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(directory))
+        return sorted(self.kernel.directories[str(directory)])
+
+    def size(self, path: Path) -> int:
+        return len(self.kernel.find(path).content)
+
+    def read(self, path: Path) -> bytes:
+        return bytes(self.kernel.find(path).content)
+
     def read_at(self, fd: int, offset: int, length: int) -> bytes:
-        return bytes(self.descriptors[fd][1].content[offset : offset + length])
+        return bytes(self.kernel.descriptors[fd][1].content[offset : offset + length])
 
     def drop_cached(self, fd: int, offset: int, length: int) -> None:
         """What was not synced stays; what a failed sync was for is gone."""
-        file = self.descriptors[fd][1]
+        file = self.kernel.descriptors[fd][1]
         file.content = bytearray(file.safe)
         for at, data in file.pending:
             _write(file.content, at, data)
 
-    def cut(self, path: Path, length: int) -> None:
-        file = self._find(path)
-        for offset, data in file.pending:
-            _write(file.safe, offset, data)
-        file.pending.clear()
-        del file.content[length:]
-        del file.safe[length:]
-
-    def remove(self, path: Path) -> None:
-        self.step()
-        directory, name = split(str(path))
-        self._find(path)
-        del self.directories[directory][name]
+    def lock(self, path: Path) -> int | None:
+        if str(path) in self.locked:
+            return None
+        descriptor = self.locked[str(path)] = self.kernel.describe(path, File())
+        return descriptor
 
     def close(self, fd: int) -> None:
-        path, _ = self.descriptors.pop(fd, (None, None))
-        if path is not None and self.locked.get(path) == fd:
-            del self.locked[path]
-
-    def sync_directory(self, path: Path) -> None:
-        """Names are durable at once."""
+        for path, held in list(self.locked.items()):
+            if held == fd:
+                del self.locked[path]
+        self.kernel.close(fd)

@@ -46,8 +46,8 @@ class Misfortunes:
         self.stopped = True
         for machine in self.world.processes.values():
             machine.slow_until = 0
-            machine.files.full = False
-            machine.files.syncs_to_fail = 0
+            machine.files.kernel.full = False
+            machine.files.kernel.syncs_to_fail = 0
             if machine.damaged and machine.running is not None:
                 machine.crash(silent=False)  # what is damaged and was not read yet is found now
             if machine.running is None:
@@ -188,16 +188,16 @@ class Misfortunes:
 
     def sync_fails(self) -> None:
         """A disk takes what is written and cannot keep it: the node must stop."""
-        self.anybody().files.syncs_to_fail = 1
+        self.anybody().files.kernel.syncs_to_fail = 1
 
     def disk_full(self) -> None:
         """Somebody else takes all the space, for a while."""
         machine = self.anybody()
-        machine.files.full = True
+        machine.files.kernel.full = True
         self.world.agenda.after(self.rng.choice((100, 600, 2_000)), self._space, machine)
 
     def _space(self, machine: Machine) -> None:
-        machine.files.full = False
+        machine.files.kernel.full = False
 
     # ------------------------------------------------------------------ the unlucky
 
@@ -220,6 +220,8 @@ class Misfortunes:
             machine.damaged = True
             self.world.note("rot", machine.name, path)
             machine.files.rot(path, offset, 1 << self.rng.randrange(8))
+            if self.rng.random() < 0.5:
+                self.crash(machine)
 
     def misdirect(self) -> None:
         """A sector was written to where another one belongs."""

@@ -37,10 +37,8 @@ def outside(world: World) -> Iterator[None]:
 
     def wal(files: Any, *args: Any, **named: Any) -> SimulatedWal:
         process = running(lambda process: process.machine.files is files)
-        rng = process.machine.rng
-        return SimulatedWal(
-            process.after_sync, lambda: rng.randrange(1 << 32), files, *args, **named
-        )
+        process.wal = SimulatedWal(process, files, *args, **named)
+        return process.wal
 
     def janitor(post: Any, path: Any) -> SimulatedJanitor:
         process = running(lambda process: process.loop.post == post)
@@ -55,6 +53,14 @@ def outside(world: World) -> Iterator[None]:
         world.checkers.buried(reason, index, first, last, self.now)
         dead_letter(self, reason, index, first, last)
 
+    class Time:
+        """What the log measures its syncs by."""
+
+        @staticmethod
+        def monotonic() -> float:
+            """In seconds."""
+            return world.agenda.now_ms / 1000
+
     with ExitStack() as stack:
         logging.disable(logging.CRITICAL)
         stack.callback(logging.disable, logging.NOTSET)
@@ -63,6 +69,7 @@ def outside(world: World) -> Iterator[None]:
             (log_store_module, "Wal", wal),
             (log_store_module, "Janitor", janitor),
             (wal_module, "threading", NoThreading),
+            (wal_module, "time", Time),
             (passwords, "hash_password", lambda password, salt: "hash"),
             (Turn, "dead_letter", heard),
         ):

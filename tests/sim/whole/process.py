@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import Violation, require
 from sim.whole.files import MemoryFiles
-from sim.whole.sync import SimulatedJanitor
+from sim.whole.sync import SimulatedJanitor, SimulatedWal
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import Listen, NodeConfig
@@ -20,6 +20,13 @@ from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage import synced
 from warren_raft.storage.errors import WriteFailed
+from warren_raft.storage.format import (
+    FILE_HEADER_BYTES,
+    Damaged,
+    RecordKind,
+    decode_file_header,
+    decode_record,
+)
 from warren_raft.storage.identity import WAL
 from warren_raft.storage.wal import file_name, file_number
 from warren_raft.types import Membership
@@ -104,6 +111,23 @@ class Ear:
         self.cluster.members_changed(group, membership)
 
 
+def last_batch(data: bytes) -> int:
+    """Where the last write of a file of the log begins that is whole; 0: there is none."""
+    offset, begins, batch, complete = FILE_HEADER_BYTES, 0, 0, 0
+    try:
+        _, salt, _ = decode_file_header(data)
+        while offset < len(data):
+            record = decode_record(salt, data, offset)
+            if record.batch != batch:
+                begins, batch = offset, record.batch
+            offset = record.end
+            if record.kind is RecordKind.BATCH_END:
+                complete = begins
+    except Damaged:
+        pass
+    return complete
+
+
 class Machine:
     """A computer with a disk and a clock; `running` is the process on it.
 
@@ -155,7 +179,7 @@ class Machine:
             self.running.start()
         except OSError as error:
             self.refused()
-            require(self.files.refused > 0, "a start failed", self.name, error)
+            require(self.files.kernel.refused > 0, "a start failed", self.name, error)
             self.world.agenda.after(RESTART_MS, self.start)
         except StorageError as error:
             self.refused()
@@ -182,6 +206,8 @@ class Machine:
 
     def some_file(self, rng: Random) -> str | None:
         """A file of the log, with something in it that may rot; None: there is none."""
+        if not self.files.exists(DATA_DIR / WAL):
+            return None
         paths = [path for path in self.files.paths()
                  if not path.endswith(KEPT) and self.rots_below(path)]  # fmt: skip
         return rng.choice(paths) if paths else None
@@ -189,18 +215,21 @@ class Machine:
     def rots_below(self, path: str) -> int:
         """So many bytes of it may be damaged.
 
-        In the log's newest file those that are known to be on disk: damage to what was written
-        last cannot be told from a torn write. What says so is damaged only while nothing else is.
+        In the log's newest file those that are known to have been on disk: damage to what was
+        written last cannot be told from a torn write, unless `synced` says where the log ended, or
+        a later write is whole. What says so is damaged only while nothing else is.
         """
         wal = DATA_DIR / WAL
         if path == str(wal / synced.NAME) and self.damaged:
             return 0
-        size = len(self.files.safe_bytes(path))
+        data = self.files.safe_bytes(path)
         files = [file_number(name) or 0 for name in self.files.names(wal)]
         if path != str(wal / file_name(max(files, default=0))):
-            return size
+            return len(data)
         known = synced.read(self.files, wal)
-        return min(size, known.end) if path == str(wal / file_name(known.file)) else 0
+        if path == str(wal / file_name(known.file)):
+            return min(len(data), known.end)
+        return 0 if self.damaged else last_batch(data)
 
     def crash(self, silent: bool) -> None:
         """The power goes, for this machine; or for the process alone, and the system goes on."""
@@ -209,15 +238,20 @@ class Machine:
             self.world.note("crash", self.name, silent)
             process.dead = True
             process.loop.close()
-            if process.janitor is not None and self.rng.random() < 0.5:
-                self.files.steps_left = self.rng.randrange(12)
-                process.janitor.cut_short()
-                self.files.steps_left = None
+            self._cut_short(process.wal, 8)
+            self._cut_short(process.janitor, 30)
             if self.rng.random() < 0.5:
                 self.files.kill()
             else:
                 self.files.crash()
             self.world.wire.died(self.name, silent)
+
+    def _cut_short(self, writer: Any, steps_max: int) -> None:
+        """The power goes while somebody is writing."""
+        if writer is not None and self.rng.random() < 0.6:
+            self.files.kernel.steps_left = self.rng.randrange(steps_max)
+            writer.cut_short()
+            self.files.kernel.steps_left = None
 
     def stop(self) -> None:
         """The process ends in good order: what it has written is on the disk."""
@@ -249,6 +283,7 @@ class Process:
         self.dead = False
         self.leaving = False
         self.janitor: SimulatedJanitor | None = None
+        self.wal: SimulatedWal | None = None
         self.paused_until = 0
         self.wake_at: int | None = None
         self.boot_id = (machine.lives << 32) + 1 + machine.world.names.index(self.name)
@@ -295,6 +330,7 @@ class Process:
     def start(self) -> None:
         """Recover and join."""
         self.host.start()
+        self.world.checkers.started(self)
         self.broker.start()
         self.world.wire.began(self.name)
         self.wake(self.world.agenda.now_ms)
@@ -304,6 +340,10 @@ class Process:
     def after_sync(self, act: Callable[[], None]) -> None:
         """`act` when the next sync is done, if this process lives to see it."""
         self.world.agenda.after(self.machine.sync_ms(), self.synced, act)
+
+    def stands_still(self, for_ms: int) -> None:
+        """Its own thread waits for something."""
+        self.paused_until = max(self.paused_until, self.world.agenda.now_ms + for_ms)
 
     def synced(self, act: Callable[[], None]) -> None:
         """The disk has answered; a paused process hears of it later."""
@@ -335,7 +375,7 @@ class Process:
         try:
             wait_ms = self._turns()
         except WriteFailed as error:
-            if not self.machine.files.refused:
+            if not self.machine.files.kernel.refused:
                 raise Violation(f"{self.name} stopped, though its disk is well: {error}") from error
             self.machine.stopped(error)
             return

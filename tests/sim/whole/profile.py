@@ -46,6 +46,7 @@ class Profile:
     nodes        that form the cluster; joiners: nodes that come later
     faults       which kinds strike, each as often as it is named
     skew_ms      clocks differ by up to so much, and jump
+    write_here   the log writes small batches itself, without a thread, as on a quick disk
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
     changes      operators change the members of queues, and drain nodes
     fanout       publishers use an exchange that feeds every queue now and then
@@ -81,6 +82,7 @@ class Profile:
     snapshot_entries_min: int
     retained_bytes_max: int
     memtable_bytes: int
+    write_here: bool
     codec: bool
     config: RaftConfig
 
@@ -143,6 +145,7 @@ def draw(rng: Random) -> Profile:
         snapshot_entries_min=rng.choice((1, 6, 64)),
         retained_bytes_max=rng.choice((0, 1_000, 1 << 20)),
         memtable_bytes=rng.choice((500, 1 << 20)),
+        write_here=rng.random() < 0.25,
         codec=rng.random() < 0.3,
         config=RaftConfig(
             append_bytes_max=300 if small else 1 << 20,

@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warren_raft.errors import StorageError
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import is_full
-from warren_raft.storage.format import encode_file_header
-from warren_raft.storage.wal import Wal, file_name
+from warren_raft.storage.wal import Wal
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
 
 Later = Callable[[Callable[[], None]], None]
 """Calls when the next sync is done, unless the process has died by then."""
@@ -38,72 +40,65 @@ class NoThreading:
 
 
 class SimulatedWal(Wal):
-    """Does what `Wal._work` does, in two events: the write at once, the sync later.
+    """The log itself, its writer too; only its thread is not there.
 
-    salt    the next one
-    written the batch that is with the disk, and not synced
+    What the thread does with a batch is done some time after it was given it, or at once where the
+    log writes without the thread, and the process stands still for so long instead; when the power
+    goes meanwhile, a part of it is done.
+    salt     the next one
+    job      the batch that the thread has
     """
 
     def __init__(
-        self, after: Later, salt: Callable[[], int], *args: Any, **named: Any
+        self, process: Process, files: Any, directory: Path, *args: Any, **named: Any
     ) -> None:
-        self.after = after
-        self.salt = salt
-        self.written: Any = None
-        # A write at the turn's end would be synced in no time; here a sync is an event of its own.
-        super().__init__(*args, **{**named, "at_turn_end": None})
+        self.process = process
+        self.job: Any = None
+        if not process.world.profile.write_here:
+            named["at_turn_end"] = None
+        super().__init__(files, directory, *args, **named)
         self._jobs = self  # type: ignore[assignment]
-        self._file = -1
-        self._fd = -1
 
     def _new_salt(self, file: int) -> int:
-        salt = self.salts[file] = self.salt()
+        salt = self.salts[file] = self.process.machine.rng.randrange(1 << 32)
         return salt
 
     def put(self, batch: Any) -> None:
         """A batch for the thread that is not there; None: the log is being closed."""
         if batch is None:
-            if self.written is not None:
-                with suppress(OSError):
-                    self._files.sync_data(self._fd)
+            self.cut_short()
             return
+        self.job = batch
+        self.process.after_sync(self.work)
+
+    def work(self) -> None:
+        """What the thread does with one batch."""
+        batch = self.job
+        if batch is None:
+            return  # the log was closed meanwhile
         try:
-            self.write(batch)
+            wrote = self._wrote(batch)
         except OSError as error:
-            self.failed(batch, error)
+            failure = error
+            self._post(lambda: self._fail(self._writer.path, failure))
             return
-        self.written = batch
-        self.after(lambda: self.synced(batch))
-
-    def write(self, batch: Any) -> None:
-        """To the disk, which may yet forget it."""
-        if not batch.buffers:
+        if not wrote:
+            self.process.after_sync(self.work)
             return
-        if batch.file != self._file:
-            head = encode_file_header(batch.file, batch.salt, batch.number)
-            self._fd = self._files.create(self._directory / file_name(batch.file), head)
-            self._file = batch.file
-        self._files.write_at(self._fd, batch.offset, batch.buffers)
-
-    def failed(self, batch: Any, error: OSError) -> None:
-        """A full disk is waited for; anything else ends the node."""
-        if is_full(error):
-            self._post(lambda: self._is_full(error))
-            self.after(lambda: None if self._closing.is_set() else self.put(batch))
-        else:
-            path = self._directory / file_name(batch.file)
-            self._post(lambda: self._fail(path, error))
-
-    def synced(self, batch: Any) -> None:
-        """The sync has returned."""
-        self.written = None
-        if batch.buffers:
-            try:
-                self._files.sync_data(self._fd)
-            except OSError as error:
-                self.failed(batch, error)
-                return
+        self.job = None
         self._post(lambda: self._finished(batch))
+
+    def _write_here(self) -> None:
+        if self._here is not None:
+            self.process.stands_still(self.process.machine.sync_ms())
+        super()._write_here()
+
+    def cut_short(self) -> None:
+        """Nobody waits for it any more."""
+        job, self.job = self.job, None
+        if job is not None:
+            with suppress(OSError):
+                self._writer.write(job)
 
 
 class SimulatedJanitor:
