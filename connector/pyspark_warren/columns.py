@@ -36,6 +36,9 @@ PROPERTY_COLUMNS: Final = frozenset({
     "content_type", "content_encoding", "headers", "delivery_mode", "correlation_id", "reply_to",
     "expiration", "message_id", "timestamp", "type", "user_id", "app_id",
 })
+CORRUPT_DDL: Final = "binary"
+"""The column that mode=PERMISSIVE adds: a property list that cannot be decoded, null otherwise."""
+CORRUPT_DEFAULT: Final = "_corrupt_record"
 READ_ONLY: Final = frozenset(
     {"delivery_count", "acquired_count", "redelivered", "queue", "position"})
 """Columns that a sink ignores: they say how a message was received."""

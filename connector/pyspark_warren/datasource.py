@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from pyspark.sql.datasource import DataSource
 
-from pyspark_warren.columns import SCHEMA_DDL
+from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL
 from pyspark_warren.errors import Unsupported
 from pyspark_warren.options import Options, parse_options
 
@@ -46,7 +46,8 @@ class WarrenDataSource(DataSource):
 
     def schema(self) -> str:
         """Every column; with `.schema(...)` a query takes fewer and saves their making."""
-        return SCHEMA_DDL
+        corrupt = self._parsed("read").corrupt
+        return SCHEMA_DDL if corrupt is None else f"{SCHEMA_DDL}, `{corrupt}` {CORRUPT_DDL}"
 
     def reader(self, schema: StructType) -> WarrenBatchReader:
         """`spark.read`."""

@@ -19,6 +19,9 @@ from pyspark_warren.properties import FLAGS, NAMES, encode_headers
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 31
 TTL_NONE: Final = 0xFFFFFFFF
+NO_KEY: Final = (
+    "rows have no routing key: give the option routingKey, or a column routing_key (to an exchange "
+    "that needs none: routingKey '')")
 _OCTETS: Final = pa.array([bytes((i,)) for i in range(256)], pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
@@ -62,12 +65,13 @@ class EncodedRows:
 
 
 def encode_rows(
-    rows: pa.RecordBatch, exchange: str, routing_key: str | None, persistent: bool,
+    rows: pa.RecordBatch, exchange: str | None, routing_key: str | None, persistent: bool,
     message_ids: pa.Array | None = None,
 ) -> EncodedRows:
     """The rows of one Arrow batch.
 
-    exchange, routing_key  for rows without such a column or with a null in it
+    exchange, routing_key  of every row; None: the row's column, an absent or null exchange is the
+                           default one. With a routing key and no exchange that is the default one
     message_ids            strings for rows without a message_id of their own
     raises                 SchemaRefused: which column, which value, which limit
     """
@@ -128,24 +132,23 @@ def _ttls(columns: dict[str, pa.Array]) -> pa.UInt32Array | None:
 
 
 def _routes(
-    columns: dict[str, pa.Array], count: int, exchange: str, routing_key: str | None
+    columns: dict[str, pa.Array], count: int, exchange: str | None, routing_key: str | None
 ) -> tuple[tuple[tuple[str, str], ...], pa.Int32Array | None]:
-    keys, exchanges = columns.get("routing_key"), columns.get("exchange")
-    if keys is None and exchanges is None:
-        if routing_key is None:
-            raise SchemaRefused("rows have no routing key: give the option routingKey, or a column "
-                                "routing_key (to an exchange that needs none: routingKey '')")
-        return ((exchange, routing_key),), None
-    if keys is None or keys.null_count:
-        if routing_key is None:
-            raise SchemaRefused("column routing_key is missing or null in some rows and there is "
-                                "no option routingKey to take its place")
-        keys = pa.repeat(pa.scalar(routing_key), count) if keys is None else pc.fill_null(
-            keys.cast(pa.string()), routing_key)
+    """Each row's route. What is given as an option holds for every row (`Options`)."""
+    if routing_key is not None:
+        return ((exchange or "", routing_key),), None
+    keys = columns.get("routing_key")
+    exchanges = columns.get("exchange") if exchange is None else None
+    if keys is None:
+        raise SchemaRefused(NO_KEY)
+    if keys.null_count:
+        raise SchemaRefused(f"column routing_key: {keys.null_count} of {count} rows are null; fill "
+                            "them, or give the option routingKey, which then routes every row")
+    keys = keys.cast(pa.string())
     if exchanges is None:
-        exchanges = pa.repeat(pa.scalar(exchange), count)
+        exchanges = pa.repeat(pa.scalar(exchange or ""), count)
     else:
-        exchanges = pc.fill_null(exchanges.cast(pa.string()), exchange)
+        exchanges = pc.fill_null(exchanges.cast(pa.string()), "")
     pairs = pc.binary_join_element_wise(
         _short_strings("exchange", exchanges), _short_strings("routing_key", keys), _EMPTY)
     coded = pairs.dictionary_encode()

@@ -42,6 +42,18 @@ class SchemaRefused(WarrenSparkError):
     condition = "WARREN_SCHEMA"
 
 
+class MalformedMessage(WarrenSparkError):
+    """A message whose properties cannot be decoded, in mode FAILFAST."""
+
+    condition = "WARREN_MALFORMED"
+
+
+class SameQueue(WarrenSparkError):
+    """A query would publish into the queue that it reads."""
+
+    condition = "WARREN_SAME_QUEUE"
+
+
 class NotRoutable(WarrenSparkError):
     """Rows that no binding leads to a queue."""
 

@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
 from pyspark_warren.errors import OptionRefused
 from warren.errors import UsageError
 from warren.uri import Address, parse_uri
+from warren_broker.wire.amqp091.fields import SHORT_STRING_BYTES_MAX
 
 PORT_DEFAULT: Final = 5672
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
-_OURS_TO_IGNORE: Final = frozenset({"checkpointlocation", "queryname", "path", "mergeschema"})
+_OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 """Options Spark itself puts into the same bag."""
 
 
@@ -137,11 +139,19 @@ SPECS: Final[tuple[Spec, ...]] = (
          "read", 10, 60_000),
     Spec("maxMessages", "browse_max", parse_count, 0,
          "spark.read: browse at most that many; 0: all that were ready", "read", 0, _COUNT_MAX),
+    Spec("mode", "mode", _word("failfast", "permissive"), "failfast",
+         "a message whose properties cannot be decoded: failfast fails the query and names it, "
+         "permissive puts their bytes into columnNameOfCorruptRecord", "read"),
+    Spec("columnNameOfCorruptRecord", "corrupt_column", str, CORRUPT_DEFAULT,
+         "name of the column that mode=PERMISSIVE adds", "read"),
     # -------- sink
-    Spec("exchange", "exchange", str, "",
-         "where rows are published, unless they have a column exchange", "write"),
+    Spec("exchange", "exchange", str, None,
+         "the exchange of every row; left out: column exchange, or the default exchange where "
+         "there is none or routingKey is given", "write"),
     Spec("routingKey", "routing_key", str, None,
-         "the routing key of rows without a column routing_key", "write"),
+         "the routing key of every row; left out: column routing_key", "write"),
+    Spec("allowLoop", "allow_loop", parse_bool, False,
+         "true: a query may publish into the queue that it reads", "write"),
     Spec("atomicBatch", "atomic_batch", parse_bool, True,
          "true: a micro-batch appears whole and once; false: at once, at least once", "write"),
     Spec("confirmTimeout", "confirm_timeout_ms", parse_duration_ms, 60_000,
@@ -181,14 +191,23 @@ class Options:
     reader_id: str = ""
     poll_interval_ms: int = 100
     browse_max: int = 0
-    exchange: str = ""
+    mode: str = "failfast"
+    corrupt_column: str = CORRUPT_DEFAULT
+    exchange: str | None = None
     routing_key: str | None = None
+    allow_loop: bool = False
     atomic_batch: bool = True
     confirm_timeout_ms: int = 60_000
     persistent: bool = True
     block_bytes: int = 4 << 20
     sink_id: str = ""
     batch_id: int | None = None
+    checkpoint: str = ""
+
+    @property
+    def corrupt(self) -> str | None:
+        """The column for property lists that cannot be decoded; None: those are errors."""
+        return self.corrupt_column if self.mode == "permissive" else None
 
     def addresses(self) -> str:
         """Hosts and user as text, for messages."""
@@ -215,6 +234,8 @@ def parse_options(given: Mapping[str, str], where: str) -> Options:
         lower = name.lower()
         if lower in known:
             values[known[lower].field] = _parsed(known[lower], text)
+        elif lower == "checkpointlocation":
+            values["checkpoint"] = text
         elif lower not in _OURS_TO_IGNORE:
             raise OptionRefused(_unknown(name, where, known))
     _apply_uri(values, {name.lower() for name in given})
@@ -287,6 +308,16 @@ def _check(values: dict[str, Any], where: str) -> None:
     if 0 < ttl < 10_000:
         raise OptionRefused(f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "
                             "or 0 for claims that never expire")
+    for name, spelled in (("exchange", "exchange"), ("routing_key", "routingKey")):
+        size = len((values.get(name) or "").encode())
+        if size > SHORT_STRING_BYTES_MAX:
+            raise OptionRefused(f"option {spelled} has {size} bytes; AMQP 0.9.1 carries "
+                                f"{SHORT_STRING_BYTES_MAX}: give a shorter name")
+    corrupt = values.get("corrupt_column", CORRUPT_DEFAULT)
+    if not corrupt or corrupt in COLUMNS:
+        raise OptionRefused(f"option columnNameOfCorruptRecord={corrupt!r} is "
+                            f"{'the name of another column' if corrupt else 'empty'}; give a name "
+                            f"of its own, such as {CORRUPT_DEFAULT}")
     if where == "write" and values["batch_id"] is not None and not values["sink_id"]:
         raise OptionRefused("option batchId needs sinkId: the name for which it is counted")
 

@@ -38,7 +38,7 @@ def read_slice(connect: Connect, options: Options, part: Slice, schema: pa.Schem
                     options.queue, part.reader, part.number, part.first, part.last):
                 piece = Piece.decode(fetched.data, fetched.runs, options.queue)
                 got += piece.block.count
-                yield from batches_of(piece, schema)
+                yield from batches_of(piece, schema, options.corrupt)
         except client_errors.ClaimLost as lost:
             if options.on_claim_lost == "fail":
                 raise
@@ -54,11 +54,12 @@ def read_browsed(connect: Connect, options: Options, max_messages: int, schema: 
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
         for fetched in connect(options).browse(options.queue, max_messages):
             piece = Piece.decode(fetched.data, fetched.runs, options.queue)
-            yield from batches_of(piece, schema)
+            yield from batches_of(piece, schema, options.corrupt)
 
 
-def batches_of(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_of(piece: Piece, schema: pa.Schema, corrupt: str | None
+               ) -> Iterator[pa.RecordBatch]:
     """A piece's rows, in batches of at most ROWS_MAX that share the block's memory."""
-    rows = to_arrow(piece, schema)
+    rows = to_arrow(piece, schema, corrupt)
     for first in range(0, rows.num_rows, ROWS_MAX):
         yield rows.slice(first, ROWS_MAX)

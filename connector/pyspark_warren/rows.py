@@ -2,6 +2,10 @@
 
 Nothing is done for a column that was not asked for. The body is a view of the block. Properties are
 decoded once per distinct property list, which for most publishers is once per block.
+
+A property list that the codec refuses, or that holds a number which a column cannot, is an error
+that names the message; with a column for corrupt records it is there, and the other columns made of
+it are null.
 """
 
 from __future__ import annotations
@@ -15,10 +19,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.columns import COLUMNS, HEADERS_DDL, PROPERTY_COLUMNS
-from pyspark_warren.errors import BrokerRefused, SchemaRefused, Unsupported
-from pyspark_warren.properties import MalformedProperties, decode_properties
+from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, HEADERS_DDL, PROPERTY_COLUMNS
+from pyspark_warren.errors import (
+    BrokerRefused,
+    MalformedMessage,
+    SchemaRefused,
+    Unsupported,
+)
+from pyspark_warren.properties import decode_properties
 from warren_broker.block import FORM_AMQP091, Block, BlockError
+from warren_broker.errors import SyntaxRefused
 
 _HEADER_VALUE: Final = pa.struct([
     ("type", pa.string()), ("string", pa.string()), ("long", pa.int64()), ("double", pa.float64()),
@@ -62,34 +72,49 @@ class Piece:
         return cls(block, runs, queue)
 
 
-def check_columns(names: Sequence[str]) -> None:
-    """Raise SchemaRefused for a column that no message has."""
+def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
+    """Raise SchemaRefused for a column that no message has.
+
+    corrupt  the column for property lists that cannot be decoded; None: those are errors
+    """
     for name in names:
-        if name not in COLUMNS:
+        if name not in COLUMNS and name != corrupt:
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
             raise SchemaRefused(f"unknown column {name!r}; {hint}")
+    if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
+        raise SchemaRefused(f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
+                            f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST")
 
 
-def check_schema(schema: pa.Schema) -> None:
+def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
     """Raise SchemaRefused unless every column is known and of its type (body may be a string)."""
-    check_columns(schema.names)
+    check_columns(schema.names, corrupt)
     for field in schema:
-        wanted = ARROW_TYPES[field.name]
+        if field.name == corrupt:
+            wanted, ddl = pa.binary(), CORRUPT_DDL
+        else:
+            wanted, ddl = ARROW_TYPES[field.name], COLUMNS[field.name]
         if field.type != wanted and not (field.name == "body" and field.type == pa.string()):
             raise SchemaRefused(f"column {field.name}: the schema says {field.type}, it is "
-                                f"{COLUMNS[field.name]}; say that, and cast it after reading")
+                                f"{ddl}; say that, and cast it after reading")
 
 
-def to_arrow(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns that the schema names, one row per message, in the block's order."""
+def to_arrow(piece: Piece, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
+    """The columns that the schema names, one row per message, in the block's order.
+
+    corrupt  the column that takes property lists which cannot be decoded, as bytes; None: such a
+             list raises MalformedMessage
+    """
     if piece.block.form != FORM_AMQP091:
         raise Unsupported(f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
                           "those is not supported by this version")
     properties: Mapping[str, pa.Array] = {}
     wanted = PROPERTY_COLUMNS.intersection(schema.names)
+    if corrupt is not None and corrupt in schema.names:
+        wanted = PROPERTY_COLUMNS
     if wanted:
-        properties = _property_columns(piece.block, wanted)
+        properties = _property_columns(piece, wanted, corrupt)
     arrays = []
     for field in schema:
         made = properties.get(field.name)
@@ -181,47 +206,73 @@ _MAKERS: Final[dict[str, Callable[[Piece, pa.DataType], pa.Array]]] = {
 # ------------------------------------------------------------------ properties
 
 
-def _property_columns(block: Block, wanted: frozenset[str]) -> dict[str, pa.Array]:
+def _property_columns(
+    piece: Piece, wanted: frozenset[str], corrupt: str | None
+) -> dict[str, pa.Array]:
+    block = piece.block
     lists = _binary(block.properties_offsets, block.properties_data, block.count)
     coded = lists.dictionary_encode()
-    decoded = [_decoded(raw, wanted) for raw in coded.dictionary.to_pylist()]
-    columns = {}
-    for name in wanted:
-        values = pa.array([_value(name, each.get(name)) for each in decoded], ARROW_TYPES[name])
-        columns[name] = values.take(coded.indices)
-    return columns
+    decoded: list[dict[str, Any]] = []
+    refused: list[bytes | None] = []
+    for entry, raw in enumerate(coded.dictionary.to_pylist()):
+        try:
+            decoded.append(_decoded(raw, wanted))
+            refused.append(None)
+        except (SyntaxRefused, _OutOfRange) as wrong:
+            if corrupt is None:
+                row = pc.index(coded.indices, entry).as_py()
+                raise MalformedMessage(_malformed(piece, row, wrong)) from None
+            decoded.append({})
+            refused.append(raw)
+    columns = {name: pa.array([each.get(name) for each in decoded], ARROW_TYPES[name])
+               for name in wanted}
+    if corrupt is not None:
+        columns[corrupt] = pa.array(refused, pa.binary())
+    return {name: values.take(coded.indices) for name, values in columns.items()}
 
 
-def _decoded(raw: bytes, wanted: frozenset[str]) -> dict[str, Any]:
-    """The properties; none when the list is damaged: the body is worth more than that."""
-    try:
-        return decode_properties(raw, wanted)
-    except MalformedProperties:
-        return {}
+def _malformed(piece: Piece, row: int, why: Exception) -> str:
+    index, ordinal = _place(piece, row)
+    return (f"queue {piece.queue!r}, position (index {index}, ordinal {ordinal}): the message's "
+            f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
+            "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
+            "queue by other means")
+
+
+def _place(piece: Piece, row: int) -> tuple[int, int]:
+    for index, first, last, _, _ in piece.runs:
+        if row <= last - first:
+            return index, first + row
+        row -= last - first + 1
+    raise AssertionError((row, piece.runs))
+
+
+class _OutOfRange(ValueError):
+    """A property whose value its column cannot hold."""
 
 
 _MICROS: Final = 1_000_000
-_MICROS_MAX: Final = 2**63 - 1
+_SECONDS_MAX: Final = (2**63 - 1) // _MICROS
 
 
-def _micros(seconds: int) -> int | None:
-    return seconds * _MICROS if seconds <= _MICROS_MAX // _MICROS else None
+def _micros(seconds: int) -> int:
+    if seconds > _SECONDS_MAX:
+        raise _OutOfRange(f"timestamp {seconds} is above {_SECONDS_MAX} seconds")
+    return seconds * _MICROS
 
 
-def _value(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if name == "timestamp":
-        return _micros(value)
-    if name == "headers":
+def _decoded(raw: bytes, wanted: frozenset[str]) -> dict[str, Any]:
+    """The properties as their columns want them; raises SyntaxRefused, _OutOfRange."""
+    found = decode_properties(raw, wanted)
+    if "timestamp" in found:
+        found["timestamp"] = _micros(found["timestamp"])
+    if "headers" in found:
         # A later entry of the same name wins: Spark refuses maps with a key twice.
-        return list({key: _header(typed) for key, typed in value}.items())
-    return value
+        found["headers"] = list({key: _header(typed) for key, typed in found["headers"]}.items())
+    return found
 
 
 def _header(typed: dict[str, Any]) -> dict[str, Any]:
     if typed["type"] == "timestamp":
         return {"type": "timestamp", "timestamp": _micros(typed["timestamp"])}
-    if typed["type"] == "long" and not -(2**63) <= typed["long"] < 2**63:
-        return {"type": "string", "string": str(typed["long"])}
     return typed

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import Unsupported
+from pyspark_warren.loop import refuse_checkpoint_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
 from pyspark_warren.sink_schema import check_sink_schema
@@ -40,7 +41,7 @@ class _Sink:
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
         self._connect = connect
-        self._doing = f"publishing to exchange {options.exchange!r} at {options.addresses()}"
+        self._doing = f"publishing to exchange {options.exchange or ''!r} at {options.addresses()}"
         check_sink_schema({field.name: field.dataType.simpleString() for field in schema}, options)
 
     def write_as(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Written:
@@ -58,6 +59,9 @@ class _Sink:
         if not staged:
             return
         with named_conditions(self._doing):
+            queues = {queue for stage in staged for queue in stage.queues}
+            refuse_checkpoint_queues(
+                self._options, parts[0].batch, queues, self._connect(self._options).queue)
             self._connect(self._options).publish_batch(
                 parts[0].sink, parts[0].batch, staged, self._options.confirm_timeout_ms / 1000)
 

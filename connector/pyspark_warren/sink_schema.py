@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyspark_warren.columns import COLUMNS, READ_ONLY
+from pyspark_warren.encode import NO_KEY
 from pyspark_warren.errors import SchemaRefused
 from pyspark_warren.options import Options
 
@@ -45,5 +46,4 @@ def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
         elif kind not in takes and kind != "void":
             raise SchemaRefused(f"column {name} is {kind}; cast it to {' or '.join(takes)}")
     if "routing_key" not in columns and options.routing_key is None:
-        raise SchemaRefused("rows have no routing key: give the option routingKey, or a column "
-                            "routing_key (to an exchange that needs none: routingKey '')")
+        raise SchemaRefused(NO_KEY)

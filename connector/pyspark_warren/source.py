@@ -33,11 +33,11 @@ from pyspark_warren.rows import check_columns, check_schema
 log = logging.getLogger("pyspark_warren")
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
     """The schema as Spark will compare it with our batches; raises SchemaRefused."""
-    check_columns(schema.names)
+    check_columns(schema.names, corrupt)
     made = to_arrow_schema(schema, timezone="UTC")
-    check_schema(made)
+    check_schema(made, corrupt)
     return made
 
 
@@ -60,7 +60,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
         self._connect = connect
-        self._schema = arrow_schema(schema)
+        self._schema = arrow_schema(schema, options.corrupt)
         self._driver: ClaimDriver | None = None
         self._renewer: Renewer | None = None
         self._doing = f"reading queue {options.queue!r} at {options.addresses()}"
@@ -167,7 +167,7 @@ class WarrenBatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
         self._connect = connect
-        self._schema = arrow_schema(schema)
+        self._schema = arrow_schema(schema, options.corrupt)
 
     def partitions(self) -> list[InputPartition]:
         """One task for as many messages as are ready now, or maxMessages of them."""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.encode import EncodedRows, encode_rows
+from pyspark_warren.loop import refuse_read_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import Broker, Writer
 from warren.stages import StagedPart
@@ -87,6 +88,7 @@ def _write(options: Options, rows: Iterator[pa.RecordBatch],
            open_writer: Callable[[str, int], Writer], id_prefix: str | None
            ) -> tuple[int, tuple[StagedPart, ...]]:
     writers: dict[str, Writer] = {}
+    read: set[str] = set()
     count = 0
     try:
         for batch in rows:
@@ -97,12 +99,18 @@ def _write(options: Options, rows: Iterator[pa.RecordBatch],
             encoded = encode_rows(
                 batch, options.exchange, options.routing_key, options.persistent, ids)
             count += batch.num_rows
+            if "queue" in batch.schema.names:
+                read.update(filter(None, pc.unique(batch.column("queue")).to_pylist()))
+                # The default exchange says where it leads; others are known once they are staged.
+                refuse_read_queues(options, read, (key for name, key in encoded.routes if not name))
             for exchange, part in _by_exchange(encoded):
                 if exchange not in writers:
                     writers[exchange] = open_writer(exchange, len(writers))
                 for block in blocks_of(part, options.block_bytes):
                     writers[exchange].write(block)
-        return count, tuple(writer.finish() for writer in writers.values())
+        parts = tuple(writer.finish() for writer in writers.values())
+        refuse_read_queues(options, read, (queue for part in parts for queue in part.queues))
+        return count, parts
     except BaseException:
         for writer in writers.values():
             writer.close()

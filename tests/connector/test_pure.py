@@ -59,6 +59,8 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
     ("broker", "amqp", "not supported"),
     ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
     ("exchange", "x", "is for writing"),
+    ("mode", "dropmalformed", "failfast or permissive"),
+    ("columnNameOfCorruptRecord", "body", "the name of another column"),
     ("zzz", "1", "known ones: uri, hosts"),
 ])
 def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
@@ -73,7 +75,8 @@ def test_the_queue_is_needed() -> None:
 
 
 def test_what_spark_adds_is_let_through() -> None:
-    assert parse_options({"checkpointLocation": "/tmp/x", "queryName": "n"}, "write").exchange == ""
+    given = parse_options({"checkpointLocation": "/tmp/x", "queryName": "n"}, "write")
+    assert (given.exchange, given.checkpoint) == (None, "/tmp/x")
 
 
 def test_a_uri_says_it_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,12 @@ from pyspark_warren import properties as wire
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.columns import COLUMNS
 from pyspark_warren.encode import encode_rows
-from pyspark_warren.errors import BrokerRefused, SchemaRefused
+from pyspark_warren.errors import BrokerRefused, MalformedMessage, SchemaRefused
 from pyspark_warren.rows import ARROW_TYPES, Piece, check_schema, to_arrow
 from warren_broker.block import Block, encode
+from warren_broker.errors import SyntaxRefused
+from warren_broker.kernel.properties import examine
+from warren_broker.wire.amqp091 import fields
 from warren_broker.wire.amqp091 import properties as broker_properties
 
 ALL = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
@@ -27,7 +31,7 @@ def schema_of(*names: str) -> pa.Schema:
 
 
 def block_of(rows: pa.RecordBatch, **options: Any) -> list[Block]:
-    settings = {"exchange": "", "routing_key": "q", "persistent": True, **options}
+    settings = {"exchange": None, "routing_key": "q", "persistent": True, **options}
     block_bytes = settings.pop("block_bytes", 4 << 20)
     return [Block.decode(data) for data in blocks_of(encode_rows(rows, **settings), block_bytes)]
 
@@ -69,7 +73,7 @@ def test_what_a_sink_writes_a_source_reads(
     messages: list[dict[str, Any]], block_bytes: int
 ) -> None:
     batch = pa.RecordBatch.from_pylist(messages, schema=schema_of(*GIVEN))
-    blocks = block_of(batch, block_bytes=block_bytes)
+    blocks = block_of(batch, routing_key=None, block_bytes=block_bytes)
     read = [row for block in blocks for row in read_back(block, *GIVEN)]
     for priority in range(32):
         assert [row for row in read if row["priority"] == priority] == [
@@ -80,7 +84,8 @@ def test_what_a_sink_writes_a_source_reads(
 @settings(max_examples=60, deadline=None)
 @given(message)
 def test_the_broker_reads_the_same_properties(given_: dict[str, Any]) -> None:
-    (block,) = block_of(pa.RecordBatch.from_pylist([given_], schema=schema_of(*GIVEN)))
+    (block,) = block_of(
+        pa.RecordBatch.from_pylist([given_], schema=schema_of(*GIVEN)), routing_key=None)
     told = broker_properties.decode(block.properties(0))
     for name in GIVEN[3:-1]:
         assert getattr(told, name) == given_[name], name
@@ -170,22 +175,89 @@ def test_damaged_blocks_and_lying_runs_are_refused() -> None:
         Piece.decode(memoryview(data), [(1, 0, 0, 0, 0)], "q")
 
 
-@pytest.mark.parametrize("raw", [
-    b"", b"\x80", b"\x80\x00\x09ab", b"\x20\x00\x00\x00\x00\x09a", b"\x00\x40",
-    b"\x20\x00\x00\x00\x00\x04\x01aS\x00", b"\x20\x00\x00\x00\x00\x03\x01a?",
+DAMAGED = [
+    b"", b"\x80", b"\x80\x00\x09ab", b"\x20\x00\x00\x00\x00\x09a", b"\x00\x40", b"\x00\x00rest",
+    b"\x20\x00\x00\x00\x00\x04\x01aS\x00", b"\x20\x00\x00\x00\x00\x03\x01a?", b"\x00\x03",
     b"\x20\x00" + b"\x00\x00\xff\xff" + b"\x01aF\x00\x00\xff\xff" * 400,
-])
-def test_a_damaged_property_list_costs_the_properties_not_the_body(raw: bytes) -> None:
-    block = Block.decode(encode([b"body", b"next"], [raw, b"\x10\x00\x02"], (b"", b"q")))
-    read = read_back(block, "body", "message_id", "timestamp", "headers", "delivery_mode")
-    assert [row["body"] for row in read] == [b"body", b"next"]
-    assert read[1]["delivery_mode"] == 2
+    b"\x00\x40" + b"\xff" * 8,  # a timestamp that Spark's type cannot hold
+    b"\x20\x00\x00\x00\x00\x0b\x01aT" + b"\xff" * 8,
+]
 
 
-def test_numbers_that_arrow_cannot_hold() -> None:
-    raw = b"\x00\x40" + b"\xff" * 8
-    block = Block.decode(encode([b""], [raw], (b"", b"q")))
-    assert read_back(block, "timestamp") == [{"timestamp": None}]
+@pytest.mark.parametrize("raw", DAMAGED)
+def test_properties_that_cannot_be_decoded_were_silently_null(raw: bytes) -> None:
+    lists = [b"\x10\x00\x02", raw, raw]
+    block = Block.decode(encode([b"good", b"body", b"bad"], lists, (b"", b"q")))
+    names = ("body", "message_id", "timestamp", "headers", "delivery_mode")
+    runs = [(7, 3, 3, 0, 0), (9, 4, 5, 0, 0)]
+    with pytest.raises(MalformedMessage, match=r"queue 'q', position \(index 9, ordinal 4\)"):
+        to_arrow(Piece(block, runs, "q"), schema_of(*names))
+    wanted = schema_of(*names).append(pa.field("bad", pa.binary()))
+    read = to_arrow(Piece(block, runs, "q"), wanted, "bad").to_pylist()
+    assert [(row["body"], row["bad"], row["delivery_mode"]) for row in read] == [
+        (b"good", None, 2), (b"body", raw, None), (b"bad", raw, None)]
+    only = pa.schema([pa.field("bad", pa.binary())])
+    assert [row["bad"] for row in to_arrow(Piece(block, runs, "q"), only, "bad").to_pylist()] == [
+        None, raw, raw]
+
+
+def nested(depth: int) -> bytes:
+    """Properties whose headers hold tables within each other, that many."""
+    table = len(b"\x01nb\x07").to_bytes(4, "big") + b"\x01nb\x07"
+    for _ in range(depth):
+        inner = b"\x01aF" + table
+        table = len(inner).to_bytes(4, "big") + inner
+    return b"\x20\x00" + table
+
+
+@pytest.mark.parametrize("depth", [1, 32, 33, 63, 64])
+def test_what_the_broker_lets_in_the_connector_reads(depth: int) -> None:
+    raw = nested(depth)
+    assert examine(raw) >= 0
+    (row,) = read_back(Block.decode(encode([b""], [raw], (b"", b"q"))), "headers")
+    ((name, value),) = row["headers"]
+    found: Any = json.loads(value["json"])
+    for _ in range(depth - 1):
+        found = found["a"]
+    assert (name, value["type"], found) == ("a", "table", {"n": 7})
+    (again,) = block_of(rows(body=[b""], headers=pa.array([row["headers"]],
+                                                          ARROW_TYPES["headers"])))
+    assert examine(again.properties(0)) >= 0
+    assert read_back(again, "headers") == [row]
+
+
+def test_what_is_nested_too_deep_is_refused_by_all_three() -> None:
+    raw = nested(fields.DEPTH_MAX + 1)
+    assert examine(raw) < 0
+    with pytest.raises(SyntaxRefused):
+        broker_properties.decode(raw)
+    with pytest.raises(SyntaxRefused):
+        wire.decode_properties(raw, frozenset({"headers"}))
+    for levels in (fields.DEPTH_MAX + 1, 100_000):
+        text = "[" * levels + "]" * levels
+        deep = [("a", {"type": "array", "json": text})]
+        with pytest.raises(SchemaRefused, match="nested deeper than 64"):
+            block_of(rows(body=[b""], headers=pa.array([deep], ARROW_TYPES["headers"])))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_the_kernel_and_the_codec_agree_on_any_bytes(raw: bytes) -> None:
+    try:
+        broker_properties.select(raw, frozenset(broker_properties.NAMES))
+        reads = True
+    except SyntaxRefused:
+        reads = False
+    assert reads == (examine(raw) >= 0)
+
+
+def test_a_column_for_corrupt_records_must_be_in_the_schema() -> None:
+    check_schema(schema_of("body"), "bad")
+    check_schema(schema_of("body", "headers").append(pa.field("bad", pa.binary())), "bad")
+    with pytest.raises(SchemaRefused, match="add bad binary to the schema"):
+        check_schema(schema_of("body", "headers"), "bad")
+    with pytest.raises(SchemaRefused, match="it is binary"):
+        check_schema(pa.schema([pa.field("bad", pa.string())]), "bad")
 
 
 def test_body_as_text() -> None:
@@ -224,13 +296,30 @@ def test_spark_and_arrow_agree_on_every_type() -> None:
     ({"body": [b""], "expiration": ["soon"]}, "'soon' is not a number of milliseconds"),
     ({"body": [b""], "expiration": [-1]}, "-1 is below 0"),
     ({"body": [b""], "message_id": ["ü" * 128]}, "256 bytes; AMQP 0.9.1 carries 255"),
+    ({"body": [b""], "routing_key": pa.array([None], pa.string())}, "routing_key: 1 of 1 rows are"),
+    ({"body": [b""], "headers": pa.array([[("k" * 256, "")]], pa.map_(pa.string(), pa.string()))},
+     "a header's name holds 255"),
     ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
     ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
     ({"body": [b"x" * ((16 << 20) + 1)]}, "limit is 16777216"),
 ])
 def test_rows_that_cannot_be_sent(columns: dict[str, Any], says: str) -> None:
     with pytest.raises(SchemaRefused, match=says):
-        block_of(rows(**columns))
+        block_of(rows(**columns), routing_key=None if "routing_key" in columns else "q")
+
+
+@pytest.mark.parametrize(("exchange", "key", "routes"), [
+    (None, None, [("x", "a"), ("", "b")]),
+    ("e", None, [("e", "a"), ("e", "b")]),
+    (None, "k", [("", "k"), ("", "k")]),
+    ("e", "k", [("e", "k"), ("e", "k")]),
+])
+def test_the_source_columns_beat_the_options(
+    exchange: str | None, key: str | None, routes: list[tuple[str, str]]
+) -> None:
+    batch = rows(body=[b"1", b"2"], exchange=pa.array(["x", None]), routing_key=["a", "b"])
+    (block,) = block_of(batch, exchange=exchange, routing_key=key)
+    assert [tuple(part.decode() for part in block.route(i)) for i in (0, 1)] == routes
 
 
 def test_priorities_are_clamped_as_the_queue_does() -> None:
@@ -252,7 +341,7 @@ def test_slices_of_a_batch_are_written_from_where_they_begin() -> None:
     batch = rows(body=[b"%d" % i for i in range(10)], priority=list(range(10)),
                  routing_key=[f"k{i % 2}" for i in range(10)],
                  message_id=[str(i) for i in range(10)])
-    (block,) = block_of(batch.slice(3, 4))
+    (block,) = block_of(batch.slice(3, 4), routing_key=None)
     assert read_back(block, "body", "routing_key", "message_id") == [
         {"body": b"%d" % i, "routing_key": f"k{i % 2}", "message_id": str(i)} for i in (6, 5, 4, 3)]
 

@@ -12,6 +12,8 @@ import pytest
 from spark_world.fake import FakeServer
 from spark_world.runs import PATH
 
+from warren_broker.block import encode
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -87,6 +89,44 @@ def test_what_was_read_can_be_written_as_it_is(spark: Any, server: FakeServer) -
     rows.write.format("warren_dying").mode("append").options(
         **options(server, routingKey="out")).save()
     assert server.broker.bodies("out") == [b"x", b"y"]
+
+
+def test_all_columns_of_one_queue_were_published_back_into_it(
+    spark: Any, server: FakeServer, tmp_path: Path
+) -> None:
+    server.broker.publish("in", [b"x", b"y"])
+    rows = spark.readStream.format("warren_dying").options(**options(server, queue="in")).load()
+    (rows.drop("queue").writeStream.format("warren_dying")
+     .options(**options(server, routingKey="out")).trigger(availableNow=True)
+     .option("checkpointLocation", str(tmp_path)).start().awaitTermination(60))
+    assert server.broker.bodies("out") == [b"x", b"y"]
+    assert server.broker.state("in")["ready"] == 0
+
+
+@pytest.mark.parametrize("dropped", ["", "queue"])
+def test_a_query_into_its_own_queue_is_refused(
+    spark: Any, server: FakeServer, tmp_path: Path, dropped: str
+) -> None:
+    server.broker.publish("in", [b"x", b"y"])
+    rows = spark.readStream.format("warren_dying").options(**options(server, queue="in")).load()
+    query = (rows.drop(dropped).writeStream.format("warren_dying")
+             .options(**options(server, routingKey="in")).trigger(availableNow=True)
+             .option("checkpointLocation", str(tmp_path)).start())
+    with pytest.raises(Exception, match=r"WARREN_SAME_QUEUE.*reads queue 'in'.*allowLoop=true"):
+        query.awaitTermination(60)
+    assert (server.broker.bodies("in"), server.broker.state("in")["staged"]) == ([], 0)
+    assert sum(len(claim) for claim in server.broker.state("in")["claims"].values()) == 1
+
+
+def test_undecodable_properties_are_an_error_or_a_column(spark: Any, server: FakeServer) -> None:
+    lists = [b"\x10\x00\x02", b"\x80"]
+    server.broker.queues["in"].enqueue(encode([b"a", b"b"], lists, (b"", b"in")))
+    with pytest.raises(Exception, match=r"WARREN_MALFORMED.*queue 'in', position .*ordinal 1"):
+        browse(spark, server, "in").load().collect()
+    for named, more in (("_corrupt_record", {}), ("bad", {"columnNameOfCorruptRecord": "bad"})):
+        rows = browse(spark, server, "in", mode="PERMISSIVE", **more).load().collect()
+        assert [(row.body, row.delivery_mode, row[named]) for row in rows] == [
+            (b"a", 2, None), (b"b", None, b"\x80")]
 
 
 def test_a_numbered_batch_is_published_once(spark: Any, server: FakeServer) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from spark_world.fake import FakeBroker, FakeClient
 
+from pyspark_warren.errors import SameQueue
+from pyspark_warren.loop import refuse_checkpoint_queues
+from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import Unroutable
 
 OPTIONS = parse_options({"routingKey": "out"}, "write")
+BY_COLUMNS = parse_options({}, "write")
 
 
 @pytest.fixture
@@ -76,7 +81,8 @@ def test_an_empty_partition_stages_nothing(broker: FakeBroker) -> None:
 
 def test_rows_of_several_exchanges_keep_their_order_in_each(broker: FakeBroker) -> None:
     part = write(broker, Attempt.drawn("s", 1, 0), batch(
-        b"1", b"2", b"3", b"4", exchange=["", "x", "x", ""], routing_key=["out", "k", "k", None]))
+        b"1", b"2", b"3", b"4", exchange=["", "x", "x", None],
+        routing_key=["out", "k", "k", "out"]), options=BY_COLUMNS)
     assert len(part.stages) == 2 and len({stage.attempt for stage in part.stages}) == 2
     publish(broker, part)
     assert sorted(broker.bodies("out")) == [b"1", b"2", b"3", b"4"]
@@ -91,7 +97,8 @@ def test_priorities_order_what_is_published(broker: FakeBroker) -> None:
 
 def test_no_route_is_an_error_and_nothing_shows(broker: FakeBroker) -> None:
     with pytest.raises(Unroutable):
-        write(broker, Attempt.drawn("s", 1, 0), batch(b"a", routing_key=["nowhere"]))
+        write(broker, Attempt.drawn("s", 1, 0), batch(b"a", routing_key=["nowhere"]),
+              options=BY_COLUMNS)
     assert broker.bodies("out") == []
 
 
@@ -105,3 +112,45 @@ def test_straight_away_a_rerun_gives_the_same_ids(broker: FakeBroker) -> None:
     ids = [decode_properties(bytes(queue.blocks[m.index].properties(m.ordinal)),
                              frozenset({"message_id"}))["message_id"] for m in queue.ready]
     assert ids == ["s-1-3-0", "s-1-3-1"] * 2
+
+
+# ------------------------------------------------------------------ a query that reads its own rows
+
+
+def test_rows_from_a_queue_are_not_published_into_it_unless_asked(broker: FakeBroker) -> None:
+    broker.bind("y", "k", "out")
+    rows = batch(b"a", queue=["out"])
+    for more in ({"routingKey": "out"}, {"exchange": "y", "routingKey": "k"}):
+        with pytest.raises(SameQueue, match=r"reads queue 'out'.*allowLoop=true"):
+            write(broker, Attempt.drawn("s", 1, 0), rows, options=parse_options(more, "write"))
+        looped = parse_options({**more, "allowLoop": "true"}, "write")
+        assert write(broker, Attempt.drawn("s", 1, 0), rows, options=looped).rows == 1
+    assert write(broker, Attempt.drawn("s", 1, 0), batch(b"a", queue=["in"])).rows == 1
+
+
+def checkpoint_of(directory: Path, queue: str, reader: str) -> str:
+    (directory / "offsets").mkdir(exist_ok=True)
+    offset = Offset("/", queue, reader, 1, (ClaimInfo(1, 5, 50),))
+    (directory / "offsets" / "7").write_text(
+        f'v1\n{{"batchWatermarkMs":0}}\n{offset.to_json()}\n{{"logOffset":4}}\n-')
+    return str(directory)
+
+
+def test_the_checkpoint_says_what_a_query_reads(broker: FakeBroker, tmp_path: Path) -> None:
+    broker.register("out", "reader-1")
+    look = FakeClient.local(broker).queue
+    at = checkpoint_of(tmp_path, "out", "reader-1")
+    for place in (at, f"file:{at}", f"file://{at}"):
+        given = parse_options({"routingKey": "out", "checkpointLocation": place}, "write")
+        with pytest.raises(SameQueue):
+            refuse_checkpoint_queues(given, 7, ["more", "out"], look)
+        refuse_checkpoint_queues(given, 7, ["more"], look)
+        refuse_checkpoint_queues(given, 8, ["out"], look)
+    refuse_checkpoint_queues(parse_options(
+        {"allowLoop": "true", "checkpointLocation": at}, "write"), 7, ["out"], look)
+    # A queue of the same name elsewhere: this one has never heard of the reader.
+    checkpoint_of(tmp_path, "out", "reader-of-another-cluster")
+    refuse_checkpoint_queues(parse_options({"checkpointLocation": at}, "write"), 7, ["out"], look)
+    for place in ("s3a://bucket/c", "", "/nowhere", "file://host/c"):
+        refuse_checkpoint_queues(parse_options({"checkpointLocation": place}, "write"), 7,
+                                 ["out"], look)

@@ -17,8 +17,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 
-TABLE_DEPTH_MAX = 64
-"""Field tables and arrays within each other."""
+from warren_broker.wire.amqp091.fields import DEPTH_MAX
 
 _NOTHING = cython.declare(cython.longlong, 0xFFFFFFFF)
 _REPLY_TO = cython.declare(bytes, b"amq.rabbitmq.reply-to")
@@ -82,7 +81,7 @@ def _value_end(
 def _array_valid(
     p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.bint:
-    if depth > TABLE_DEPTH_MAX:
+    if depth > DEPTH_MAX:
         return False
     while at < end:
         at = _value_end(p, at, end, depth)
@@ -99,7 +98,7 @@ def _table_flags(
     """CC when a field of that name or BCC is there, 0 otherwise, -1 when it is no field table."""
     found: cython.int = 0
     size: cython.Py_ssize_t
-    if depth > TABLE_DEPTH_MAX:
+    if depth > DEPTH_MAX:
         return -1
     while at < end:
         size = p[at]

@@ -5,14 +5,18 @@ Values of a table, by type octet (RabbitMQ's set, which is what clients send):
 | octet | Python | octet | Python |
 | --- | --- | --- | --- |
 | `t` | bool | `f` `d` | float (4, 8 bytes) |
-| `b` `B` | int (1 byte, signed / unsigned) | `D` | Decimal (scale octet, u32) |
+| `b` `B` | int (1 byte, signed / unsigned) | `D` | Decimal (scale octet, i32) |
 | `s` `u` | int (2 bytes) | `S` | str; bytes when it is not UTF-8 |
 | `I` `i` | int (4 bytes) | `x` | bytes |
 | `l` `L` | int (8 bytes, both signed) | `T` | Timestamp (seconds, u64) |
 | `A` `F` | list, dict | `V` | None |
 
+The number of a `D` is signed, as clients write it (the specification's grammar has it unsigned,
+which leaves no way to say -0.5).
+
 Decoding is bounded by the bytes given: a length that points past them is refused, so is a nesting
-deeper than `DEPTH_MAX`. Nothing is evaluated.
+deeper than `DEPTH_MAX`. Nothing is evaluated. The limit has this one owner: what the kernel lets in
+is what every decoder of the broker, the client and the Spark connector reads.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import msgspec
 from warren_broker.errors import FrameError, SyntaxRefused
 
 DEPTH_MAX = 64
-"""Tables and arrays inside one another."""
+"""Tables and arrays inside one another, the outermost not counted."""
 SHORT_STRING_BYTES_MAX = 255
 
 
@@ -48,6 +52,7 @@ _FIXED: dict[int, struct.Struct] = {
                        "l": "q", "L": "q", "f": "f", "d": "d", "T": "Q"}.items()
 }
 _U32 = struct.Struct(">I")
+_I32 = struct.Struct(">i")
 
 
 class Reader:
@@ -74,6 +79,14 @@ class Reader:
         start = self.skip(size)
         return bytes(self.data[start:self.position])
 
+    def octet(self) -> int:
+        """The next byte as a number."""
+        start = self.position
+        if start >= self.end:
+            raise SyntaxRefused("a field of 1 bytes has only 0 bytes left")
+        self.position = start + 1
+        return self.data[start]
+
     def unsigned(self, size: int) -> int:
         """The next `size` bytes as a number."""
         return int.from_bytes(self.take(size), "big")
@@ -81,7 +94,7 @@ class Reader:
     def short_string(self) -> str:
         """A length octet, then UTF-8."""
         try:
-            return self.take(self.unsigned(1)).decode()
+            return self.take(self.octet()).decode()
         except UnicodeDecodeError as bad:
             raise FrameError(f"Malformed UTF-8 in shortstr: {bad.reason}") from bad
 
@@ -93,7 +106,7 @@ class Reader:
         """The entries of a table, whose u32 length comes first."""
         inner = self._inner(depth)
         while inner.position < inner.end:
-            name = inner.take(inner.unsigned(1)).decode("utf-8", "surrogateescape")
+            name = inner.take(inner.octet()).decode("utf-8", "surrogateescape")
             yield name, inner.field(depth)
 
     def table(self, depth: int = 0) -> dict[str, Any]:
@@ -117,7 +130,7 @@ class Reader:
 
     def field(self, depth: int = 0) -> Field:
         """A type octet, then a value."""
-        code = self.unsigned(1)
+        code = self.octet()
         fixed = _FIXED.get(code)
         value: Any
         if fixed is not None:
@@ -127,7 +140,7 @@ class Reader:
         elif code == ord("S"):
             value = _text(self.long_string())
         elif code == ord("t"):
-            value = self.unsigned(1) != 0
+            value = self.octet() != 0
         elif code == ord("F"):
             value = self.table(depth + 1)
         elif code == ord("A"):
@@ -137,8 +150,9 @@ class Reader:
         elif code == ord("V"):
             value = None
         elif code == ord("D"):
-            scale = self.unsigned(1)
-            value = Decimal(self.unsigned(4)).scaleb(-scale)
+            scale = self.octet()
+            number = int.from_bytes(self.take(4), "big", signed=True)
+            value = Decimal(number).scaleb(-scale)
         else:
             raise SyntaxRefused(f"unknown field type {chr(code)!r} (octet {code}) in a table")
         return Field(chr(code), value)
@@ -215,4 +229,4 @@ def _encoded(code: str, value: Any) -> bytes:
 def _decimal(value: Decimal) -> bytes:
     exponent = value.as_tuple().exponent
     scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    return bytes((scale,)) + _U32.pack(int(value.scaleb(scale)))
+    return bytes((scale,)) + _I32.pack(int(value.scaleb(scale)))

@@ -1,0 +1,71 @@
+"""Refuse a query that publishes into the queue it reads, unless it asks for that.
+
+Such a query never ends: what it publishes, it reads. A sink is not told what its query reads, so
+this looks at what it can see:
+
+1. the rows' column `queue`, which the source fills, on the executors;
+2. the offsets that Spark has written for the batch, on the driver, where the checkpoint is a
+   directory that can be read there. They name queue and reader; a target queue that knows the
+   reader is the source itself, not a queue of the same name in another cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyspark_warren.errors import CheckpointRefused, SameQueue
+from pyspark_warren.offset import Offset
+from pyspark_warren.options import Options
+from warren.admin import Queue
+
+
+def refuse_read_queues(options: Options, read: set[str], targets: Iterable[str]) -> None:
+    """Raise SameQueue when a target is among the queues that rows say they come from."""
+    both = sorted(read.intersection(targets))
+    if both and not options.allow_loop:
+        raise SameQueue(f"{_text(both[0])}; rows name it in their column queue: drop that column "
+                        "if they are from another cluster or vhost")
+
+
+def refuse_checkpoint_queues(
+    options: Options, batch: int, targets: Iterable[str], look: Callable[[str], Queue]
+) -> None:
+    """Raise SameQueue when a target is a queue that the batch was read from.
+
+    look  counts and readers of a queue in the sink's vhost
+    """
+    if options.allow_loop:
+        return
+    wanted = set(targets)
+    for offset in offsets_of(options.checkpoint, batch):
+        if offset.queue in wanted and offset.vhost == options.vhost:
+            if offset.reader in (reader.name for reader in look(offset.queue).readers):
+                raise SameQueue(_text(offset.queue))
+
+
+def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
+    """The Warren offsets that a batch ends at; none where the checkpoint cannot be read here."""
+    where = urlsplit(checkpoint)
+    if not checkpoint or where.scheme not in ("", "file") or where.netloc not in ("", "localhost"):
+        return []
+    path = checkpoint if not where.scheme else unquote(where.path)
+    try:
+        lines = (Path(path) / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    found = []
+    for line in lines[2:]:  # a version and the batch's metadata come first
+        try:
+            stored = json.loads(line)
+            found.append(Offset.from_dict(stored if isinstance(stored, dict) else {}))
+        except (ValueError, CheckpointRefused):
+            continue  # the offset of a source that is not ours
+    return found
+
+
+def _text(queue: str) -> str:
+    return (f"the query reads queue {queue!r} and publishes into it, so it would never end. Give "
+            "another exchange or routingKey, or the option allowLoop=true if this is meant")
