@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from warren_broker import config
+from warren_broker import config, logs
 from warren_broker.node import Node
 from warren_raft.errors import StorageError
 
@@ -34,12 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+    logs.set_up(options.log_level)
     try:
         settings = config.load(options.config)
     except config.ConfigError as error:

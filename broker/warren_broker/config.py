@@ -132,12 +132,24 @@ class NodeConfig(_Table):
     default_user: str = Field("guest", min_length=1, max_length=255)
     default_pass: str = Field("guest", min_length=1, repr=False)
     default_vhost: str = Field("/", min_length=1, max_length=255)
+    loopback_users: tuple[str, ...] = Field(
+        ("guest",), description="may connect from this machine only"
+    )
     listen: Listen = Listen()
     peers: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
     queues: Queues = Queues()
     alarms: Alarms = Alarms()
     raft: Raft = Raft()
+
+    @field_validator("loopback_users", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """From the environment: names with commas between them; "none" for nobody."""
+        if not isinstance(value, str):
+            return value
+        names = [name.strip() for name in value.split(",")]
+        return tuple(name for name in names if name and name != "none")
 
     @field_validator("peers")
     @classmethod

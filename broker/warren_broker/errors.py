@@ -96,6 +96,8 @@ class LoginRefused(AccessRefused):
 
     ends = "connection"
     http_status = 401
+    why: ClassVar[str] = "invalid credentials"
+    """For this node's log; a stranger is not told which of them is wrong."""
 
 
 class NotFound(Refusal):

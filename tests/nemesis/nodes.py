@@ -76,7 +76,7 @@ class Nodes:
         }
         lines = [f"{key} = {_toml(value)}" for key, value in (
             ("node", node.name), ("cluster", "nemesis"), ("secret", "nemesis"),
-            ("data_dir", str(node.data_dir)))]
+            ("data_dir", str(node.data_dir)), ("loopback_users", "none"))]
         for name, table in tables.items():
             lines += [f"[{name}]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in table.items())]
         node.config_file.write_text("\n".join(lines) + "\n", encoding="utf-8")

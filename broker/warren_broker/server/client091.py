@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -13,17 +12,16 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
+from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.declaring import Declared, declare_and_count
+from warren_broker.server.login import log_in
 from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import requests
 from warren_broker.session.connection091 import Connection, ConnectionConfig
 from warren_raft.runtime.loop import Stage
 from warren_raft.runtime.stream import Stream
 
-log = logging.getLogger(__name__)
 TICK_MS = 1000
-LOGIN_REFUSED_DELAY_MS = 1000
-"""What guessing a password costs, per guess and connection."""
 
 
 class Client091:
@@ -39,6 +37,7 @@ class Client091:
         self._broker = broker
         self._stream = stream
         self._peer = peer
+        self._log = ConnectionLog("0.9.1", peer)
         self._number = broker.ids.connection()
         self._session = Connection(config, broker, broker.ids)
         self._held: deque[tuple[int, Delivery, Block]] = deque()
@@ -70,6 +69,7 @@ class Client091:
 
     def closed(self, error: Exception | None) -> None:
         """The socket is gone."""
+        self._log.lost(error)
         self._gone = True
         self._held.clear()
         for name in self._reply_names:
@@ -130,7 +130,7 @@ class Client091:
             self._stream.write(output)
         if self._session.closed and not self._ended:
             self._ended = True
-            log.info("connection %s closed: %s", self._peer, self._session.close_reason)
+            self._log.ended(self._session.close_reason)
             self._stream.end()
         self._run_requests()  # taking the output moves the windows of no_ack consumers
 
@@ -195,8 +195,16 @@ class Client091:
 
     def _carry_out(self) -> None:
         self._run_requests()
+        if self._session.faults:
+            self._log_faults()
         self._pace()
         self._flush_later()
+
+    def _log_faults(self) -> None:
+        for fault in self._session.take_faults():
+            if not isinstance(fault.refusal, errors.LoginRefused):  # logged with its user
+                where = f"channel {fault.channel}" if fault.channel else "the connection"
+                self._log.failed(where, fault.operation, fault.refusal)
 
     def _run_requests(self) -> None:
         while True:
@@ -225,17 +233,8 @@ class Client091:
     # ------------------------------------------------------------ requests
 
     def _authenticate(self, request: requests.Authenticate) -> None:
-        answer = self._answer(request)
-
-        def done(result: Any) -> None:
-            if isinstance(result, errors.LoginRefused):
-                log.warning("connection %s: user %r was refused", self._peer, request.user)
-                loop = self._broker.cluster.loop
-                loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: answer(result))
-                return
-            answer(result)
-
-        self._broker.authenticate(request.user, request.password, request.mechanism, done)
+        login = (request.user, request.password, request.mechanism)
+        log_in(self._broker, self._log, self._peer, login, self._answer(request))
 
     def _update_secret(self, request: requests.UpdateSecret) -> None:
         # Passwords do not expire, so any new one will do, as in RabbitMQ; but the user must still
@@ -243,7 +242,14 @@ class Client091:
         self._broker.open_vhost(self._vhost, request.user, self._answer(request))
 
     def _open_vhost(self, request: requests.OpenVhost) -> None:
-        self._broker.open_vhost(request.vhost, request.user, self._answer(request))
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            if not isinstance(result, errors.Refusal):
+                self._log.opened(request.user, request.vhost, self._session.client_properties)
+            answer(result)
+
+        self._broker.open_vhost(request.vhost, request.user, done)
 
     def _close_connection(self, request: requests.CloseConnection) -> None:
         self._broker.connection_gone(self._number, self._answer(request))

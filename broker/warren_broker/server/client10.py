@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.cluster.broker import Broker
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
+from warren_broker.server.connection_log import ConnectionLog
+from warren_broker.server.login import log_in
 from warren_broker.server.management10 import MANAGEMENT_HANDLERS
 from warren_broker.server.members10 import MEMBER_HANDLERS
 from warren_broker.server.request10 import Asker
@@ -17,10 +18,10 @@ from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import link
 from warren_broker.session.connection10 import Connection10
 from warren_broker.session.link_parts import Limits10
+from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import Stage, Timer
 from warren_raft.runtime.stream import Stream
 
-log = logging.getLogger(__name__)
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
 """While neither side's idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
@@ -38,6 +39,7 @@ class Client10:
         self._broker = broker
         self._stream = stream
         self._peer = peer
+        self._log = ConnectionLog("1.0", peer)
         self._number = broker.ids.connection()
         heartbeat_s = broker.settings.limits.heartbeat_s
         self._connection = Connection10(
@@ -63,6 +65,7 @@ class Client10:
     @guarded
     def closed(self, error: Exception | None) -> None:
         """The socket is gone."""
+        self._log.lost(error)
         self._gone = True
         if self._timer is not None:
             self._timer.cancel()
@@ -122,15 +125,17 @@ class Client10:
         if self._connection.done and not self._stream.out_bytes:
             self._end()
         elif self._connection.done:
-            self._stream.close()
+            self._end()
 
     def _end(self) -> None:
-        if self._connection.failure:
-            log.info("connection %s closed: %s", self._peer, self._connection.failure)
+        self._log.ended(self._connection.failure)
         self._stream.close()
 
     def _carry_out(self) -> None:
         self._run_requests()
+        for fault in self._connection.take_faults():
+            where = f"link {quoted(fault.link)}" if fault.link else "the connection"
+            self._log.failed(where, "", fault.refusal)
         self._flush_later()
 
     # ------------------------------------------------------------ requests
@@ -143,6 +148,12 @@ class Client10:
             for request in taken:
                 handler = _HANDLERS.get(type(request))
                 answer = self._answerer(request)
+                if isinstance(request, link.Login):
+                    self._log_in(request, answer)
+                    continue
+                if isinstance(request, link.OpenVhost):
+                    self._open_vhost(request, answer)
+                    continue
                 if handler is None:
                     answer(errors.NotImplementedHere(type(request).__name__))
                     continue
@@ -158,6 +169,26 @@ class Client10:
                 except errors.Refusal as refusal:
                     answer(refusal)
 
+    def _log_in(self, request: link.Login, answer: Callable[[Any], None]) -> None:
+        def done(result: Any) -> None:
+            answer(result if isinstance(result, errors.Refusal) else link.LoggedIn())
+
+        login = (request.user, request.password, "PLAIN")
+        log_in(self._broker, self._log, self._peer, login, done)
+
+    def _open_vhost(self, request: link.OpenVhost, answer: Callable[[Any], None]) -> None:
+        settings = self._broker.settings
+
+        def done(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                answer(result)
+                return
+            client = self._connection.client
+            self._log.opened(request.user, request.vhost, client, client.get("container", ""))
+            answer(link.VhostOpened(settings.node, settings.cluster))
+
+        self._broker.open_vhost(request.vhost, request.user, done)
+
     def _answerer(self, request: Any) -> Callable[[Any], None]:
         token = request.token
 
@@ -169,30 +200,7 @@ class Client10:
         return guarded_call(self, answer)
 
 
-def _login(asker: Asker, request: link.Login, answer: Callable[[Any], None]) -> None:
-    def done(result: Any) -> None:
-        if isinstance(result, errors.Refusal):
-            log.warning("AMQP 1.0: user %r was refused", request.user)
-            answer(result)
-        else:
-            answer(link.LoggedIn())
-
-    asker.broker.authenticate(request.user, request.password, "PLAIN", done)
-
-
-def _open_vhost(asker: Asker, request: link.OpenVhost, answer: Callable[[Any], None]) -> None:
-    settings = asker.broker.settings
-
-    def done(result: Any) -> None:
-        refused = isinstance(result, errors.Refusal)
-        answer(result if refused else link.VhostOpened(settings.node, settings.cluster))
-
-    asker.broker.open_vhost(request.vhost, request.user, done)
-
-
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
-    link.Login: _login,
-    link.OpenVhost: _open_vhost,
     **MANAGEMENT_HANDLERS,
     **MEMBER_HANDLERS,
     **BLOCK_HANDLERS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren_broker import errors
 from warren_broker.errors import Refusal
@@ -36,7 +36,7 @@ from warren_broker.session.publishes import Publishes
 from warren_broker.wire.amqp091 import codec, methods
 from warren_broker.wire.amqp091.methods import Method
 
-__all__ = ["Connection", "ConnectionConfig"]
+__all__ = ["Connection", "ConnectionConfig", "Fault"]
 
 _CLOSE_OK = codec.method_frame(0, methods.ConnectionCloseOk())
 _NO_LIMIT = 1 << 31
@@ -52,6 +52,14 @@ class _Asked:
     at: int
 
 
+class Fault(NamedTuple):
+    """Why a channel ends, or (0) the connection; operation: the method that caused it."""
+
+    channel: int
+    operation: str
+    refusal: Refusal
+
+
 class Connection:
     """A client's connection.
 
@@ -62,6 +70,7 @@ class Connection:
     out                 bytes to be sent
     requests            to be carried out
     publishes           those that the broker has not answered for
+    faults              what the client was refused with a channel or the connection, for the log
     has_published       only such connections are told of `blocked`
     waiting_bytes       in the inboxes of its channels
 
@@ -87,6 +96,7 @@ class Connection:
         self.consumers: dict[ConsumerId, Consumer] = {}
         self.out = bytearray()
         self.requests: list[requests.Request] = []
+        self.faults: list[Fault] = []
         self.has_published = False
         self.waiting_bytes = 0
         self._blocked_reason = ""
@@ -373,6 +383,11 @@ class Connection:
                 delivered=consumer.next_msg_id, credit=0))
         self._to_report.clear()
 
+    def take_faults(self) -> list[Fault]:
+        """What is to be logged, in order."""
+        taken, self.faults = self.faults, []
+        return taken
+
     def take_requests(self) -> list[requests.Request]:
         """What is to be carried out, in order."""
         taken, self.requests = self.requests, []
@@ -436,6 +451,7 @@ class Connection:
         if self.state != "running" or channel.state not in ("new", "open"):
             return
         publishing.tell_confirms(channel)
+        self.faults.append(Fault(channel.number, codec.method_name(channel.at), refusal))
         self.send(channel.number, methods.ChannelClose(
             reply_code=refusal.reply_code, reply_text=refusal.reply_text,
             class_id=channel.at >> 16, method_id=channel.at & 0xFFFF))
@@ -477,6 +493,8 @@ class Connection:
             return
         began = self.state not in ("header", "starting", "securing")
         self.close_reason = refusal.reply_text
+        if not isinstance(refusal, errors.ConnectionForced):
+            self.faults.append(Fault(0, codec.method_name(at), refusal))
         self._end_channels()
         if not began and not isinstance(refusal, errors.LoginRefused):
             self.finish(refusal.reply_text)  # a stranger is not answered

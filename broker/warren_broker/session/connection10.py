@@ -7,7 +7,14 @@ from collections.abc import Callable
 import msgspec
 from proton import Condition, Event, Link, ProtonException, Session, symbol
 
-from warren_broker.errors import NotAllowed, Refusal, ResourceError, SyntaxRefused, login_refused
+from warren_broker.errors import (
+    ConnectionForced,
+    NotAllowed,
+    Refusal,
+    ResourceError,
+    SyntaxRefused,
+    login_refused,
+)
 from warren_broker.session.addresses10 import (
     BrowseSource,
     ClaimSource,
@@ -26,6 +33,7 @@ from warren_broker.session.link import (
 from warren_broker.session.link_blocks import BlocksLink
 from warren_broker.session.link_management import AnswersLink, RequestsLink
 from warren_broker.session.link_parts import (
+    Fault,
     Limits10,
     LinkPart,
     OnAnswer,
@@ -52,6 +60,8 @@ class Connection10:
 
     user, vhost  set once `opened`
     opened       the vhost was opened; before that no request but Login and OpenVhost is made
+    client       what the client says of itself: container id, product, version
+    faults       what it was refused, for the log
     failure      why it ends, for the log; "" while it does not
     done         nothing more will be sent: when `take_output` is empty, the socket is to be closed
 
@@ -72,7 +82,8 @@ class Connection10:
         self.short = False
         self.user = ""
         self.vhost = ""
-        self.client = ""
+        self.client: dict[str, str] = {}
+        self.faults: list[Fault] = []
         self.opened = False
         self.failure = ""
         self._product = product
@@ -131,6 +142,11 @@ class Connection10:
             if not self._wake_links() and not pieces:
                 break
         return out
+
+    def take_faults(self) -> list[Fault]:
+        """What is to be logged, in order."""
+        taken, self.faults = self.faults, []
+        return taken
 
     def take_requests(self) -> list[AnyRequest]:
         """What is to be carried out, in this order; each is answered by its token."""
@@ -223,7 +239,11 @@ class Connection10:
     def _opened_by_client(self) -> None:
         connection = self._engine.connection
         hostname = connection.remote_hostname or ""
-        self.client = str(connection.remote_container or "")
+        self.client = {"container": str(connection.remote_container or "")}
+        told = connection.remote_properties
+        for key, value in dict(told).items() if told is not None else ():
+            if str(key) in ("product", "version"):
+                self.client[str(key)] = str(value)
         self.vhost = (
             hostname[len(VHOST_PREFIX) :] if hostname.startswith(VHOST_PREFIX) else DEFAULT_VHOST
         )
@@ -277,6 +297,7 @@ class Connection10:
             else:
                 self._attach_source(link)
         except Refusal as refusal:
+            self.faults.append(Fault(link.name, refusal))
             refuse_attach(link, refusal)
 
     def _attach_target(self, link: Link) -> None:
@@ -346,6 +367,8 @@ class Connection10:
 
     def _close_with(self, refusal: Refusal) -> None:
         connection = self._engine.connection
+        if not isinstance(refusal, ConnectionForced):
+            self.faults.append(Fault("", refusal))
         connection.condition = condition_of(refusal)
         connection.open()
         connection.close()

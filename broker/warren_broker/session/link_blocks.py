@@ -15,7 +15,7 @@ from warren_broker.session.link import (
     StageBlock,
     Staged,
 )
-from warren_broker.session.link_parts import LinkHost, LinkPart, condition_of, drop
+from warren_broker.session.link_parts import Fault, LinkHost, LinkPart, condition_of, drop
 from warren_broker.wire.amqp10.fetched import STAGED_STATE, MalformedPiece, decode_section
 
 CREDIT = 16
@@ -114,6 +114,8 @@ class BlocksLink(LinkPart):
             delivery.update(Delivery.RELEASED)
         else:
             assert isinstance(answer, Refusal), answer
+            if not isinstance(self._target, StageTarget):  # whose link ends with it, below
+                self.host.faults.append(Fault(self.link.name, answer))
             delivery.local.condition = condition_of(answer)
             delivery.update(Delivery.REJECTED)
         delivery.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from proton import Condition, Delivery, Link, Terminus, symbol
 
@@ -30,14 +30,23 @@ class Limits10:
     send_ahead_bytes_max: int = 8 << 20
 
 
+class Fault(NamedTuple):
+    """Why a link, a message on it or the connection was refused; link "": the connection."""
+
+    link: str
+    refusal: Refusal
+
+
 class LinkHost(Protocol):
     """What a link may use of its connection.
 
+    faults           what the client was refused, for the log
     in_flight_bytes  of blocks that were handed on and not answered, over all links
     short            memory or disk runs short: no block is taken, no credit given for one
     """
 
     limits: Limits10
+    faults: list[Fault]
     in_flight_bytes: int
     short: bool
 
@@ -76,6 +85,7 @@ class LinkPart:
         """End the link with an error."""
         if not self.ended:
             self.ended = True
+            self.host.faults.append(Fault(self.link.name, refusal))
             self.link.condition = condition_of(refusal)
             self.link.close()
 

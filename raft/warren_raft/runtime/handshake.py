@@ -22,10 +22,13 @@ from typing import Literal
 import msgspec
 
 from warren_raft.errors import PeerError
+from warren_raft.quoting import escaped
 from warren_raft.runtime.wire import PROTOCOL
 from warren_raft.types import NodeId
 
 NONCE_BYTES = 32
+REASON_CHARACTERS_MAX = 1000
+"""Of what the other side gives as its reason, in this node's log."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -82,7 +85,7 @@ class RefusedByPeer(PeerRefused):
     """The other side closed, and said why."""
 
     def __str__(self) -> str:
-        return f"refused by the peer: {self.args[0]}"
+        return f"refused by the peer: {escaped(str(self.args[0])[:REASON_CHARACTERS_MAX])}"
 
 
 Side = Literal["initiator", "acceptor"]

@@ -58,6 +58,12 @@ _LAYOUT: dict[int, tuple[tuple[str, str], ...]] = {
 }
 
 
+def method_name(code: int) -> str:
+    """`queue.declare` for its code; "" for none, or one that is not known."""
+    method = METHODS.get(code)
+    return "" if method is None else method.name
+
+
 def decode_method(payload: bytes | memoryview) -> Method:
     """The method in a method frame's payload.
 

@@ -1,0 +1,106 @@
+"""How a node writes its log: one line per event, whatever clients send, however many they are."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeAlias
+
+from warren_raft.quoting import escaped
+
+LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+TIME = "%Y-%m-%dT%H:%M:%S"
+BOUNDED_LOGGER = "warren_broker.server"
+"""Lines of this logger, and of those below it, are caused by clients: their number is bounded."""
+BURST_LINES = 200
+LINES_PER_SECOND = 20
+KINDS_MAX = 1024
+"""Kinds of lines that are counted; a kind is a logger with the format of a message."""
+
+_ExcInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
+
+
+class OneLineFormatter(logging.Formatter):
+    """Formats a record so that only a record begins a line with its time.
+
+    Line ends and control characters in a message are escaped: nobody can forge a line, or make a
+    terminal do something, with a name that is logged. A traceback's lines begin with `  | `.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LINE, TIME)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The record's line, without its traceback."""
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        """The traceback."""
+        return _block(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        """The stack of a record that asks for it."""
+        return _block(super().formatStack(stack_info))
+
+
+def _block(text: str) -> str:
+    return "\n".join(f"  | {escaped(line)}" for line in text.split("\n"))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """How many lines of a kind may be written now; at: when that was so, in seconds."""
+
+    tokens: float
+    at: float
+    left_out: int = 0
+
+
+class FloodFilter(logging.Filter):
+    """Lets BURST_LINES lines of a kind pass at once, then LINES_PER_SECOND.
+
+    The next line of the kind that passes says how many were left out. CRITICAL ones always pass.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        bounded = record.name == BOUNDED_LOGGER or record.name.startswith(BOUNDED_LOGGER + ".")
+        if not bounded or record.levelno >= logging.CRITICAL:
+            return True
+        now = self._clock()
+        kind = (record.name, str(record.msg))
+        bucket = self._buckets.get(kind)
+        if bucket is None:
+            if len(self._buckets) >= KINDS_MAX:
+                self._buckets.clear()
+            bucket = self._buckets[kind] = _Bucket(BURST_LINES, now)
+        more = (now - bucket.at) * LINES_PER_SECOND
+        bucket.tokens, bucket.at = min(BURST_LINES, bucket.tokens + more), now
+        if bucket.tokens < 1:
+            bucket.left_out += 1
+            return False
+        bucket.tokens -= 1
+        if bucket.left_out:
+            record.msg = f"{record.getMessage()} ({bucket.left_out} more like this were not logged)"
+            record.args = ()
+            bucket.left_out = 0
+        return True
+
+
+def set_up(level: str) -> None:
+    """Write this process's log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter())
+    handler.addFilter(FloodFilter())
+    logging.basicConfig(level=level, handlers=[handler])

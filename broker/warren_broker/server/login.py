@@ -1,0 +1,55 @@
+"""Who a client is: the same for both protocols."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.cluster.broker import Broker
+from warren_broker.server.connection_log import ConnectionLog
+
+LOGIN_REFUSED_DELAY_MS = 1000
+"""What guessing a password costs, per guess and connection."""
+
+
+def log_in(
+    broker: Broker,
+    log: ConnectionLog,
+    peer: str,
+    login: tuple[str, str, str],
+    done: Callable[[Any], None],
+) -> None:
+    """Answer `done` with Done, LoginRefused after LOGIN_REFUSED_DELAY_MS, or Unavailable.
+
+    peer   the client's address and port
+    login  user, password, SASL mechanism
+    """
+    user, password, mechanism = login
+
+    def checked(result: Any) -> None:
+        why = errors.LoginRefused.why
+        if not isinstance(result, errors.Refusal):
+            if user not in broker.settings.loopback_users or is_loopback(peer):
+                done(result)
+                return
+            why = "this user can only connect via localhost (loopback_users)"
+            result = errors.login_refused(mechanism)
+        if not isinstance(result, errors.LoginRefused):
+            done(result)
+            return
+        log.login_refused(user, mechanism, why)
+        broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
+
+    broker.authenticate(user, password, mechanism, checked)
+
+
+def is_loopback(peer: str) -> bool:
+    """Whether a client at `address:port` is on this machine, as far as its address tells."""
+    try:
+        address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
