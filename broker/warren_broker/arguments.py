@@ -197,7 +197,8 @@ class Argument:
     at        where it is given
     policy    the policy key that means the same; None: arguments only
     compared  a declaration that differs in it is not equivalent
-    foreign   what RabbitMQ refuses for a queue that asks for x-queue-type=quorum
+    only      of which kind of queue it is: `quorum` ones are refused for classic queues, `classic`
+              ones for queues that ask for x-queue-type=quorum, as in RabbitMQ; None: of both
     """
 
     name: str
@@ -205,7 +206,7 @@ class Argument:
     at: Literal["declare", "consume"] = "declare"
     policy: str | None = None
     compared: bool = True
-    foreign: bool = False
+    only: Kind | None = None
 
 
 _DURATION: Final = integer(0, DURATION_MS_MAX)
@@ -230,20 +231,23 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-consumer-timeout", _DURATION, policy="consumer-timeout"),
     Argument("x-consumer-disconnected-timeout", _DURATION,
              policy="consumer-disconnected-timeout"),
-    Argument("x-quorum-initial-group-size", integer(1, GROUP_SIZE_MAX)),
+    Argument("x-quorum-initial-group-size", integer(1, GROUP_SIZE_MAX), only="quorum"),
     Argument("x-quorum-target-group-size", integer(1, GROUP_SIZE_MAX),
-             policy="target-group-size", compared=False),
+             policy="target-group-size", compared=False, only="quorum"),
     Argument("x-queue-leader-locator", one_of(_LOCATORS, "invalid_queue_locator_arg"),
              policy="queue-leader-locator"),
-    Argument("x-queue-master-locator", string, compared=False, foreign=True),
+    Argument("x-queue-master-locator", string, compared=False, only="classic"),
     Argument("x-queue-mode", one_of(("default", "lazy"), "invalid_queue_mode"),
-             compared=False, foreign=True),
-    Argument("x-queue-version", _queue_version, compared=False, foreign=True),
+             compared=False, only="classic"),
+    Argument("x-queue-version", _queue_version, compared=False, only="classic"),
     Argument("x-delayed-retry-type", _delayed_retry, policy="delayed-retry-type"),
     Argument("x-delayed-retry-min", _DURATION, policy="delayed-retry-min"),
     Argument("x-delayed-retry-max", _DURATION, policy="delayed-retry-max"),
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
+    # Of mirrored queues: it asked for basic.cancel when another node takes over. Here that neither
+    # loses nor repeats anything for a consumer, so there is nothing to be told of.
+    Argument("x-cancel-on-ha-failover", boolean, at="consume", only="classic"),
 )
 STREAM_ONLY: Final = (
     "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
@@ -253,20 +257,19 @@ STREAM_ONLY: Final = (
 
 
 def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, what: str) -> None:
-    for row in TABLE:
-        if row.at != at or row.name not in arguments:
-            continue
-        if row.foreign and explicit and kind == "quorum":
-            raise InvalidArgument(
-                f"invalid arg '{row.name}' for {what} of queue type rabbit_quorum_queue")
-        problem = row.check(arguments[row.name], arguments)
-        if problem is not None:
-            raise InvalidArgument(f"invalid arg '{row.name}' for {what}: {problem}")
     foreign = STREAM_ONLY if at == "declare" else ("x-stream-offset",)
-    for name in foreign:
+    of_others = [row.name for row in TABLE if row.at == at and row.only not in (None, kind)
+                 and (explicit or kind == "classic")]
+    for name in (*of_others, *foreign):
         if name in arguments:
             raise InvalidArgument(
                 f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue")
+    for row in TABLE:
+        if row.at != at or row.name not in arguments:
+            continue
+        problem = row.check(arguments[row.name], arguments)
+        if problem is not None:
+            raise InvalidArgument(f"invalid arg '{row.name}' for {what}: {problem}")
 
 
 # ------------------------------------------------------------------ declarations
@@ -387,9 +390,14 @@ class ConsumeArguments(msgspec.Struct, frozen=True):
 def consume_arguments(
     vhost: str, queue: str, kind: Kind, arguments: Mapping[str, Any]
 ) -> ConsumeArguments:
-    """Check basic.consume's arguments; raises InvalidArgument."""
+    """Check basic.consume's arguments; raises InvalidArgument.
+
+    kind  `quorum` for a queue that was declared so by name, else `classic`
+    """
+    if not arguments:
+        return ConsumeArguments()
     given: dict[str, Any] = plain(arguments)
-    _check(given, "consume", kind, False, named("queue", queue, vhost))
+    _check(given, "consume", kind, True, named("queue", queue, vhost))
     return ConsumeArguments(given.get("x-priority", 0), given.get("x-consumer-timeout"))
 
 

@@ -159,6 +159,22 @@ def test_values_become_plain() -> None:
     assert type(made["b"]) is int and type(made["a"]) is int
 
 
+@pytest.mark.parametrize("flags", [
+    {"durable": False}, {"exclusive": True}, {"auto_delete": True}, {"kind": "classic"},
+    {"asked": {"x-queue-type": "classic"}},
+])
+@pytest.mark.parametrize("name", ["x-quorum-initial-group-size", "x-quorum-target-group-size"])
+@pytest.mark.parametrize("value", [1, "x"])
+def test_a_classic_queue_has_no_group_size(flags: dict[str, Any], name: str, value: Any) -> None:
+    flags = dict(flags)
+    given = {name: value, **flags.pop("asked", {})}
+    with pytest.raises(InvalidArgument) as caught:
+        declare(given, **flags)
+    assert caught.value.reply_text == (
+        f"PRECONDITION_FAILED - invalid arg '{name}' for queue 'q' in vhost '/' of queue type "
+        "rabbit_classic_queue")
+
+
 def test_nesting_is_bounded() -> None:
     value: Any = 1
     for _ in range(140):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.arguments import QueueDefaults, check_name, queue_declaration, storable
+from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
 from warren_broker.cluster.continuous import ContinuousReconciling
@@ -166,7 +166,7 @@ class Broker:
         """See `BrokerView`."""
         return self.definitions.tags(user)
 
-    def queue_type(self, vhost: str, queue: str) -> str | None:
+    def queue_type(self, vhost: str, queue: str) -> Kind | None:
         """See `BrokerView`."""
         return self.definitions.queue_type(vhost, queue)
 

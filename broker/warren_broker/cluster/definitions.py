@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.arguments import Kind
 from warren_broker.cluster import messages
 from warren_broker.cluster.carrying import Carrying
 from warren_broker.cluster.cluster import Cluster
@@ -338,7 +339,7 @@ class Definitions:
         found = self.state.users.get(user)
         return found.tags if found is not None else ()
 
-    def queue_type(self, vhost: str, queue: str) -> str | None:
+    def queue_type(self, vhost: str, queue: str) -> Kind | None:
         """See `BrokerView`."""
         found = self.state.queue(vhost, queue)
         if found is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.arguments import ConsumeArguments, consume_arguments
 from warren_broker.kernel import (
     ACK,
     NACK_DISCARD,
@@ -24,8 +25,6 @@ from warren_broker.session.handing_out import count_headers, hand_out
 from warren_broker.wire.amqp091 import codec, methods
 from warren_broker.wire.amqp091.methods import Method
 
-TIMEOUT_MS_MAX = (1 << 32) - 1
-"""x-consumer-timeout."""
 _ACK_METHODS = {
     ACK: methods.BasicAck.code, NACK_REQUEUE: methods.BasicNack.code,
     NACK_DISCARD: methods.BasicNack.code, REJECT_REQUEUE: methods.BasicReject.code,
@@ -58,11 +57,12 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         return
     connection = channel.connection
     connection.access.read_queue(name)
-    priority = _integer(method.arguments, "x-priority", name, channel, -(1 << 63), (1 << 63) - 1)
-    timeout_ms = _integer(method.arguments, "x-consumer-timeout", name, channel, 0,
-                          TIMEOUT_MS_MAX)
+    kind = connection.view.queue_type(connection.vhost, name)
+    asked = ConsumeArguments()
+    if kind is not None:  # what is wrong with a queue that is not there comes first: 404
+        asked = consume_arguments(connection.vhost, name, kind, method.arguments)
     explicit = bool(channel.global_prefetch) and not method.no_ack
-    if explicit and connection.view.queue_type(connection.vhost, name) == "quorum":
+    if explicit and kind == "quorum":
         raise errors.NotImplementedHere(
             f"{errors.named('queue', name, connection.vhost)} does not support global qos")
     consumer = Consumer(number=connection.ids.consumer(), tag=tag, queue=name, channel=channel,
@@ -81,24 +81,9 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     channel.ask(
         requests.Checkout, consuming, consumer=consumer.number, queue=name, tag=tag,
         prefetch=0 if method.no_ack else channel.prefetch, explicit_credit=explicit,
-        priority=priority or 0, no_ack=method.no_ack, exclusive=method.exclusive,
-        timeout_ms=timeout_ms, arguments=method.arguments)
+        priority=asked.priority, no_ack=method.no_ack, exclusive=method.exclusive,
+        timeout_ms=asked.timeout_ms, arguments=method.arguments)
     global_prefetch.changed(channel)
-
-
-def _integer(arguments: dict[str, Any], name: str, queue: str, channel: Channel, minimum: int,
-             maximum: int) -> int | None:
-    if name not in arguments:
-        return None
-    value = arguments[name]
-    shown = errors.named("queue", queue, channel.connection.vhost)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise errors.InvalidArgument(
-            f"invalid arg '{name}' for {shown}: {value!r} is no integer")
-    if not minimum <= value <= maximum:
-        raise errors.InvalidArgument(
-            f"invalid arg '{name}' for {shown}: {value} is not from {minimum} to {maximum}")
-    return value
 
 
 def _consume_replies(channel: Channel, method: methods.BasicConsume, tag: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from warren_broker.arguments import Kind
 from warren_broker.errors import Refusal
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
 from warren_broker.session.permissions import Permissions
@@ -372,7 +373,7 @@ class BrokerView(Protocol):
     def tags(self, user: str) -> tuple[str, ...]:
         """The user's tags; none when there is no such user any more."""
 
-    def queue_type(self, vhost: str, queue: str) -> str | None:
+    def queue_type(self, vhost: str, queue: str) -> Kind | None:
         """`quorum` when the queue was declared with x-queue-type=quorum by name, `classic` for
         all others, None: there is none."""
 

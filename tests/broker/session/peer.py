@@ -15,6 +15,7 @@ import pamqp.frame
 import pamqp.header
 import pamqp.heartbeat
 
+from warren_broker.arguments import Kind
 from warren_broker.block import Block, encode
 from warren_broker.kernel import Selection
 from warren_broker.queue.commands import Delivery
@@ -39,7 +40,7 @@ class View:
         self.held: permissions.Permissions | None = permissions.ALL
         self.topics: permissions.Permissions | None = None
         self.user_tags: tuple[str, ...] = ()
-        self.queue_types: dict[str, str] = {}
+        self.queue_types: dict[str, Kind] = {}
         self.reply_names: set[str] = set()
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
@@ -56,7 +57,7 @@ class View:
     def tags(self, user: str) -> tuple[str, ...]:
         return self.user_tags
 
-    def queue_type(self, vhost: str, queue: str) -> str | None:
+    def queue_type(self, vhost: str, queue: str) -> Kind | None:
         return self.queue_types.get(queue)
 
     def reply_queue_exists(self, name: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.session.peer import Peer, message, messages, run
 from warren_broker import errors
+from warren_broker.arguments import DURATION_MS_MAX, Kind
 from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_broker.session import requests
 
@@ -27,6 +28,7 @@ def tags(peer: Peer) -> list[int]:
 
 
 def test_consume(peer: Peer) -> None:
+    peer.view.queue_types["q"] = "quorum"
     peer.send(spec.Basic.Qos(prefetch_count=10))
     peer.one(spec.Basic.QosOk)
     peer.send(spec.Basic.Consume(
@@ -79,13 +81,45 @@ def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
     assert not peer.conn.consumers
 
 
-@pytest.mark.parametrize("arguments", [
-    {"x-priority": "high"}, {"x-priority": True}, {"x-priority": None}, {"x-consumer-timeout": -1},
-    {"x-consumer-timeout": 1 << 32}, {"x-consumer-timeout": "1h"}])
-def test_consume_arguments(peer: Peer, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(("arguments", "text"), [
+    ({"x-priority": "high"}, ': "expected integer, got longstr"'),
+    ({"x-priority": True}, ': "expected integer, got bool"'),
+    ({"x-priority": None}, ': "expected integer, got void"'),
+    ({"x-consumer-timeout": -1}, ": {value_negative,-1}"),
+    ({"x-consumer-timeout": DURATION_MS_MAX + 1}, ": {value_too_large,315360000001}"),
+    ({"x-consumer-timeout": "1h"}, ': "expected integer, got longstr"'),
+    ({"x-stream-offset": "first"}, " of queue type rabbit_{kind}_queue"),
+    ({"x-stream-offset": True}, " of queue type rabbit_{kind}_queue"),
+    ({"x-cancel-on-ha-failover": "yes"}, {"classic": ": {unacceptable_type,longstr}",
+                                          "quorum": " of queue type rabbit_quorum_queue"}),
+])
+def test_consume_arguments(peer: Peer, arguments: dict[str, Any], text: Any, kind: Kind) -> None:
+    """The texts are those of RabbitMQ 3.10 for queues of these kinds."""
+    peer.view.queue_types["q"] = kind
+    text = text[kind] if isinstance(text, dict) else text.replace("{kind}", kind)
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c", arguments=arguments))
     (name,) = arguments
-    peer.channel_closed(406, f"invalid arg '{name}' for queue 'q' in vhost '/'", at=(60, 20))
+    peer.channel_closed(406, f"invalid arg '{name}' for queue 'q' in vhost '/'{text}", at=(60, 20))
+
+
+def test_cancel_on_ha_failover_is_taken_for_a_queue_that_did_not_ask_to_be_quorum(
+    peer: Peer
+) -> None:
+    peer.view.queue_types.update(q="classic", r="quorum")
+    peer.send(spec.Basic.Consume(queue="q", consumer_tag="c",
+                                 arguments={"x-cancel-on-ha-failover": True}))
+    peer.answer(requests.Checkout)
+    assert peer.one(spec.Basic.ConsumeOk).consumer_tag == "c"
+    peer.send(spec.Basic.Consume(queue="r", arguments={"x-cancel-on-ha-failover": True}))
+    peer.channel_closed(406, "invalid arg 'x-cancel-on-ha-failover' for queue 'r' in vhost '/' of "
+                             "queue type rabbit_quorum_queue", at=(60, 20))
+
+
+def test_a_queue_that_is_not_there_is_what_a_consumer_hears_of_first(peer: Peer) -> None:
+    peer.send(spec.Basic.Consume(queue="q", arguments={"x-priority": "high"}))
+    peer.answer(requests.Checkout, errors.no_queue("q", "/"))
+    peer.channel_closed(404, "no queue 'q' in vhost '/'")
 
 
 # ------------------------------------------------------------------ deliveries
