@@ -91,6 +91,7 @@ def delete(turn: Turn, command: Delete) -> AnyReply:
     state.active = None
     state.readers.clear()
     state.sinks.clear()
+    state.runs.clear()
     state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0
     state.deleted = True
     return Count(count)

@@ -28,6 +28,8 @@ OPERATOR: Final = -1
 """The epoch of an operator, who is not fenced."""
 CALLS_KEPT_MAX: Final = 16
 """Calls to register remembered per reader; older ones are long over."""
+READERS_MAX: Final = 1_024
+"""Readers that a queue knows; see `_make_room`."""
 
 
 def claim_slice(
@@ -56,11 +58,16 @@ def register(turn: Turn, command: RegisterReader) -> AnyReply:
         for call, given in known.calls:
             if call == command.call:
                 return ReaderReply(given, known.settled)
+    if known is None and command.idle_ms:
+        refused = _make_room(turn, command)
+        if refused is not None:
+            return refused
     epoch = state.next_epoch
     state.next_epoch += 1
     reader = known
     if reader is None:
-        reader = state.readers[command.reader] = Reader(command.reader, epoch)
+        floor = state.claim_floor
+        reader = state.readers[command.reader] = Reader(command.reader, epoch, floor, floor)
     reader.epoch = epoch
     if command.call:
         reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
@@ -70,6 +77,38 @@ def register(turn: Turn, command: RegisterReader) -> AnyReply:
         reader.settled = lost
         reader.opened = max(reader.opened, lost)
     return ReaderReply(epoch, reader.settled)
+
+
+def _make_room(turn: Turn, command: RegisterReader) -> Refused | None:
+    """Forget readers that were silent for idle_ms, and the one silent for the longest at the bound.
+
+    Never one with an open claim: its messages would have no owner.
+    """
+    readers = turn.state.readers
+    silent = [reader for reader in readers.values() if not reader.claims]
+    silent.sort(key=lambda reader: reader.heard_ms)  # stable: equal ones as they came
+    for reader in silent:
+        if reader.heard_ms + command.idle_ms > turn.now and len(readers) < READERS_MAX:
+            break
+        _forget(turn, reader)
+    if len(readers) < READERS_MAX:
+        return None
+    return Refused(
+        "invalid",
+        f"queue {turn.config.name!r} has {len(readers)} readers with open claims, {READERS_MAX} is "
+        f"the limit: settle or release some (warren claims) before {command.reader!r} registers",
+    )
+
+
+def _forget(turn: Turn, reader: Reader) -> None:
+    """The reader goes; none of its numbers is used again.
+
+    1. Reader r has settled claim 7, its checkpoint says 7; r is forgotten.  2. Another query
+    registers as r.  3. Were its claims numbered from 1, the old checkpoint, started again, could
+    settle a claim 7 whose messages it has never seen. With the floor above 7 it is told claim_lost.
+    """
+    del turn.state.readers[reader.name]
+    turn.state.claim_floor = max(turn.state.claim_floor, reader.opened + 1)
 
 
 def _heard(turn: Turn, reader: Reader) -> None:
@@ -173,6 +212,14 @@ def settle(turn: Turn, command: SettleClaims) -> AnyReply:
         return reader
     if command.number > max(reader.opened, reader.settled):
         return _lost(turn, reader, command.number)
+    # 1. A claim expires while its batch is worked on.  2. The batch is committed.  3. Its driver
+    # settles. Were the number passed over, the next claim would take the same messages, and a
+    # second committed batch would hold them without a word. So the driver is told, nothing is
+    # settled, and it stops, or says with `RegisterReader.go_on_after` that it goes on.
+    if command.strict:
+        for number in range(reader.settled + 1, command.number + 1):
+            if number not in reader.claims:
+                return _lost(turn, reader, number)
     settled = 0
     for number in sorted(reader.claims):
         if number <= command.number:
@@ -195,7 +242,10 @@ def release(turn: Turn, command: ReleaseClaim) -> AnyReply:
         if command.number in (0, number):
             released += _give_back(turn, reader.claims.pop(number), command.failed)
     if command.number == 0:
-        del turn.state.readers[reader.name]
+        if command.lasting:
+            _forget(turn, reader)
+        else:
+            del turn.state.readers[reader.name]
     return Count(released)
 
 

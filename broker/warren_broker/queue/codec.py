@@ -21,7 +21,7 @@ class MalformedEntry(ValueError):
 def encode_submission(submission: Submission, block: bytes | memoryview | None = None) -> bytes:
     """The entry's data.
 
-    block  what the submission's Enqueue or Stage owns; None or empty: there is none
+    block  what the submission's Enqueue, SinkStage or Stage owns; None or empty: there is none
     """
     head = _ENCODER.encode(submission)
     return b"".join((_LENGTH.pack(len(head)), head, block or b""))

@@ -190,11 +190,15 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
                  settled, unless one of them is still open; 0: it accepts nothing
     call         names the driver's call: repeated, however late, it gets the epoch it got;
                  "": every command is a call of its own
+    idle_ms      when the reader is new: forget the readers without an open claim that were silent
+                 for that long, and the one silent for the longest when there are
+                 claim.READERS_MAX; 0: forget none (versions 1 and 2)
     """
 
     reader: str
     go_on_after: int = 0
     call: str = ""
+    idle_ms: int = 0
 
 
 class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
@@ -227,11 +231,15 @@ class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
     """Claims up to `number` are done; a repeat is harmless. Reply: Count of messages settled now.
 
     A number that was never opened is Refused(claim_lost).
+
+    strict  a number that was opened and is neither open nor settled (it expired or was released)
+            is Refused(claim_lost), and nothing is settled; False: it is passed over (versions 1, 2)
     """
 
     reader: str
     number: int
     epoch: int
+    strict: bool = False
 
 
 class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
@@ -239,17 +247,76 @@ class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
 
     Reply: Count of messages given back. The number stays lost: to open it is Refused(claim_lost).
 
-    epoch   -1: an operator, not fenced
+    epoch    -1: an operator, not fenced
+    lasting  with number 0: the reader's numbers are never used again in this queue; False: a reader
+             of that name starts at 1 again (versions 1 and 2)
     """
 
     reader: str
     number: int
     epoch: int
     failed: bool = False
+    lasting: bool = False
+
+
+class SinkStage(Command, frozen=True, array_like=True, tag="sink_stage"):
+    """The entry's block joins a stage (batch, partition, attempt) of a sink's run, invisible.
+
+    For a batch that this run has published here the block is counted and not kept: `SinkPublish`
+    compares. A batch at or below the run's last one that is not remembered is Refused(batch_past).
+
+    epoch   of the driver (`cluster.definitions.Definitions.number`); a lower one than the run has
+            met here is Refused(fenced); a higher one drops what lower ones staged
+    digest  of the block's messages (`kernel.content_digest`); digests of blocks add up
+    ttl_ms  the stage is dropped that long after its last block; 0: never
+    seq     1, 2, 3 … within the stage, of which one queue may see only some; one that is not above
+            the stage's last is a writer's resend through another node: acknowledged, dropped.
+            0: not numbered
+    """
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+    partition: int
+    attempt: int
+    digest: int
+    ttl_ms: int = 0
+    seq: int = 0
+
+
+class SinkPublish(Command, frozen=True, array_like=True, tag="sink_publish"):
+    """The stages named become ready in this order; all others of the batch go.
+
+    Reply: Count of the batch's messages here, also for a repeat: the same attempts again, or others
+    that hold the same messages in any order. Refused, and nothing is done: stage_lost when a stage
+    is missing or has another number of blocks; batch_conflict when the batch was published with
+    other content; batch_past; fenced; queue_full.
+
+    attempts  (partition, attempt, number of blocks) as staged in this queue
+    """
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+    attempts: tuple[tuple[int, int, int], ...]
+
+
+class SinkDrop(Command, frozen=True, array_like=True, tag="sink_drop"):
+    """An aborted batch: these stages (partition, attempt) go, no others."""
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+    attempts: tuple[tuple[int, int], ...]
 
 
 class Stage(Command, frozen=True, array_like=True, tag="stage"):
-    """The entry's block joins that stage, invisible; dropped when the sink's batch was published.
+    """Versions 1 and 2, as are PublishBatch and DropStages: see SinkStage.
+
+    The entry's block joins that stage, invisible; dropped when the sink's batch was published.
 
     seq  1, 2, 3 … within the stage (sink, batch, partition, attempt), of which one queue may see
          only some; one that is not above the stage's last is a writer's resend through another
@@ -287,8 +354,8 @@ class DropStages(Command, frozen=True, array_like=True, tag="drop_stages"):
 AnyCommand: TypeAlias = (
     Enqueue | Checkout | Credit | Cancel | SessionDown | Get | Settle | Return | Discard | Resume
     | Purge | Delete | Stat | NodeDown | NodeSuspected | NodeBack | Timer | RegisterReader
-    | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim | Stage | PublishBatch | DropStages
-    | Configure
+    | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim | SinkStage | SinkPublish | SinkDrop
+    | Stage | PublishBatch | DropStages | Configure
 )
 
 
@@ -298,7 +365,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     uplink    whose; 0: not counted, not de-duplicated
     seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
               a gap (> last + 1) is refused with Gap and nothing is applied
-    commands  in order; at most one Enqueue or Stage, which owns the entry's block
+    commands  in order; at most one Enqueue, SinkStage or Stage, which owns the entry's block
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies that were given the first time as long as it is above `answered` and among the
               last machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
@@ -345,7 +412,8 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
 
     reason: Literal[
         "in_use", "not_empty", "exclusive_use", "claim_lost", "fenced", "unknown_reader",
-        "queue_full", "deleted", "invalid", "single_active", "stage_lost",
+        "queue_full", "deleted", "invalid", "single_active", "stage_lost", "batch_past",
+        "batch_conflict",
     ]
     detail: str
     accepted: int = 0

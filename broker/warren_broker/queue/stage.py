@@ -1,149 +1,256 @@
-"""Staged publishing: blocks that stay invisible until their batch is published as a whole."""
+"""Staged publishing: blocks that stay invisible until their batch is published as a whole.
+
+A sink's batches are counted per run: a query's checkpoint is one run, a new checkpoint is another.
+A batch is remembered by its content, so that a repeat is told from other rows under its number:
+
+1. A driver publishes batch 5 and dies before that is in its checkpoint.  2. The next one stages
+batch 5 again: other attempts, after a shuffle the same rows in another order.  3. Its blocks are
+counted here and not kept. At the publish their messages have the digest of those published: the
+answer is what was published then. If they have not, the publish is refused: the rows would be lost.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
+
+import msgspec
 
 from warren_broker.queue import enqueue, limits
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
     Done,
-    DropStages,
-    PublishBatch,
     Refused,
-    Stage,
+    SinkDrop,
+    SinkPublish,
+    SinkStage,
 )
-from warren_broker.queue.state import QueueState, Sink, StagePart
+from warren_broker.queue.state import PublishedBatch, QueueState, RunStage, SinkRun, StageKey
 from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
-LOST_STAGES_MAX: Final = 4_096
-"""Names of expired stages that a sink remembers: a late publish is refused rather than partial."""
-SINKS_MAX: Final = 65_536
-"""Sinks whose last batch is remembered; beyond it the one that published longest ago goes."""
+BATCHES_KEPT: Final = 16
+"""Published batches remembered per run; a repeat of an older one is refused."""
+RUNS_MAX: Final = 1_024
+"""Runs remembered per sink; beyond it the one that published longest ago is forgotten."""
+SINKS_MAX: Final = 1_024
+"""Sinks with runs; beyond it the one that published longest ago is forgotten."""
+DIGESTS: Final = 1 << 63
+"""Digests are added modulo this."""
+_ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def stage(turn: Turn, command: Stage) -> AnyReply:
-    """The entry's block joins a stage; one of a batch that was published already is dropped."""
+def stage(turn: Turn, command: SinkStage) -> AnyReply:
+    """The entry's block joins a stage; of a batch that was published it is only counted."""
     shape = enqueue.shape_of(turn)
     if isinstance(shape, Refused):
         return shape
+    if not shape.count:
+        return Refused("invalid", "a block without messages cannot be staged; send none instead")
     state = turn.state
-    sink = state.sinks.get(command.sink) or Sink()
-    if command.batch <= sink.last_batch or not shape.count:
-        return DONE
     if state.contents.has(turn.index):
         return Refused(
             "invalid", f"entry {turn.index}: only one command of a submission owns its block"
         )
+    run = _current(turn, command)
+    if isinstance(run, Refused):
+        return run
+    repeat = run.find(command.batch) is not None
+    if command.batch <= run.last_batch and not repeat:
+        return _past(turn, command, run)
+    _remember(state, command, run)
     key = (command.batch, command.partition, command.attempt)
-    part = sink.stages.get(key)
-    if part is None:
-        part = sink.stages[key] = StagePart()
-    if part.lost:
-        return _lost(turn, command.sink, key)
+    part = run.stages.get(key)
     # 1. A writer stages 7, 8 through node A.  2. A dies unanswered; both may be applied.
     # 3. The writer sends 7, 8 again through B.  Each uplink hands them on in order, from the first
     # unanswered one, so whatever is not above the last one seen is here already.
     # Replayed by test_stage_resend.py
-    if command.seq and command.seq <= part.last_seq:
+    if part is not None and command.seq and command.seq <= part.last_seq:
         return DONE
+    if part is None:
+        part = run.stages[key] = RunStage(repeat=repeat)
     part.last_seq = max(part.last_seq, command.seq)
-    state.sinks[command.sink] = sink
-    state.contents.add(turn.index, shape)
-    part.blocks.append((turn.index, shape.count, shape.runs))
+    part.count += 1
     part.messages += shape.count
+    part.digest = (part.digest + command.digest) % DIGESTS
+    if not repeat:
+        state.contents.add(turn.index, shape)
+        part.blocks.append((turn.index, shape.count, shape.runs))
+        state.staged += shape.count
     part.expires_ms = turn.now + command.ttl_ms if command.ttl_ms else 0
-    state.staged += shape.count
     if part.expires_ms:
         turn.arm(part.expires_ms)
     return DONE
 
 
-def _lost(turn: Turn, sink: str, key: tuple[int, int, int]) -> Refused:
-    return Refused(
-        "stage_lost",
-        f"sink {sink!r}, batch {key[0]}, partition {key[1]}, attempt {key[2]}: its stage in queue "
-        f"{turn.config.name!r} expired before it was published; stage it again under a new attempt",
-    )
+def publish(turn: Turn, command: SinkPublish) -> AnyReply:
+    """The attempts named become ready, in the order given, and the batch is recorded."""
+    run = _current(turn, command)
+    if isinstance(run, Refused):
+        return run
+    batch = command.batch
+    attempts = tuple(dict.fromkeys(command.attempts))
+    named = hashlib.blake2b(_ENCODER.encode(attempts), digest_size=16).digest()
+    known = run.find(batch)
+    if known is None and batch <= run.last_batch:
+        return _past(turn, command, run)
+    if known is not None and known.named == named:
+        return Count(known.messages)
+    parts: list[RunStage] = []
+    for partition, attempt, blocks in attempts:
+        part = run.stages.get((batch, partition, attempt))
+        if part is None or part.count != blocks:
+            return _stage_lost(turn, command, (batch, partition, attempt), blocks, part)
+        parts.append(part)
+    messages = sum(part.messages for part in parts)
+    digest = sum(part.digest for part in parts) % DIGESTS
+    if known is not None:
+        if (known.messages, known.digest) != (messages, digest):
+            return _conflict(turn, command, known, messages)
+        _drop_up_to(turn.state, run, batch)
+        # The repeat may be repeated, too: its client may not have heard this answer.
+        at = run.published.index(known)
+        run.published[at] = PublishedBatch(batch, messages, digest, named)
+        return Count(messages)
+    if limits.full(turn) and parts:
+        return _full(turn)
+    for part in parts:
+        for index, count, runs in part.blocks:
+            total = turn.state.contents.size(index, 0, count - 1)
+            enqueue.make_ready(turn, index, count, runs, total)
+        part.blocks = []
+    _drop_up_to(turn.state, run, batch)
+    run.published = [*run.published, PublishedBatch(batch, messages, digest, named)]
+    run.published = run.published[-BATCHES_KEPT:]
+    run.last_batch = batch
+    _remember(turn.state, command, run, True)
+    return Count(messages)
 
 
-def publish(turn: Turn, command: PublishBatch) -> AnyReply:
-    """The winning attempts become ready, in the order given, and the batch is recorded."""
-    state = turn.state
-    sink = state.sinks.get(command.sink) or Sink()
-    if command.batch <= sink.last_batch:
-        return Count(0)
-    keys = list(dict.fromkeys((command.batch, *attempt) for attempt in command.attempts))
-    for key in keys:
-        part = sink.stages.get(key)
-        if part is not None and part.lost:
-            return _lost(turn, command.sink, key)
-    if limits.full(turn) and any(key in sink.stages for key in keys):
-        config = turn.config
-        return Refused(
-            "queue_full",
-            f"queue {config.name!r} holds {state.order.count} of at most {config.max_length} "
-            f"messages, {state.ready_bytes} of at most {config.max_length_bytes} bytes; the stages "
-            "are kept: consume from it and publish the batch again",
-        )
-    published = 0
-    for key in keys:
-        part = sink.stages.pop(key, None)
+def drop(turn: Turn, command: SinkDrop) -> AnyReply:
+    """An aborted batch: the attempts named go."""
+    run = _current(turn, command)
+    if isinstance(run, Refused):
+        return run
+    for partition, attempt in command.attempts:
+        part = run.stages.pop((command.batch, partition, attempt), None)
         if part is not None:
-            for index, count, runs in part.blocks:
-                total = state.contents.size(index, 0, count - 1)
-                enqueue.make_ready(turn, index, count, runs, total)
-            published += part.messages
-    state.staged -= published
-    for key in [key for key in sink.stages if key[0] <= command.batch]:
-        _drop(state, sink.stages.pop(key))
-    sink.last_batch = command.batch
-    state.sinks.pop(command.sink, None)
-    state.sinks[command.sink] = sink  # at the end: the one that published last
-    _bound_sinks(state)
-    return Count(published)
-
-
-def _bound_sinks(state: QueueState) -> None:
-    if len(state.sinks) > SINKS_MAX:
-        for name, sink in state.sinks.items():
-            if not sink.stages:
-                del state.sinks[name]
-                return
-
-
-def _drop(state: QueueState, part: StagePart) -> None:
-    for index, count, _ in part.blocks:
-        state.contents.drop(index, count)
-    state.staged -= part.messages
-
-
-def drop(turn: Turn, command: DropStages) -> AnyReply:
-    """An aborted batch: its stages go."""
-    state = turn.state
-    sink = state.sinks.get(command.sink)
-    if sink is None:
-        return DONE
-    for key in [key for key in sink.stages if key[0] == command.batch]:
-        _drop(state, sink.stages.pop(key))
-    if not sink.stages and sink.last_batch < 0:
-        del state.sinks[command.sink]
+            _forget(turn.state, part)
     return DONE
 
 
 def expire_stages(turn: Turn) -> None:
-    """Drop stages that nobody published in time, keep their names; ask for the next timer."""
-    for sink in turn.state.sinks.values():
-        for part in sink.stages.values():
-            if not part.expires_ms:
-                continue
+    """Drop stages that were not published in time; ask for the next timer."""
+    for _, run in turn.state.all_runs():
+        for key in [key for key, part in run.stages.items() if part.expires_ms]:
+            part = run.stages[key]
             if part.expires_ms > turn.now:
                 turn.arm(part.expires_ms)
-                continue
-            _drop(turn.state, part)
-            part.blocks, part.messages, part.expires_ms, part.lost = [], 0, 0, True
-        lost = [key for key, part in sink.stages.items() if part.lost]
-        for key in lost[: max(0, len(lost) - LOST_STAGES_MAX)]:
-            del sink.stages[key]
+            else:
+                _forget(turn.state, run.stages.pop(key))
+
+
+# ------------------------------------------------------------------ steps
+
+
+def _current(turn: Turn, command: SinkStage | SinkPublish | SinkDrop) -> SinkRun | Refused:
+    """The run, when no newer driver has it. One that is new here is not remembered yet."""
+    runs = turn.state.runs.get(command.sink)
+    run = runs.get(command.run) if runs is not None else None
+    if run is None:
+        return SinkRun(command.epoch)
+    if command.epoch < run.epoch:
+        return Refused(
+            "fenced",
+            f"{_named(turn, command)} has epoch {run.epoch}, not {command.epoch}: a newer driver "
+            "writes this run; stop this one",
+        )
+    if command.epoch > run.epoch:
+        # What older drivers staged can be published no more: they are fenced, and this one did
+        # not stage it.
+        run.epoch = command.epoch
+        for key in list(run.stages):
+            _forget(turn.state, run.stages.pop(key))
+    return run
+
+
+def _remember(
+    state: QueueState, command: SinkStage | SinkPublish, run: SinkRun, last: bool = False
+) -> None:
+    """Keep the run; last: it published just now. The bounds are kept, at the cost of the oldest."""
+    runs = state.runs.get(command.sink)
+    if runs is not None and command.run in runs and not last:
+        return
+    runs = state.runs.pop(command.sink, {})
+    runs.pop(command.run, None)
+    runs[command.run] = run
+    state.runs[command.sink] = runs
+    if len(runs) > RUNS_MAX:
+        oldest = next((name for name, each in runs.items() if not each.stages), None)
+        if oldest is not None and oldest != command.run:
+            del runs[oldest]
+    if len(state.runs) > SINKS_MAX:
+        for name, each in state.runs.items():
+            if name != command.sink and not any(run.stages for run in each.values()):
+                del state.runs[name]
+                return
+
+
+def _drop_up_to(state: QueueState, run: SinkRun, batch: int) -> None:
+    """Stages of this batch and of earlier ones go; blocks that were made ready are not theirs."""
+    for key in [key for key in run.stages if key[0] <= batch]:
+        _forget(state, run.stages.pop(key))
+
+
+def _forget(state: QueueState, part: RunStage) -> None:
+    for index, count, _ in part.blocks:
+        state.contents.drop(index, count)
+    if not part.repeat:
+        state.staged -= part.messages
+
+
+def _named(turn: Turn, command: SinkStage | SinkPublish | SinkDrop) -> str:
+    return f"sink {command.sink!r}, run {command.run!r}, in queue {turn.config.name!r}"
+
+
+def _past(turn: Turn, command: SinkStage | SinkPublish, run: SinkRun) -> Refused:
+    return Refused(
+        "batch_past",
+        f"{_named(turn, command)}: batch {command.batch} is not after the last one, "
+        f"{run.last_batch}, and is none of the latest {BATCHES_KEPT} that were published here; "
+        "number batches upwards within a run, or give a new run",
+    )
+
+
+def _stage_lost(
+    turn: Turn, command: SinkPublish, key: StageKey, blocks: int, part: RunStage | None
+) -> Refused:
+    found = "nothing" if part is None else f"{part.count} blocks"
+    return Refused(
+        "stage_lost",
+        f"{_named(turn, command)}: batch {key[0]}, partition {key[1]}, attempt {key[2]} has "
+        f"{found} staged, not {blocks} blocks: it expired, was dropped, or is still being "
+        "written; nothing was published: stage the batch again",
+    )
+
+
+def _conflict(
+    turn: Turn, command: SinkPublish, known: PublishedBatch, messages: int
+) -> Refused:
+    return Refused(
+        "batch_conflict",
+        f"{_named(turn, command)}: batch {command.batch} was published with {known.messages} "
+        f"messages, and these {messages} are not the same: the batch was computed again with "
+        "another result, or two outputs share this sink and run; nothing was published",
+    )
+
+
+def _full(turn: Turn) -> Refused:
+    state, config = turn.state, turn.config
+    return Refused(
+        "queue_full",
+        f"queue {config.name!r} holds {state.order.count} of at most {config.max_length} "
+        f"messages, {state.ready_bytes} of at most {config.max_length_bytes} bytes; the stages "
+        "are kept: consume from it and publish the batch again",
+    )

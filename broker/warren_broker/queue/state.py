@@ -146,6 +146,62 @@ class Sink:
     stages: dict[StageKey, StagePart] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class RunStage:
+    """What one attempt at a partition has staged for a batch of a run.
+
+    blocks    (index, count, priority runs) in the order they came; empty for a repeat
+    count     blocks that came
+    digest    of the messages that came (`SinkStage.digest`), added up
+    repeat    the batch was published before: blocks are counted, not kept
+    last_seq  the highest block number that came; 0: none was numbered
+    """
+
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
+    count: int = 0
+    messages: int = 0
+    digest: int = 0
+    repeat: bool = False
+    expires_ms: int = 0
+    last_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """What a run has published as one batch.
+
+    digest  of its messages, in whatever order (`SinkStage.digest`)
+    named   a digest of the attempts that were published, or last found to hold the same
+    """
+
+    batch: int
+    messages: int
+    digest: int
+    named: bytes
+
+
+@dataclass(slots=True, eq=False)
+class SinkRun:
+    """One run of a staging sink: what its drivers have staged and published in this queue.
+
+    epoch       the highest that a driver came with
+    last_batch  -1: none was published yet
+    published   the latest batches, ascending, at most stage.BATCHES_KEPT
+
+    Invariants: stages of batches up to last_batch are repeats, and their batch is in `published`;
+    all others are of later batches
+    """
+
+    epoch: int = 0
+    last_batch: int = -1
+    published: list[PublishedBatch] = field(default_factory=list)
+    stages: dict[StageKey, RunStage] = field(default_factory=dict)
+
+    def find(self, batch: int) -> PublishedBatch | None:
+        """The batch as it was published, if that is remembered."""
+        return next((known for known in self.published if known.batch == batch), None)
+
+
 class QueueState:
     """A queue. Changed by `apply` only.
 
@@ -155,15 +211,21 @@ class QueueState:
     unused_ms    since when nobody consumes or gets (x-expires); 0: no command was applied yet
     timer_ms     when the timer that was asked for is due; 0: none
     ready_bytes  bodies and properties of ready messages
+    runs         sink to run; both in the order of their last publish or first stage, the latest
+                 one last
+    sinks        of versions 1 and 2, whose commands named no run
+    claim_floor  claims of readers that are new here are numbered above it: above every claim of a
+                 reader that was forgotten
 
     Every live message is in exactly one place: ready, returned, held by one consumer, in one claim,
     in one stage. `check()` says so.
     """
 
     __slots__ = (
-        "active", "claimed", "config", "consumer_count", "contents", "deleted", "ever_used",
-        "next_epoch", "next_order", "order", "readers", "ready_bytes", "service", "sinks",
-        "staged", "timer_ms", "unacked", "unused_ms", "uplinks",
+        "active", "claim_floor", "claimed", "config", "consumer_count", "contents", "deleted",
+        "ever_used",
+        "next_epoch", "next_order", "order", "readers", "ready_bytes", "runs", "service",
+        "sinks", "staged", "timer_ms", "unacked", "unused_ms", "uplinks",
     )
 
     def __init__(self, config: QueueConfig) -> None:
@@ -179,7 +241,9 @@ class QueueState:
         self.claimed = 0
         self.staged = 0
         self.readers: dict[str, Reader] = {}
+        self.claim_floor = 0
         self.sinks: dict[str, Sink] = {}
+        self.runs: dict[str, dict[str, SinkRun]] = {}
         self.next_order = 0
         self.next_epoch = 1
         self.deleted = False
@@ -196,6 +260,12 @@ class QueueState:
         """The consumer of that name."""
         owner = self.uplinks.get(uplink)
         return owner.consumers.get(consumer) if owner is not None else None
+
+    def all_runs(self) -> Iterator[tuple[str, SinkRun]]:
+        """Every sink's runs, each with the sink's name."""
+        for name, runs in self.runs.items():
+            for run in runs.values():
+                yield name, run
 
     def runs_in_use(self) -> Iterator[tuple[str, int, int, int]]:
         """(where, index, first, last) of every run that the state refers to."""
@@ -214,6 +284,10 @@ class QueueState:
             for stage in sink.stages.values():
                 for index, count, _ in stage.blocks:
                     yield f"stage {name}", index, 0, count - 1
+        for name, run in self.all_runs():
+            for part in run.stages.values():
+                for index, count, _ in part.blocks:
+                    yield f"stage {name}", index, 0, count - 1
 
     def check(self) -> None:
         """Every invariant; for simulations and tests, as it looks at everything."""
@@ -230,6 +304,22 @@ class QueueState:
                 assert key[0] > sink.last_batch, (name, key, sink.last_batch)
                 assert part.messages == sum(block[1] for block in part.blocks), (name, key)
                 assert not (part.lost and part.blocks), (name, key)
+        for name, run in self.all_runs():
+            self._check_run(name, run)
+
+    @staticmethod
+    def _check_run(name: str, run: SinkRun) -> None:
+        batches = [known.batch for known in run.published]
+        assert batches == sorted(set(batches)), (name, batches)
+        assert run.last_batch == max(batches, default=-1), (name, run.last_batch, batches)
+        for key, part in run.stages.items():
+            assert part.count > 0, (name, key)
+            if part.repeat:
+                assert key[0] in batches and not part.blocks, (name, key)
+            else:
+                assert key[0] > run.last_batch, (name, key, run.last_batch)
+                assert part.count == len(part.blocks), (name, key)
+                assert part.messages == sum(block[1] for block in part.blocks), (name, key)
 
     def _check_places(self) -> None:
         """Each live message is in one place, and nothing else is kept of blocks."""
@@ -267,7 +357,13 @@ class QueueState:
         claims = [claim for reader in self.readers.values() for claim in reader.claims.values()]
         assert self.claimed == sum(claim.messages for claim in claims), self.claimed
         parts = [part for sink in self.sinks.values() for part in sink.stages.values()]
-        assert self.staged == sum(part.messages for part in parts), self.staged
+        staged = sum(part.messages for part in parts) + sum(
+            part.messages
+            for _, run in self.all_runs()
+            for part in run.stages.values()
+            if not part.repeat
+        )
+        assert self.staged == staged, (self.staged, staged)
 
     def _check_consumers(self) -> None:
         unacked = consumers = 0

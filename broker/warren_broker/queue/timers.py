@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import claim, departures, stage
+from warren_broker.queue import claim, departures, stage, stage1
 from warren_broker.queue.commands import AnyReply, Done, Timer
 from warren_broker.queue.turn import Turn
 
@@ -26,6 +26,7 @@ def run_due(turn: Turn) -> None:
     state.timer_ms = 0
     departures.take_back_overdue(turn)
     claim.expire_claims(turn)
+    stage1.expire_stages(turn)
     stage.expire_stages(turn)
     expires_ms = state.config.expires_ms
     if expires_ms is not None and not state.consumer_count:

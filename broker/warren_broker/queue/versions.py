@@ -7,6 +7,10 @@ gets a new number here, and the handlers of the old one stay.
 2   a named call to register a reader is answered once (`claim.register`); the calls of version 1
     bear no name, and behave as they did. Its snapshots are packed (`snapshot`), which a member of
     version 1 cannot read
+3   sinks have runs, epochs and a memory of content (`stage`: SinkStage, SinkPublish, SinkDrop; the
+    commands without a run are in `stage1`); settling a claim that was lost is refused
+    (SettleClaims.strict); readers are forgotten (RegisterReader.idle_ms) and their numbers not used
+    again (ReleaseClaim.lasting). Commands of version 2 lack these fields, and do what they did
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from warren_broker.queue import (
     enqueue,
     settle,
     stage,
+    stage1,
     timers,
 )
 from warren_broker.queue.commands import AnyReply
@@ -30,7 +35,7 @@ from warren_broker.queue.turn import Turn
 
 Handler: TypeAlias = Callable[[Turn, Any], AnyReply]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -56,9 +61,12 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.RenewClaims: claim.renew,
     commands.SettleClaims: claim.settle,
     commands.ReleaseClaim: claim.release,
-    commands.Stage: stage.stage,
-    commands.PublishBatch: stage.publish,
-    commands.DropStages: stage.drop,
+    commands.SinkStage: stage.stage,
+    commands.SinkPublish: stage.publish,
+    commands.SinkDrop: stage.drop,
+    commands.Stage: stage1.stage,
+    commands.PublishBatch: stage1.publish,
+    commands.DropStages: stage1.drop,
 }
 
 AFTER_DELETE: Final[frozenset[type]] = frozenset(

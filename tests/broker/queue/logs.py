@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
+from warren_broker.queue.state import SinkRun
 
 CONFIGS: tuple[dict[str, Any], ...] = (
     {},
@@ -44,6 +45,9 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     epoch = known.epoch if known and random.random() < 0.9 else 1
     batch = random.randint(0, 5)
     attempts = tuple((p, random.randint(0, 1)) for p in range(random.randint(0, 3)))
+    run, driver = random.choice("ab"), random.choice((3, 3, 3, 3, 2, 4))
+    parts = queue.state.runs.get("sink", {}).get(run, SinkRun()).stages
+    staged = tuple((p, a, part.count) for (b, p, a), part in parts.items() if b == batch)
     makers = (
         (6, lambda: c.Checkout(consumer, session, "t", random.choice((0, 1, 3, 10)),
                                random.random() < 0.2, random.choice((0, 0, 3)),
@@ -65,10 +69,14 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (5, lambda: c.OpenClaim(reader, number, epoch, random.randint(1, 20),
                                 random.choice((30, 10**6)), random.choice((0, 0, 50)))),
         (1, lambda: c.RenewClaims(reader, epoch)),
-        (4, lambda: c.SettleClaims(reader, number, epoch)),
-        (1, lambda: c.ReleaseClaim(reader, random.choice((0, number, number)), epoch)),
-        (3, lambda: c.PublishBatch("sink", batch, attempts)),
+        (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
+        (1, lambda: c.ReleaseClaim(reader, random.choice((0, number, number)), epoch, False,
+                                   random.random() < 0.7)),
+        (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
+        (1, lambda: c.PublishBatch("sink", batch, attempts)),
         (1, lambda: c.DropStages("sink", batch)),
+        (3, lambda: c.SinkPublish("sink", run, driver, batch, staged)),
+        (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
     )  # fmt: skip
     (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
     command: c.AnyCommand = maker()
@@ -92,8 +100,11 @@ def grow(seed: int, entries: int = 80) -> Queue:
             data = a_block(random)
             owner: c.AnyCommand = c.Enqueue()
             if random.random() < 0.25:
-                owner = c.Stage("sink", random.randint(0, 5), random.randint(0, 2),
-                                random.randint(0, 1), random.choice((0, 0, 60)))  # fmt: skip
+                name = (random.randint(0, 5), random.randint(0, 2), random.randint(0, 1))
+                ttl_ms = random.choice((0, 0, 60))
+                owner = c.SinkStage("sink", random.choice("ab"), 3, *name, len(data), ttl_ms)
+                if random.random() < 0.3:
+                    owner = c.Stage("sink", *name, ttl_ms)
             commands.insert(0, owner)
         if random.random() < 0.01:
             commands, data = [c.NodeDown(lives[node])], None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from tests.broker.queue.world import Queue
+from warren_broker.queue import claim as claim_module
 from warren_broker.queue.claim import CALLS_KEPT_MAX, claim_slice
 from warren_broker.queue.commands import (
     Checkout,
@@ -110,6 +112,45 @@ def test_settling_what_was_never_opened_is_refused() -> None:
     queue = reading()
     assert queue.do(SettleClaims("r", 1, 1)).reason == "claim_lost"
     assert queue.stat().readers[0][2] == 0
+
+
+def test_settling_a_claim_that_expired_is_refused_and_settles_nothing() -> None:
+    # Spark's batch was committed; passed over, its messages would be in the next batch, too.
+    queue = reading()
+    claim(queue, ttl_ms=100)
+    queue.tick(100)
+    refused = queue.do(SettleClaims("r", 1, 1, strict=True))
+    assert refused.reason == "claim_lost" and "claim 1 " in refused.detail
+    assert queue.stat().readers[0][2] == 0
+    assert claim(queue, 2).reason == "claim_lost", "the same messages under the next number"
+    assert queue.do(RegisterReader("r", go_on_after=1)) == ReaderReply(2, 1)
+    assert claim(queue, 2, epoch=2).messages == 4
+
+
+def test_settling_a_claim_that_was_released_is_refused() -> None:
+    queue = reading()
+    claim(queue)
+    queue.do(ReleaseClaim("r", 1, -1))
+    assert queue.do(SettleClaims("r", 1, 1, strict=True)).reason == "claim_lost"
+
+
+def test_settling_again_what_was_settled_is_harmless_also_when_strict() -> None:
+    queue = reading()
+    claim(queue, ttl_ms=100)
+    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+    queue.tick(1000)
+    for number in (0, 1):
+        assert queue.do(SettleClaims("r", number, 1, strict=True)) == Count(0)
+    assert queue.do(SettleClaims("r", 2, 1, strict=True)).reason == "claim_lost"
+
+
+def test_of_several_claims_one_of_which_is_lost_none_is_settled() -> None:
+    queue = reading()
+    claim(queue, 1, 2)
+    # The machine opens one claim at a time today; the rule does not lean on that.
+    queue.state.readers["r"].opened = 3
+    assert queue.do(SettleClaims("r", 3, 1, strict=True)).detail.startswith("claim 2 ")
+    assert queue.stat().messages_claimed == 2
 
 
 def test_a_newer_epoch_fences_every_older_driver() -> None:
@@ -306,3 +347,88 @@ def test_calls_without_a_name_and_calls_long_forgotten_are_calls_of_their_own() 
     assert len(queue.state.readers["r"].calls) == CALLS_KEPT_MAX
     assert queue.do(RegisterReader("r", call="c1")) == ReaderReply(5, 0)
     assert queue.do(RegisterReader("r", call="c0")).epoch == 3 + CALLS_KEPT_MAX + 2
+
+
+# ------------------------------------------------------------ readers that are forgotten
+
+IDLE_MS = 1000
+
+
+def names(queue: Queue) -> list[str]:
+    return [reader[0] for reader in queue.stat().readers]
+
+
+def test_readers_that_were_silent_for_long_are_forgotten_when_another_one_comes() -> None:
+    queue = reading()
+    queue.do(RegisterReader("late", idle_ms=IDLE_MS))
+    queue.now += IDLE_MS - 1
+    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    assert names(queue) == ["a", "late", "r"]
+    queue.do(RenewClaims("late", 2))
+    queue.now += 1
+    queue.do(RegisterReader("b", idle_ms=IDLE_MS))
+    assert names(queue) == ["a", "b", "late"]
+
+
+def test_a_reader_that_registers_again_does_not_forget_others() -> None:
+    queue = reading()
+    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    queue.now += 2 * IDLE_MS
+    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    assert names(queue) == ["a", "r"]
+
+
+def test_a_reader_with_an_open_claim_is_never_forgotten() -> None:
+    queue = reading()
+    claim(queue)
+    queue.now += 10 * IDLE_MS
+    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    assert names(queue) == ["a", "r"]
+    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+
+
+def test_a_forgotten_reader_that_comes_back_is_told_and_its_numbers_are_not_used_again() -> None:
+    queue = reading()
+    claim(queue)
+    queue.do(SettleClaims("r", 1, 1))
+    queue.now += IDLE_MS
+    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    assert queue.do(SettleClaims("r", 1, 1, strict=True)).reason == "unknown_reader"
+    back = queue.do(RegisterReader("r", idle_ms=IDLE_MS))
+    assert back.settled == 2, "not 1, which is what its checkpoint says: it has been away"
+    assert claim(queue, 2, epoch=back.epoch).reason == "claim_lost"
+    assert claim(queue, 3, epoch=back.epoch).messages == 4
+
+
+def test_the_claims_of_a_new_reader_never_have_numbers_that_an_old_checkpoint_knows() -> None:
+    queue = reading()
+    claim(queue)
+    queue.do(ReleaseClaim("r", 0, -1, lasting=True))
+    queue.state = restore(snapshot(queue.state))
+    epoch = queue.do(RegisterReader("r")).epoch
+    assert claim(queue, 3, epoch=epoch).messages == 4
+    # The old checkpoint, which ends at claim 1, is started again.
+    epoch = queue.do(RegisterReader("r")).epoch
+    assert queue.do(SettleClaims("r", 1, epoch, strict=True)) == Count(0)
+    assert queue.stat().messages_claimed == 4, "what it never saw is still claimed"
+
+
+def test_how_many_readers_a_queue_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_module, "READERS_MAX", 3)
+    queue = reading()
+    for name in "abcd":
+        queue.now += 1
+        queue.do(RegisterReader(name, idle_ms=IDLE_MS))
+    assert names(queue) == ["b", "c", "d"]
+
+
+def test_with_too_many_open_claims_a_new_reader_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_module, "READERS_MAX", 1)
+    queue = reading()
+    claim(queue)
+    refused = queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    assert refused.reason == "invalid" and "settle or release" in refused.detail
+    assert names(queue) == ["r"]
+    assert queue.do(RegisterReader("r", idle_ms=IDLE_MS)).settled == 0

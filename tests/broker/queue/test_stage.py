@@ -1,4 +1,4 @@
-"""Stages: the rules of design section 6, one by one."""
+"""Staged publishing: batches whole and once, by their content; drivers and their epochs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from warren_broker.queue import stage
 from warren_broker.queue.commands import (
     Checkout,
     Count,
+    Delete,
     Done,
-    DropStages,
     Get,
-    PublishBatch,
     Purge,
-    Stage,
+    SinkDrop,
+    SinkPublish,
+    SinkStage,
 )
 
 
-def put(queue: Queue, batch: int, partition: int, attempt: int = 0, count: int = 2,
-        ttl_ms: int = 0, **shape: object) -> int:  # fmt: skip
-    reply = queue.do(Stage("s", batch, partition, attempt, ttl_ms), block(count, **shape))
+def put(queue: Queue, batch: int, partition: int, attempt: int = 0, count: int = 2, *,
+        run: str = "r", epoch: int = 1, digest: int = 100, ttl_ms: int = 0, seq: int = 0,
+        sink: str = "s", **shape: object) -> int:  # fmt: skip
+    command = SinkStage(sink, run, epoch, batch, partition, attempt, digest, ttl_ms, seq)
+    reply = queue.do(command, block(count, **shape))
     assert reply == Done(), reply
     return queue.index
 
 
-def publish(queue: Queue, batch: int, *attempts: tuple[int, int]) -> object:
-    return queue.do(PublishBatch("s", batch, attempts))
+def publish(queue: Queue, batch: int, *attempts: tuple[int, int, int], run: str = "r",
+            epoch: int = 1, sink: str = "s") -> object:  # fmt: skip
+    return queue.do(SinkPublish(sink, run, epoch, batch, attempts))
+
+
+def drop(queue: Queue, batch: int, *attempts: tuple[int, int], epoch: int = 1) -> object:
+    return queue.do(SinkDrop("s", "r", epoch, batch, attempts))
+
+
+# ------------------------------------------------------------ whole
 
 
 def test_a_stage_is_invisible_until_it_is_published() -> None:
@@ -37,7 +48,7 @@ def test_a_stage_is_invisible_until_it_is_published() -> None:
     assert queue.stat().messages_staged == 2 and queue.stat().bytes_ready == 0
     assert queue.do(Purge()) == Count(0)
     assert queue.machine.live_indexes(queue.state) == (index,)
-    assert publish(queue, 0, (0, 0)) == Count(2)
+    assert publish(queue, 0, (0, 0, 1)) == Count(2)
     assert queue.names() == [(index, 0), (index, 1)]
     assert queue.stat().messages_staged == 0
 
@@ -45,88 +56,54 @@ def test_a_stage_is_invisible_until_it_is_published() -> None:
 def test_the_winning_attempts_are_published_in_the_order_given() -> None:
     queue = Queue()
     b, a, more = put(queue, 0, 1), put(queue, 0, 0), put(queue, 0, 1)
-    assert publish(queue, 0, (0, 0), (1, 0)) == Count(6)
+    assert publish(queue, 0, (0, 0, 1), (1, 0, 2)) == Count(6)
     assert queue.ready() == [(i, n) for i in (a, b, more) for n in range(2)]
 
 
-def test_losing_attempts_are_dropped() -> None:
+def test_losing_attempts_and_earlier_batches_go_and_others_stay() -> None:
     queue = Queue()
-    put(queue, 0, 0, 0)
-    winner = put(queue, 0, 0, 1)
-    put(queue, 0, 1, 0)
-    assert publish(queue, 0, (0, 1)) == Count(2)
-    assert queue.machine.live_indexes(queue.state) == (winner,)
-    assert queue.stat().messages_staged == 0
+    put(queue, 0, 0)
+    put(queue, 1, 0, 0)
+    winner = put(queue, 1, 0, 1)
+    later, other = put(queue, 2, 0), put(queue, 0, 0, run="other")
+    assert publish(queue, 1, (0, 1, 1)) == Count(2)
+    assert queue.machine.live_indexes(queue.state) == (winner, later, other)
+    assert queue.stat().messages_staged == 4
+
+
+def test_a_publish_that_names_what_is_not_staged_is_refused_and_nothing_is_done() -> None:
+    queue = Queue()
+    put(queue, 0, 0)
+    for attempts in (((0, 0, 1), (1, 0, 1)), ((0, 7, 1),), ((0, 0, 2),), ((0, 0, 0),)):
+        refused = publish(queue, 0, *attempts)
+        assert refused.reason == "stage_lost", attempts
+        assert queue.stat().messages_ready == 0 and queue.stat().messages_staged == 2
+    assert publish(queue, 0, (0, 0, 1)) == Count(2)
+
+
+def test_a_publish_before_the_last_block_is_refused() -> None:
+    queue = Queue()
+    put(queue, 0, 0, seq=1)
+    assert publish(queue, 0, (0, 0, 2)).reason == "stage_lost"
+    put(queue, 0, 0, seq=2)
+    assert publish(queue, 0, (0, 0, 2)) == Count(4)
 
 
 def test_priorities_apply_when_it_is_published() -> None:
     queue = Queue()
     staged = put(queue, 0, 0, count=3, priorities=[9, 4, 0])
     ready = queue.put(1, priorities=4)
-    publish(queue, 0, (0, 0))
+    publish(queue, 0, (0, 0, 1))
     assert queue.ready() == [(staged, 0), (ready, 0), (staged, 1), (staged, 2)]
 
 
-def test_a_batch_that_was_published_is_acknowledged_and_dropped() -> None:
-    queue = Queue()
-    put(queue, 3, 0)
-    assert publish(queue, 3, (0, 0)) == Count(2)
-    assert publish(queue, 3, (0, 0)) == Count(0)
-    assert publish(queue, 2, (0, 0)) == Count(0)
-    put(queue, 3, 0, 5)
-    put(queue, 1, 0)
-    assert queue.stat().messages_staged == 0 and queue.stat().messages_ready == 2
-
-
-def test_the_first_batch_is_0() -> None:
-    queue = Queue()
+def test_a_full_queue_refuses_and_keeps_the_stages() -> None:
+    queue = Queue(max_length=3, overflow="reject-publish")
     put(queue, 0, 0)
-    assert publish(queue, 0, (0, 0)) == Count(2)
-
-
-def test_older_batches_of_the_sink_go_and_later_ones_and_other_sinks_stay() -> None:
-    queue = Queue()
-    put(queue, 0, 0)
-    put(queue, 1, 0)
-    later = put(queue, 2, 0)
-    queue.do(Stage("other", 0, 0, 0), block(1))
-    other = queue.index
-    assert publish(queue, 1) == Count(0)
-    assert queue.machine.live_indexes(queue.state) == (later, other)
-    assert publish(queue, 2, (0, 0)) == Count(2)
-
-
-def test_an_attempt_that_staged_nothing_here_counts_as_empty() -> None:
-    queue = Queue()
-    put(queue, 0, 1)
-    assert publish(queue, 0, (0, 0), (1, 0), (2, 7)) == Count(2)
-
-
-def test_an_attempt_named_twice_is_published_once() -> None:
-    queue = Queue()
-    put(queue, 0, 0)
-    assert publish(queue, 0, (0, 0), (0, 0)) == Count(2)
-
-
-def test_an_aborted_batch_is_dropped_and_others_stay() -> None:
-    queue = Queue()
-    put(queue, 0, 0)
-    put(queue, 0, 1)
-    stays = put(queue, 1, 0)
-    queue.do(DropStages("s", 0))
-    assert queue.machine.live_indexes(queue.state) == (stays,)
-    queue.do(DropStages("s", 1))
-    queue.do(DropStages("unknown", 1))
-    assert queue.state.sinks == {}
-
-
-def test_dropping_does_not_forget_what_was_published() -> None:
-    queue = Queue()
-    put(queue, 0, 0)
-    publish(queue, 0, (0, 0))
-    put(queue, 1, 0)
-    queue.do(DropStages("s", 1))
-    assert publish(queue, 0, (0, 0)) == Count(0)
+    queue.put(3)
+    assert publish(queue, 0, (0, 0, 1)).reason == "queue_full"
+    queue.do(Purge())
+    assert publish(queue, 0, (0, 0, 1)) == Count(2)
 
 
 def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() -> None:
@@ -135,12 +112,17 @@ def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() ->
     put(queue, 0, 1)
     queue.tick(100)
     assert queue.stat().messages_staged == 2
-    assert publish(queue, 0, (0, 0), (1, 0)).reason == "stage_lost"
-    assert queue.stat().messages_staged == 2 and queue.stat().messages_ready == 0
-    # more for a name that expired would make it look whole again
-    assert queue.do(Stage("s", 0, 0, 0), block(1)).reason == "stage_lost"
+    assert publish(queue, 0, (0, 0, 1), (1, 0, 1)).reason == "stage_lost"
     put(queue, 0, 0, 1)
-    assert publish(queue, 0, (0, 1), (1, 0)) == Count(4)
+    assert publish(queue, 0, (0, 1, 1), (1, 0, 1)) == Count(4)
+
+
+def test_what_comes_for_a_stage_that_expired_does_not_make_it_whole() -> None:
+    queue = Queue()
+    put(queue, 0, 0, ttl_ms=100, seq=1)
+    queue.tick(100)
+    put(queue, 0, 0, seq=2)
+    assert publish(queue, 0, (0, 0, 2)).reason == "stage_lost"
 
 
 def test_a_stage_that_grows_lives_on() -> None:
@@ -154,31 +136,206 @@ def test_a_stage_that_grows_lives_on() -> None:
     assert queue.stat().messages_staged == 0
 
 
-def test_how_many_expired_names_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "LOST_STAGES_MAX", 2)
+def test_a_deleted_queue_has_no_stages() -> None:
     queue = Queue()
-    for attempt in range(4):
-        put(queue, 0, 0, attempt, ttl_ms=10)
-    queue.tick(10)
-    assert list(queue.state.sinks["s"].stages) == [(0, 0, 2), (0, 0, 3)]
+    put(queue, 0, 0)
+    queue.do(Delete())
+    assert queue.state.runs == {} and queue.machine.live_indexes(queue.state) == ()
 
 
-def test_how_many_sinks_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_is_damaged_empty_or_missing_is_refused() -> None:
+    queue = Queue()
+    command = SinkStage("s", "r", 1, 0, 0, 0, 0)
+    for data in (b"not a block", None, block(0)):
+        assert queue.do(command, data).reason == "invalid"
+    assert queue.state.runs == {}
+
+
+# ------------------------------------------------------------ once
+
+
+def test_a_publish_that_is_repeated_is_answered_with_what_was_published() -> None:
+    # The client's first try was answered to nobody; its second one is told the count.
+    queue = Queue()
+    put(queue, 3, 0)
+    assert publish(queue, 3, (0, 0, 1)) == Count(2)
+    queue.do(Purge())
+    assert publish(queue, 3, (0, 0, 1)) == Count(2)
+    assert queue.stat().messages_ready == 0
+
+
+def test_a_batch_that_is_run_again_in_another_order_is_there_once() -> None:
+    queue = Queue()
+    put(queue, 3, 0, count=2, digest=10)
+    put(queue, 3, 1, count=1, digest=5)
+    assert publish(queue, 3, (0, 0, 1), (1, 0, 1)) == Count(3)
+    put(queue, 3, 0, 8, count=3, digest=15, epoch=2)
+    assert queue.stat().messages_staged == 0, "a repeat is counted, not kept"
+    assert publish(queue, 3, (0, 8, 1), epoch=2) == Count(3)
+    assert queue.stat().messages_ready == 3
+    assert queue.state.runs["s"]["r"].stages == {}
+
+
+def test_the_publish_of_a_repeat_may_be_repeated_too() -> None:
+    queue = Queue()
+    put(queue, 3, 0)
+    publish(queue, 3, (0, 0, 1))
+    put(queue, 3, 0, 8, epoch=2)
+    for _ in range(2):
+        assert publish(queue, 3, (0, 8, 1), epoch=2) == Count(2)
+    assert queue.stat().messages_ready == 2
+
+
+def test_other_rows_under_a_number_that_was_published_are_an_error() -> None:
+    queue = Queue()
+    put(queue, 3, 0, digest=10)
+    publish(queue, 3, (0, 0, 1))
+    put(queue, 3, 0, 1, digest=11)
+    put(queue, 3, 0, 2, digest=10, count=3)
+    for attempt in (1, 2):
+        refused = publish(queue, 3, (0, attempt, 1))
+        assert refused.reason == "batch_conflict" and "batch 3" in refused.detail
+    assert publish(queue, 3, (0, 9, 1)).reason == "stage_lost"
+    assert queue.stat().messages_ready == 2
+
+
+def test_a_smaller_batch_is_an_error_unless_it_is_a_repeat() -> None:
+    queue = Queue()
+    for batch in (3, 5):
+        put(queue, batch, 0)
+        publish(queue, batch, (0, 0, 1))
+    for batch in (2, 4):
+        refused = queue.do(SinkStage("s", "r", 1, batch, 0, 0, 100), block(2))
+        assert refused.reason == "batch_past" and "last one, 5" in refused.detail
+        assert publish(queue, batch, (0, 0, 1)).reason == "batch_past"
+    put(queue, 3, 0, 1)
+    assert publish(queue, 3, (0, 1, 1)) == Count(2)
+    assert queue.stat().messages_ready == 4
+
+
+def test_a_new_run_of_the_sink_starts_at_0_again() -> None:
+    # A query with a fixed sinkId and a new checkpoint: nothing of it may be taken for a repeat.
+    queue = Queue()
+    for run in ("first", "second"):
+        put(queue, 0, 0, run=run)
+        assert publish(queue, 0, (0, 0, 1), run=run) == Count(2)
+    assert queue.stat().messages_ready == 4
+
+
+def test_what_lies_behind_the_window_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "BATCHES_KEPT", 2)
+    queue = Queue()
+    for batch in range(4):
+        put(queue, batch, 0)
+        publish(queue, batch, (0, 0, 1))
+    assert queue.do(SinkStage("s", "r", 1, 1, 0, 1, 100), block(2)).reason == "batch_past"
+    assert publish(queue, 1, (0, 0, 1)).reason == "batch_past"
+    assert publish(queue, 2, (0, 0, 1)) == Count(2)
+
+
+def test_what_a_repeat_has_counted_expires_too() -> None:
+    queue = Queue()
+    put(queue, 0, 0)
+    publish(queue, 0, (0, 0, 1))
+    put(queue, 0, 0, 1, ttl_ms=100)
+    queue.tick(100)
+    assert queue.state.runs["s"]["r"].stages == {}
+    assert publish(queue, 0, (0, 1, 1)).reason == "stage_lost"
+
+
+def test_an_attempt_named_twice_is_published_once() -> None:
+    queue = Queue()
+    put(queue, 0, 0)
+    assert publish(queue, 0, (0, 0, 1), (0, 0, 1)) == Count(2)
+
+
+# ------------------------------------------------------------ drivers
+
+
+def test_an_older_driver_is_fenced_in_all_that_it_does() -> None:
+    queue = Queue()
+    put(queue, 0, 0, epoch=1)
+    put(queue, 0, 0, 1, epoch=2)
+    assert publish(queue, 0, (0, 0, 1), epoch=1).reason == "fenced"
+    assert drop(queue, 0, (0, 1), epoch=1).reason == "fenced"
+    assert queue.do(SinkStage("s", "r", 1, 0, 0, 0, 1), block(1)).reason == "fenced"
+    assert publish(queue, 0, (0, 1, 1), epoch=2) == Count(2)
+
+
+def test_a_newer_driver_drops_what_older_ones_staged() -> None:
+    queue = Queue()
+    put(queue, 0, 0, epoch=1)
+    mine = put(queue, 0, 1, epoch=2)
+    assert queue.machine.live_indexes(queue.state) == (mine,)
+    assert queue.stat().messages_staged == 2
+
+
+def test_a_drop_names_the_attempts_it_drops() -> None:
+    queue = Queue()
+    put(queue, 0, 0, 0)
+    stays = put(queue, 0, 0, 1)
+    put(queue, 0, 1, 0)
+    assert drop(queue, 0, (0, 0), (1, 0), (2, 0)) == Done()
+    assert queue.machine.live_indexes(queue.state) == (stays,)
+    assert queue.stat().messages_staged == 2
+
+
+def test_a_delayed_drop_does_not_lose_the_batch_that_was_staged_again() -> None:
+    # Reproduced with 100 rows: the driver aborts batch 0, its DELETE is held up in a node; the
+    # query's restart stages batch 0 again; the DELETE arrives; the publish answered 0, for good.
+    queue = Queue()
+    put(queue, 0, 0, 10, epoch=1)
+    put(queue, 0, 0, 11, epoch=2)
+    assert drop(queue, 0, (0, 10), epoch=1).reason == "fenced"
+    drop(queue, 0, (0, 10), epoch=2)
+    assert publish(queue, 0, (0, 11, 1), epoch=2) == Count(2)
+
+
+def test_a_drop_of_a_run_that_is_not_there_leaves_nothing() -> None:
+    queue = Queue()
+    assert drop(queue, 0, (0, 0)) == Done()
+    assert queue.state.runs == {}
+
+
+def test_a_fenced_driver_stays_fenced_when_nothing_is_staged() -> None:
+    queue = Queue()
+    put(queue, 0, 0, epoch=2)
+    drop(queue, 0, (0, 0), epoch=2)
+    assert queue.do(SinkStage("s", "r", 1, 0, 0, 0, 1), block(1)).reason == "fenced"
+
+
+# ------------------------------------------------------------ bounds
+
+
+def test_the_runs_of_a_sink_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "RUNS_MAX", 2)
+    queue = Queue()
+    put(queue, 0, 0, run="held")
+    for batch, run in enumerate("abac"):
+        put(queue, batch, 0, run=run)
+        publish(queue, batch, (0, 0, 1), run=run)
+    assert list(queue.state.runs["s"]) == ["held", "c"]
+    assert publish(queue, 0, (0, 0, 1), run="held") == Count(2)
+
+
+def test_the_sinks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "SINKS_MAX", 2)
     queue = Queue()
-    for name in ("a", "b", "a", "c"):
-        last = queue.state.sinks.get(name)
-        queue.do(PublishBatch(name, last.last_batch + 1 if last else 0, ()))
-    assert list(queue.state.sinks) == ["a", "c"]
+    for batch, sink in enumerate("abac"):
+        put(queue, batch, 0, sink=sink)
+        publish(queue, batch, (0, 0, 1), sink=sink)
+    assert list(queue.state.runs) == ["a", "c"]
 
 
-def test_an_empty_block_stages_nothing() -> None:
+def test_all_of_it_is_in_the_snapshot() -> None:
     queue = Queue()
-    assert queue.do(Stage("s", 0, 0, 0), block(0)) == Done()
-    assert queue.state.sinks == {}
-
-
-def test_a_damaged_block_is_refused() -> None:
-    queue = Queue()
-    assert queue.do(Stage("s", 0, 0, 0), b"not a block").reason == "invalid"
-    assert queue.do(Stage("s", 0, 0, 0)).reason == "invalid"
+    put(queue, 0, 0)
+    publish(queue, 0, (0, 0, 1))
+    put(queue, 0, 0, 1, seq=1)
+    put(queue, 1, 0, 0, seq=1)
+    queue.state = queue.machine.restore(queue.digest())
+    put(queue, 1, 0, 0, seq=1)
+    put(queue, 1, 0, 0, seq=2)
+    assert publish(queue, 0, (0, 1, 1)) == Count(2)
+    assert publish(queue, 1, (0, 0, 2)) == Count(4)
+    assert publish(queue, 2, (0, 0, 1), epoch=0).reason == "fenced"
