@@ -2,5 +2,14 @@
 
 from __future__ import annotations
 
-EXPLAINED: dict[tuple[str, str, str], str] = {}
+_CORE = "raft/warren_raft/core/"
+
+EXPLAINED: dict[tuple[str, str, str], str] = {
+    (_CORE + "leader.py", "ReplaceComparisonOperator_Gt_GtE",
+     "if index > log.committed and index >= lead.first:"):
+        "to commit what is committed changes nothing",
+    (_CORE + "leader.py", "AddNot",
+     "if not send(node, lead, to, progress, config.append_bytes_max):"):
+        "the next Ready, which the host takes in the same turn, sends the rest of the window",
+}
 """(file, operator, the line without its indentation) → why the mutant behaves as the original."""

@@ -48,21 +48,21 @@ CLAIM_AND_STAGE = (
 SUBJECTS: dict[str, Subject] = {
     "core": Subject(
         ("raft/warren_raft/core/*.py",),
-        (_pytest("tests/raft/core"), _sim("--seeds", "100")),
+        (_pytest("tests/raft/core"), _sim("--seeds", "100"), _sim("--whole", "--seeds", "100")),
     ),
     "recovery": Subject(
         ("raft/warren_raft/storage/recover*.py", "raft/warren_raft/storage/wal*.py",
          "raft/warren_raft/storage/synced.py", "raft/warren_raft/storage/identity.py"),
-        (_pytest("tests/raft/storage"), _sim("--whole", "--seeds", "40")),
+        (_pytest("tests/raft/storage"), _sim("--whole", "--seeds", "100")),
     ),
     "claim-stage": Subject(
         CLAIM_AND_STAGE,
         (_pytest("tests/broker/queue", "-k", "claim or stage or sink or reader"),
-         _pytest("tests/broker/queue"), _sim("--whole", "--seeds", "40")),
+         _pytest("tests/broker/queue"), _sim("--whole", "--seeds", "100")),
     ),
     "queue": Subject(
         ("broker/warren_broker/queue/*.py",),
-        (_pytest("tests/broker/queue"), _sim("--whole", "--seeds", "40")),
+        (_pytest("tests/broker/queue"), _sim("--whole", "--seeds", "100")),
         excluded=CLAIM_AND_STAGE,
     ),
 }

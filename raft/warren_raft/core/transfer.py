@@ -50,7 +50,8 @@ class Outgoing:
         read: Callable[[Index], Entry],
         now_ms: int,
     ) -> None:
-        """term: of the snapshot's last entry; read: gives a live entry."""
+        """term: of the snapshot's last entry; payload: not empty; read: gives a live entry."""
+        assert payload, "a receiver is complete when it has the payload, which comes last"
         self.group, self.own, self.to = group, own, to
         self.index, self.term = index, term
         self.live = live
@@ -81,8 +82,10 @@ class Outgoing:
             self._turned_at = None
         elif self._offered or place != self._turned_at:
             # Once per place: of four chunks under way the first is lost, three answers say so.
+            # The answer to an offer is no loss: if the first chunk after it is lost, that place is
+            # turned back to. Replayed by test_a_loss_turns_the_sender_back_once.
+            self._turned_at = None if self._offered else place
             self._offered = False
-            self._turned_at = place
             self.live_sent, self.payload_sent = place
             self.under_way = 0
 
