@@ -144,7 +144,7 @@ def resume_skips_one() -> list[Replacement]:
 def the_dead_keep_their_messages() -> list[Replacement]:
     """Nobody tells the queues that a life of a node has ended."""
     return [
-        (Leading, "node_down", lambda self, uplink: None),
+        (Leading, "_end", lambda self, group, life: None),
         (Leading, "start", lambda self, group, effects: (
             self.led.add(group), self._held.carry_out(group, 0, None, effects),
         )),

@@ -289,6 +289,11 @@ class Cluster:
         log.warning("node %s is suspected: no sign of life", node)
         self.leading.node_suspected(node)
 
+    def peer_gone(self, node: str) -> None:
+        """See `Observer`."""
+        log.warning("node %s is gone: nothing listens at its address", node)
+        self.leading.node_suspected(node)
+
     def peer_back(self, node: str) -> None:
         """See `Observer`."""
         self.leading.node_back(node)
@@ -371,7 +376,9 @@ class Cluster:
         if reply.uplink == self.host.boot_id:
             client = self.clients.get(group)
             if client is not None:
-                client.replied(reply.seq, reply.replies, index, reply.expected_seq)
+                client.replied(
+                    reply.seq, reply.replies, index, reply.expected_seq, reply.retired
+                )
             return True
         node = self._nodes.get(reply.uplink)
         if node is None:
@@ -406,7 +413,9 @@ class Cluster:
         client = self.clients.get(message.group)
         reply = message.reply
         if client is not None and reply.uplink == self.host.boot_id:
-            client.replied(reply.seq, reply.replies, message.index, reply.expected_seq)
+            client.replied(
+                reply.seq, reply.replies, message.index, reply.expected_seq, reply.retired
+            )
         # Whoever asked has its message by now. What nobody took (an answer that came twice, or
         # after the client had been told that the queue is out of reach) would stay for good.
         for answer in reply.replies if self._got else ():

@@ -29,7 +29,7 @@ from warren_broker.metadata.changes import (
     QueueDeleted,
 )
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
-from warren_broker.metadata.lives import is_retired
+from warren_broker.metadata.lives import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Queue, User, Vhost
 from warren_broker.metadata.state import MetadataState
@@ -58,6 +58,7 @@ class Definitions:
     on_members   hear of each group whose members are to be others
     on_nodes     hear when the registry of nodes is another: which one joined or left, "": neither
     on_ready     hear once, when this node knows the definitions
+    incarnation  the number of this node's life; 0 until it is ready
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
@@ -75,6 +76,7 @@ class Definitions:
         self._asked = False
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
+        self.incarnation = 0
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
         self.on_members: list[Callable[[int], None]] = []
         self.on_nodes: list[Callable[[str], None]] = []
@@ -84,7 +86,7 @@ class Definitions:
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
         cluster.on_metadata_restored = self._restored
-        cluster.leading.is_retired = self._is_retired
+        cluster.leading.is_over = self._is_over
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
     def start(self, peers: tuple[str, ...], address: str) -> None:
@@ -101,7 +103,7 @@ class Definitions:
             self._cluster.in_flight,
         )
         self._cluster.open_client(METADATA_GROUP, peers, uplink)
-        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address))
+        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, numbered=True))
         host.formation(self._formed)
 
     def _formed(self, formation: Formation) -> None:
@@ -125,6 +127,7 @@ class Definitions:
 
     def _is_ready(self) -> None:
         self.ready = True
+        self.incarnation = self.state.numbers.get(self._cluster.host.node_id, 0)
         waiting, self._when_ready = self._when_ready, []
         for call in (*self.on_ready, *waiting):
             call()
@@ -202,9 +205,8 @@ class Definitions:
                 self._dirty[queue.group] = None
             case NodesChanged(joined, left):
                 self._nodes_changed[joined or left] = None
-            case NodeRenewed(_, uplink, previous):
-                if previous:
-                    self._cluster.leading.node_down(previous)
+            case NodeRenewed(node, uplink, _):
+                self._cluster.leading.node_renewed(node)
                 if uplink == self._cluster.host.boot_id:
                     self._all_dirty = True
 
@@ -214,8 +216,8 @@ class Definitions:
         self._cluster.leading.definitions_replaced()
         self._ask_settle()
 
-    def _is_retired(self, node: str, uplink: int) -> bool:
-        return is_retired(self.state, node, uplink)
+    def _is_over(self, node: str, uplink: int, number: int) -> bool:
+        return is_over(self.state, self._applied_index(), node, uplink, number)
 
     def _leads(self) -> None:
         if self.state.bootstrapped:

@@ -177,8 +177,24 @@ class GroupClient:
 
     # ------------------------------------------------------------ back from it
 
-    def replied(self, seq: int, replies: Sequence[Any], index: int, expected_seq: int) -> None:
-        """The answer to a submission; with expected_seq the leader misses what came before it."""
+    def replied(
+        self,
+        seq: int,
+        replies: Sequence[Any],
+        index: int,
+        expected_seq: int,
+        retired: bool = False,
+    ) -> None:
+        """The answer to a submission; with expected_seq the leader misses what came before it.
+
+        Raises RuntimeError when the queue says that this process's life is over.
+        """
+        if retired:
+            # Only what a later process of this node has begun, or the node's removal, ends a life.
+            raise RuntimeError(
+                f"group {self.group} says that this process has been replaced by a later one of "
+                "the same node, or that the node was removed; this process ends"
+            )
         if expected_seq:
             self.uplink.rewind(expected_seq)
             self._touch()

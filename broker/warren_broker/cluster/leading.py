@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.held_effects import HeldEffects
@@ -32,10 +32,19 @@ RETRY_MS = 100
 """What was refused because the leadership is being handed over is proposed again so often."""
 
 
+class _Life(NamedTuple):
+    """An uplink of a queue: whose, its number (0: none), whether it is held for suspected."""
+
+    uplink: int
+    node: str
+    number: int
+    suspected: bool
+
+
 class Leading:
     """Effects of queues led here.
 
-    is_retired      whether a life of a node is known to have ended: (node, uplink)
+    is_over         whether a life of a node is known to have ended: (node, uplink, number)
     on_expired      a queue that is to be deleted: (group, reason)
     on_dead_letter  messages for the dead letter exchange: (group, effect)
     Invariant: timers, and commands that wait, only of groups in `led`.
@@ -46,7 +55,7 @@ class Leading:
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, Timer]] = {}
         self._waiting: dict[int, list[AnyCommand]] = {}
-        self.is_retired: Callable[[str, int], bool] = lambda node, uplink: False
+        self.is_over: Callable[[str, int, int], bool] = lambda node, uplink, number: False
         self.on_expired: Callable[[int, str], None] = lambda group, reason: None
         self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
             lambda group, effect: None
@@ -72,15 +81,16 @@ class Leading:
         self.led.add(group)
         self._held.carry_out(group, 0, None, effects)
         host = self._cluster.host
-        for uplink, node, suspected in self._uplinks(group):
+        for one in self._uplinks(group):
             # Only the definitions know which life is the older one. 1. A node restarts and submits
             # here. 2. The leader dies; this member takes over, still connected to the old life.
             # 3. "Not the life I know" would end the new one: its consumers, its numbers.
-            if self.is_retired(node, uplink):
-                self.command(group, NodeDown(uplink))
+            node = one.node
+            if self.is_over(node, one.uplink, one.number):
+                self._end(group, one)
             elif host.suspected(node):
-                self.command(group, NodeSuspected(node))
-            elif suspected:
+                self.command(group, self._suspicion(node))
+            elif one.suspected:
                 # 1. The leader suspects a node, and says so in the log.  2. The node is back, or
                 # only that leader could not hear it, or it is this one.  3. The leader dies.
                 # Nothing changes any more, so nobody else would ever serve its consumers again.
@@ -95,13 +105,16 @@ class Leading:
         if timer is not None:
             timer[1].cancel()
 
-    def _uplinks(self, group: int) -> list[tuple[int, str, bool]]:
-        """(life, its node, whether the queue holds it for suspected), as applied."""
+    def _uplinks(self, group: int) -> list[_Life]:
+        """The lives that the queue knows, as applied."""
         uplinks = self._cluster.host.state(group).uplinks
         return [
-            (uplink, entry.node, bool(entry.suspected_ms))
+            _Life(uplink, entry.node, entry.incarnation, bool(entry.suspected_ms))
             for uplink, entry in sorted(uplinks.items())
         ]
+
+    def _end(self, group: int, life: _Life) -> None:
+        self.command(group, NodeDown(life.uplink, life.node if life.number else "", life.number))
 
     def command(self, group: int, command: AnyCommand) -> None:
         """Propose something of the node's own; lost when the leadership is, and then found anew.
@@ -141,27 +154,42 @@ class Leading:
         1. A node starts, and leads a queue before it knows the definitions: no life is known to
         have ended.  2. It gets them as a snapshot.
         """
-        for group in sorted(self.led):
-            for uplink, node, _ in self._uplinks(group):
-                if self.is_retired(node, uplink):
-                    self.command(group, NodeDown(uplink))
+        self._end_all(lambda life: self.is_over(life.node, life.uplink, life.number))
+
+    def node_renewed(self, node: str) -> None:
+        """The node has begun another life, or has left: all that came before are over."""
+        self._end_all(
+            lambda life: life.node == node and self.is_over(node, life.uplink, life.number)
+        )
 
     def node_down(self, uplink: int) -> None:
         """That life of a node has ended."""
-        for group in sorted(self.led):
-            if any(known == uplink for known, _, _ in self._uplinks(group)):
-                self.command(group, NodeDown(uplink))
+        self._end_all(lambda life: life.uplink == uplink)
 
-    def _end_if_retired(self, group: int, uplink: int) -> None:
-        """A life that nobody answers to has submitted something.
+    def _end_all(self, ended: Callable[[_Life], bool]) -> None:
+        for group in sorted(self.led):
+            for life in self._uplinks(group):
+                if ended(life):
+                    self._end(group, life)
+
+    def _end_what_is_over(self, group: int, uplink: int) -> None:
+        """A life that the queue had not heard of, or that nobody answers to, has submitted.
 
         1. A node's first submission to this queue is on its way.  2. The node restarts; the queue
         knows nothing of its old life, so nothing is ended.  3. The submission is applied.
         Its consumers would hold messages for nobody until the leader changes.
+
+        Or: 1. The node restarts.  2. Its new life submits here before this node has heard of that
+        from the definitions.  The older life's consumers would hold messages until then.
         """
-        entry = self._cluster.host.state(group).uplinks.get(uplink)
-        if entry is not None and self.is_retired(entry.node, uplink):
-            self.command(group, NodeDown(uplink))
+        lives = self._uplinks(group)
+        entry = next((life for life in lives if life.uplink == uplink), None)
+        if entry is None:
+            return
+        for life in lives:
+            older = entry.number > life.number and life.node == entry.node
+            if older or (life is entry and self.is_over(life.node, uplink, life.number)):
+                self._end(group, life)
 
     def _suspect_if_silent(self, group: int, uplink: int) -> None:
         """A life that the queue had not heard of has submitted something.
@@ -173,11 +201,14 @@ class Leading:
         entry = self._cluster.host.state(group).uplinks.get(uplink)
         if entry is not None and not entry.suspected_ms:
             if self._cluster.host.suspected(entry.node):
-                self.command(group, NodeSuspected(entry.node))
+                self.command(group, self._suspicion(entry.node))
+
+    def _suspicion(self, node: str) -> NodeSuspected:
+        return NodeSuspected(node, hand_over=True, gone=self._cluster.host.gone(node))
 
     def node_suspected(self, node: str) -> None:
-        """Its consumers get nothing more for now."""
-        self._tell(node, NodeSuspected(node))
+        """Its consumers get nothing more for now; or, its process being gone, hold nothing more."""
+        self._tell(node, self._suspicion(node))
 
     def node_back(self, node: str) -> None:
         """Heard of again."""
@@ -185,7 +216,7 @@ class Leading:
 
     def _tell(self, node: str, command: AnyCommand) -> None:
         for group in sorted(self.led):
-            if any(known == node for _, known, _ in self._uplinks(group)):
+            if any(life.node == node for life in self._uplinks(group)):
                 self.command(group, command)
 
     # ------------------------------------------------------------ effects
@@ -199,8 +230,9 @@ class Leading:
         )
 
     def _answer(self, group: int, index: int, reply: Any) -> None:
-        if not self._cluster.reply_to(group, index, reply):
-            self._end_if_retired(group, reply.uplink)
+        heard = self._cluster.reply_to(group, index, reply)
+        if reply.seq == 1 or not heard:
+            self._end_what_is_over(group, reply.uplink)
         if reply.seq == 1:
             self._suspect_if_silent(group, reply.uplink)
 

@@ -96,7 +96,9 @@ class Queues:
             # Here, once: what travels to the leader, to its followers and to their disks is this.
             if smallest is not None and block is not None and len(block) >= smallest:
                 block = compress(bytes(block), smallest)
-            return encode_submission(Submission(boot_id, node, seq, commands, answered), block)
+            number = self.definitions.incarnation
+            submission = Submission(boot_id, node, seq, commands, answered, number)
+            return encode_submission(submission, block)
 
         def join(selections: Any) -> bytes:
             return block_for(queue.config, selections)

@@ -40,14 +40,17 @@ class NodeStarted(Command, frozen=True, array_like=True, tag="node_started"):
 
     Reply: Deleted. Applied by itself when the first submission of an unknown uplink arrives.
 
-    disk     of its data directory; 0: a node of an older version, which is not registered
-    address  where its peers reach it
+    disk      of its data directory; 0: a node of an older version, which is not registered
+    address   where its peers reach it
+    numbered  the life gets a number, the log index of this entry (`MetadataState.numbers`); False:
+              written by a node of version 2, whose lives have none
     """
 
     node: str
     uplink: UplinkId
     disk: int = 0
     address: str = ""
+    numbered: bool = False
 
 
 class JoinNode(Command, frozen=True, array_like=True, tag="join_node"):

@@ -18,10 +18,10 @@ from warren_broker.metadata.records import (
     Vhost,
 )
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
-from warren_broker.queue.commands import UplinkId
+from warren_broker.queue.commands import Incarnation, UplinkId
 
-FORMAT: Final = 2
-"""1: without nodes and removed disks, which are appended."""
+FORMAT: Final = 3
+"""1: without nodes and removed disks. 2: without the numbers of lives. They are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +50,7 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     uplinks: tuple[UplinkImage, ...]
     nodes: tuple[ClusterNode, ...] = ()
     removed: tuple[tuple[int, str], ...] = ()
+    numbers: tuple[tuple[str, Incarnation], ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -82,6 +83,7 @@ def to_bytes(state: MetadataState) -> bytes:
             for uplink, one in sorted(state.uplinks.items())),
         nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
         removed=tuple(state.removed.items()),
+        numbers=tuple(sorted(state.numbers.items())),
     ))
 
 
@@ -109,5 +111,6 @@ def from_bytes(data: bytes) -> MetadataState:
         state.uplinks[one.uplink] = UplinkState(one.node, one.last_seq, deque(one.answers), kept)
     state.nodes = {one.name: one for one in image.nodes}
     state.removed = dict(image.removed)
+    state.numbers = dict(image.numbers)
     state.check()
     return state

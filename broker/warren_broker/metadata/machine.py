@@ -55,9 +55,11 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 2
+    version = 3
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
-    has none of those commands, and its NodeStarted names no disk."""
+    has none of those commands, and its NodeStarted names no disk.
+    3: lives of nodes have numbers. A log of version 2 gives the same state: its NodeStarted asks
+    for none."""
 
     def init(self) -> MetadataState:
         """Nothing declared; the first leader is asked to propose `Bootstrap`."""

@@ -16,7 +16,7 @@ from warren_broker.metadata.commands import (
     RemoveNode,
     SetDrained,
 )
-from warren_broker.metadata.lives import begin_life, end_life
+from warren_broker.metadata.lives import begin_life, end_life, number_life
 from warren_broker.metadata.members import set_members
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import ClusterNode
@@ -27,6 +27,8 @@ from warren_broker.metadata.turn import Turn
 def node_started(turn: Turn, command: NodeStarted) -> AnyReply:
     """A node's new life; a repeat changes nothing."""
     gone = begin_life(turn, command.node, command.uplink)
+    if command.numbered:
+        number_life(turn, command.node, command.uplink)
     # A late repeat of an older life must not bring back the address it had.
     if command.disk and turn.state.lives.get(command.node) == command.uplink:
         register(turn, command.node, command.disk, command.address, revived=True)

@@ -17,7 +17,7 @@ from warren_broker.metadata.records import (
     User,
     Vhost,
 )
-from warren_broker.queue.commands import UplinkId
+from warren_broker.queue.commands import Incarnation, UplinkId
 
 REPLIES_KEPT_MAX = 1024
 """Replies remembered per uplink, to answer repeats."""
@@ -137,8 +137,8 @@ class MetadataState:
 
     Invariants: `groups` names each queue of each vhost once; no group is above `last_group`; every
     grant's user and vhost exist; `lives[n]` is an uplink whose node is n, and no other life is
-    kept; a queue's members are on nodes, each once; no node has a removed disk, none that is being
-    forgotten is to carry a queue.
+    kept; only lives have a number (`numbers`), each its own; a queue's members are on nodes, each
+    once; no node has a removed disk, none that is being forgotten is to carry a queue.
 
     removed  disk to the name of the node that had it, the latest last
     """
@@ -155,6 +155,7 @@ class MetadataState:
     uplinks: dict[UplinkId, UplinkState] = field(default_factory=dict)
     nodes: dict[str, ClusterNode] = field(default_factory=dict)
     removed: dict[int, str] = field(default_factory=dict)
+    numbers: dict[str, Incarnation] = field(default_factory=dict)
 
     def queue(self, vhost: str, name: str) -> Queue | None:
         """The queue of that name."""
@@ -233,6 +234,8 @@ class MetadataState:
         for node, uplink in self.lives.items():
             assert self.uplinks[uplink].node == node, (node, uplink)
             assert uplink not in self.retired.get(node, ()), (node, uplink)
+        assert self.numbers.keys() <= self.lives.keys(), (self.numbers, self.lives)
+        assert len(set(self.numbers.values())) == len(self.numbers), self.numbers
         for name, one in self.nodes.items():
             assert one.name == name and one.disk not in self.removed, one
             assert one.since_group <= self.last_group, (one, self.last_group)

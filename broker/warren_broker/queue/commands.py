@@ -13,6 +13,9 @@ from warren_broker.queue.config import QueueConfig
 
 UplinkId: TypeAlias = int
 """One life of one node: 64 random bits drawn when its process starts; 0: nobody (a timer)."""
+Incarnation: TypeAlias = int
+"""The number of a node's life: the log index of the metadata group at which it began. A later life
+of any node has a higher one. 0: a life that has none (written by version 2 of the machine)."""
 ConsumerId: TypeAlias = int
 """A consumer of an uplink, numbered by its node, never used twice in one life."""
 SessionId: TypeAlias = int
@@ -157,20 +160,32 @@ class Configure(Command, frozen=True, array_like=True, tag="configure"):
 class NodeDown(Command, frozen=True, array_like=True, tag="node_down"):
     """A life of a node has ended: as SessionDown(failed) for all its sessions; its uplink goes.
 
-    To be submitted only when that life cannot speak any more: a submission of seq 1 that came after
-    this would be taken for a new uplink's.
+    node, incarnation  whose life, and its number: whatever that life, or an older one of the node,
+                       still has on its way is refused from here on (`SubmissionReply.retired`).
+                       Without a number a submission of seq 1 that comes after this is taken for a
+                       new uplink's
     """
 
     uplink: UplinkId
+    node: str = ""
+    incarnation: Incarnation = 0
 
 
 class NodeSuspected(Command, frozen=True, array_like=True, tag="node_suspected"):
     """Not heard of: no more deliveries.
 
     After consumer-disconnected-timeout what it holds returns, not failed.
+
+    hand_over  with single active consumer: one of the node's that holds nothing unacknowledged is
+               replaced at once, one that does when that has been settled or has returned. An
+               exclusive consumer is cancelled when what it holds returns. False: written by version
+               2 of the machine; only what returns makes way
+    gone       its process is known to have ended: consumer-disconnected-timeout is over
     """
 
     node: str
+    hand_over: bool = False
+    gone: bool = False
 
 
 class NodeBack(Command, frozen=True, array_like=True, tag="node_back"):
@@ -369,6 +384,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies that were given the first time as long as it is above `answered` and among the
               last machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
+    incarnation  the number of the uplink's life; 0 in what it submits before it knows it
     """
 
     uplink: UplinkId
@@ -376,6 +392,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     seq: int
     commands: tuple[AnyCommand, ...]
     answered: int = 0
+    incarnation: Incarnation = 0
 
 
 # ------------------------------------------------------------------ replies
@@ -485,9 +502,13 @@ AnyReply: TypeAlias = (
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to a submission: one reply per command; expected_seq is set after a gap."""
+    """The answer to a submission: one reply per command; expected_seq is set after a gap.
+
+    retired  the life that submitted is over (`NodeDown`): nothing was applied, nor will be
+    """
 
     uplink: UplinkId
     seq: int
     replies: tuple[AnyReply, ...]
     expected_seq: int = 0
+    retired: bool = False

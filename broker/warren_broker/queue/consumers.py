@@ -123,19 +123,34 @@ def hand_out_run(turn: Turn, consumer: Consumer, count: int, size_bytes: int) ->
     return held
 
 
+def yields(state: QueueState, active: Consumer) -> bool:
+    """Whether the single active consumer makes way because its node is suspected.
+
+    1. Its node is cut off; it works on what it holds.  2. Another one takes over.  3. Two work at
+    the same time.  So it must hold nothing; what a no-ack consumer holds has been delivered.
+    """
+    if not active.suspended or (active.held_count and not active.no_ack):
+        return False
+    return state.uplinks[active.uplink].yields
+
+
 def elect(turn: Turn) -> None:
     """With single active consumer: who it is now.
 
     The highest priority, then the oldest. An active one of lower priority than one that waits gets
     nothing more (it is quiescing) and goes on to wait once it has settled everything. One that was
     cancelled is replaced at once, though it may still settle what it holds. One whose node is
-    suspected stays active until the queue takes its messages back.
+    suspected makes way when it holds nothing that it might be working on: at once, or when that has
+    been settled or taken back; back in time, it goes on.
     """
     state = turn.state
     if not state.config.single_active_consumer:
         return
     active = state.active
     if active is not None and active.cancelled:
+        active = state.active = None
+    if active is not None and yields(state, active):
+        active.quiescing = False
         active = state.active = None
     best: Consumer | None = None
     for candidate in state.all_consumers():

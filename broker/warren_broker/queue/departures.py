@@ -29,11 +29,18 @@ def session_down(turn: Turn, command: SessionDown) -> AnyReply:
 
 
 def node_down(turn: Turn, command: NodeDown) -> AnyReply:
-    """A life of a node has ended: all its sessions have, as if their connections were lost."""
-    uplink = turn.state.uplinks.get(command.uplink)
-    if uplink is not None:
-        _remove(turn, list(uplink.consumers.values()), True)
-        del turn.state.uplinks[uplink.id]
+    """A life of a node has ended: all its sessions have, as if their connections were lost.
+
+    With a number its older lives have ended, too, and none of them is ever heard again.
+    """
+    state, number = turn.state, command.incarnation
+    if number:
+        state.over[command.node] = max(number, state.over.get(command.node, 0))
+    for uplink in list(state.uplinks.values()):
+        older = uplink.node == command.node and 0 < uplink.incarnation <= number
+        if uplink.id == command.uplink or older:
+            _remove(turn, list(uplink.consumers.values()), True)
+            del state.uplinks[uplink.id]
     return DONE
 
 
@@ -47,13 +54,22 @@ def _remove(turn: Turn, gone: list[Consumer], failed: bool) -> None:
 
 def node_suspected(turn: Turn, command: NodeSuspected) -> AnyReply:
     """Not heard of: its consumers get nothing more for now, and keep what they hold for a while."""
+    timeout_ms = turn.config.consumer_disconnected_timeout_ms
     for uplink in turn.state.uplinks.values():
-        if uplink.node == command.node and not uplink.suspected_ms:
+        if uplink.node != command.node:
+            continue
+        if not uplink.suspected_ms:
             uplink.suspected_ms = turn.now
-            turn.arm(turn.now + turn.config.consumer_disconnected_timeout_ms)
+            turn.arm(turn.now + timeout_ms)
             for consumer in uplink.consumers.values():
                 consumer.suspended = True
                 consumers.review(turn.state, consumer)
+        uplink.yields |= command.hand_over
+        if command.gone:
+            uplink.suspected_ms = max(1, min(uplink.suspected_ms, turn.now - timeout_ms))
+            _take_back_disconnected(turn, uplink)
+    if command.hand_over:
+        consumers.elect(turn)
     return DONE
 
 
@@ -62,6 +78,7 @@ def node_back(turn: Turn, command: NodeBack) -> AnyReply:
     for uplink in turn.state.uplinks.values():
         if uplink.node == command.node and uplink.suspected_ms:
             uplink.suspected_ms = 0
+            uplink.yields = False
             for consumer in uplink.consumers.values():
                 consumer.suspended = False
     consumers.elect(turn)
@@ -93,6 +110,10 @@ def _take_back_disconnected(turn: Turn, uplink: Uplink) -> None:
     for consumer in list(uplink.consumers.values()):
         # What was on its way to a no-ack consumer may have been seen: never twice.
         settle.let_all_go(turn, consumer, "settled" if consumer.no_ack else "returned")
+        if uplink.yields and consumer.exclusive and not consumer.cancelled:
+            # Nobody else could consume for as long as its node is away, which may be for good.
+            attach.retire(turn, consumer)
+            turn.cancelled(consumer.key, "disconnected")
         if state.active is consumer:
             state.active = None
             consumer.quiescing = False

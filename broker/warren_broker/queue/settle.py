@@ -82,6 +82,6 @@ def changed(turn: Turn, consumer: Consumer) -> None:
         if not consumer.held_count:
             state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
         return
-    if consumer.quiescing:
+    if consumer.quiescing or (state.active is consumer and consumers.yields(state, consumer)):
         consumers.elect(turn)
     consumers.review(state, consumer)

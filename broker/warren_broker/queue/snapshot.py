@@ -60,7 +60,7 @@ class _Row(msgspec.Struct, array_like=True):
     contents: list[Any]
     returned: list[Run]
     lanes: list[Any]
-    uplinks: list[tuple[int, str, int, int, list[_KeptRow], list[_ConsumerRow]]]
+    uplinks: list[_UplinkRow]
     service: list[tuple[int, list[tuple[int, int]]]]
     active: tuple[int, int] | None
     readers: list[tuple[str, int, int, int, int, list[_ClaimRow]]]
@@ -68,6 +68,18 @@ class _Row(msgspec.Struct, array_like=True):
     calls: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     claim_floor: int = 0
     runs: list[tuple[str, list[_RunRow]]] = []
+    over: list[tuple[str, int]] = []
+
+
+class _UplinkRow(msgspec.Struct, array_like=True):
+    id: int
+    node: str
+    last_seq: int
+    suspected_ms: int
+    kept: list[_KeptRow]
+    consumers: list[_ConsumerRow]
+    incarnation: int = 0
+    yields: bool = False
 
 
 class _ConsumerRow(msgspec.Struct, array_like=True):
@@ -118,13 +130,14 @@ def snapshot(state: QueueState) -> bytes:
             returned=list(order.returned),
             lanes=order.dump(),
             uplinks=[
-                (
+                _UplinkRow(
                     uplink.id, uplink.node, uplink.last_seq, uplink.suspected_ms,
                     sorted(uplink.kept.items(), key=lambda item: item[0]),
                     [
                         _ConsumerRow([getattr(c, name) for name in _CONSUMER_FIELDS], c.held)
                         for c in uplink.consumers.values()
                     ],
+                    uplink.incarnation, uplink.yields,
                 )
                 for uplink in state.uplinks.values()
             ],
@@ -155,6 +168,7 @@ def snapshot(state: QueueState) -> bytes:
                 (sink, [_run_row(name, run) for name, run in runs.items()])
                 for sink, runs in state.runs.items()
             ],
+            over=sorted(state.over.items()),
         )
     )  # fmt: skip
 
@@ -184,7 +198,7 @@ def _reader_row(reader: Reader) -> Any:
 def restore(data: bytes) -> QueueState:
     """The inverse of `snapshot`; the state behaves as the one it was taken of."""
     row = _DECODER.decode(data)
-    assert row.format in (1, 2, FORMAT), row.format
+    assert 1 <= row.format <= FORMAT, row.format
     state = QueueState(row.config)
     for name, value in zip(_PLAIN, row.plain, strict=True):
         setattr(state, name, value)
@@ -193,10 +207,14 @@ def restore(data: bytes) -> QueueState:
         contents, lanes = snapshot1.contents(contents), snapshot1.lanes(lanes)
     state.contents.load(contents)
     state.order.load(row.returned, lanes)
-    for uplink_id, node, last_seq, suspected_ms, kept, consumers in row.uplinks:
-        uplink = Uplink(uplink_id, node, last_seq, dict(kept), {}, suspected_ms)
-        state.uplinks[uplink_id] = uplink
-        for consumer_row in consumers:
+    state.over = dict(row.over)
+    for one in row.uplinks:
+        uplink = Uplink(
+            one.id, one.node, one.last_seq, dict(one.kept), {}, one.suspected_ms, one.incarnation,
+            one.yields,
+        )
+        state.uplinks[uplink.id] = uplink
+        for consumer_row in one.consumers:
             fields = dict(zip(_CONSUMER_FIELDS, consumer_row.fields, strict=True))
             consumer = Consumer(**fields, held=consumer_row.held)
             uplink.consumers[consumer.id] = consumer

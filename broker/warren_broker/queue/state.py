@@ -77,6 +77,8 @@ class Uplink:
     kept          replies to submissions that had more to say than Done, ascending by seq, at most
                   machine.REPLIES_KEPT back
     suspected_ms  since when its node is suspected; 0: it is not
+    incarnation   the number of that life; 0: it has none
+    yields        while suspected: its single active consumer makes way (`NodeSuspected.hand_over`)
     """
 
     id: int
@@ -85,6 +87,8 @@ class Uplink:
     kept: dict[int, tuple[AnyReply, ...]] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
     suspected_ms: int = 0
+    incarnation: int = 0
+    yields: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -216,6 +220,8 @@ class QueueState:
     sinks        of versions 1 and 2, whose commands named no run
     claim_floor  claims of readers that are new here are numbered above it: above every claim of a
                  reader that was forgotten
+    over         node to the highest number of its lives that are known to be over; one entry per
+                 node, whatever the number of its restarts
 
     Every live message is in exactly one place: ready, returned, held by one consumer, in one claim,
     in one stage. `check()` says so.
@@ -224,7 +230,7 @@ class QueueState:
     __slots__ = (
         "active", "claim_floor", "claimed", "config", "consumer_count", "contents", "deleted",
         "ever_used",
-        "next_epoch", "next_order", "order", "readers", "ready_bytes", "runs", "service",
+        "next_epoch", "next_order", "order", "over", "readers", "ready_bytes", "runs", "service",
         "sinks", "staged", "timer_ms", "unacked", "unused_ms", "uplinks",
     )
 
@@ -234,6 +240,7 @@ class QueueState:
         self.order = Order()
         self.ready_bytes = 0
         self.uplinks: dict[int, Uplink] = {}
+        self.over: dict[str, int] = {}
         self.service: dict[int, deque[Consumer]] = {}
         self.active: Consumer | None = None
         self.consumer_count = 0
@@ -387,3 +394,8 @@ class QueueState:
         assert all(self.service.values()), "an empty lane of consumers"
         if self.active is not None:
             assert self.find(*self.active.key) is self.active, self.active.key
+        for key, uplink in self.uplinks.items():
+            assert key == uplink.id, (key, uplink.id)
+            number, over = uplink.incarnation, self.over.get(uplink.node, 0)
+            assert not number or number > over, (uplink.node, number, over)
+            assert uplink.suspected_ms or not uplink.yields, key

@@ -10,7 +10,10 @@ gets a new number here, and the handlers of the old one stay.
 3   sinks have runs, epochs and a memory of content (`stage`: SinkStage, SinkPublish, SinkDrop; the
     commands without a run are in `stage1`); settling a claim that was lost is refused
     (SettleClaims.strict); readers are forgotten (RegisterReader.idle_ms) and their numbers not used
-    again (ReleaseClaim.lasting). Commands of version 2 lack these fields, and do what they did
+    again (ReleaseClaim.lasting). Lives of nodes are numbered: what one that is over still has on
+    its way is refused (Submission.incarnation, NodeDown.incarnation). A suspected node's single
+    active consumer makes way (NodeSuspected.hand_over, gone). Commands of version 2 lack these
+    fields, and do what they did
 """
 
 from __future__ import annotations

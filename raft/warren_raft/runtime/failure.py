@@ -12,6 +12,7 @@ class News(Enum):
     """What changed about a peer."""
 
     SUSPECTED = "suspected"
+    GONE = "gone"
     BACK = "back"
 
 
@@ -21,17 +22,20 @@ class _Peer:
     heard_ms: int
     suspect_at_ms: int
     suspected: bool = False
+    gone: bool = False
 
 
 class FailureDetector:
     """Signs of life in, suspicions out.
 
     A connected peer is suspected when nothing was heard of it for `suspect_after_ms`; one whose
-    connection broke, after `disconnect_grace_ms`, or at once when its port refuses (its process
-    is gone). A process that was stopped itself (a long pause between two checks) begins anew
-    rather than suspecting everybody: what they sent meanwhile lies unread in its sockets.
+    connection broke, after `disconnect_grace_ms`, or at once when its port refuses: its process
+    is gone, as far as its machine says (a firewall that refuses looks the same: no promise may rest
+    on it). A process that was stopped itself (a long pause between two checks) begins anew rather
+    than suspecting everybody: what they sent meanwhile lies unread in its sockets.
     Times are milliseconds of one monotonic clock.
-    Invariant: a suspected peer is connected only between being heard of and the next check
+    Invariants: a suspected peer is connected only between being heard of and the next check; one
+    that is gone is suspected
     """
 
     def __init__(self, suspect_after_ms: int, disconnect_grace_ms: int, now_ms: int) -> None:
@@ -58,6 +62,11 @@ class FailureDetector:
         peer = self._peers.get(node)
         return peer is not None and peer.suspected
 
+    def gone(self, node: NodeId) -> bool:
+        """Its port has refused a connection since it was heard of last."""
+        peer = self._peers.get(node)
+        return peer is not None and peer.gone
+
     def connected(self, node: NodeId, now_ms: int) -> list[tuple[NodeId, News]]:
         """A connection was established."""
         peer = self._peers[node]
@@ -75,10 +84,15 @@ class FailureDetector:
     def refused(self, node: NodeId) -> list[tuple[NodeId, News]]:
         """The peer's machine says that nobody listens there."""
         peer = self._peers[node]
-        if peer.connected or peer.suspected:
-            return []
-        peer.suspected = True
-        return [(node, News.SUSPECTED)]
+        news: list[tuple[NodeId, News]] = []
+        if peer.connected or peer.gone:
+            return news
+        if not peer.suspected:
+            peer.suspected = True
+            news.append((node, News.SUSPECTED))
+        peer.gone = True
+        news.append((node, News.GONE))
+        return news
 
     def heard(self, node: NodeId, now_ms: int) -> None:
         """Something arrived over its connection at that time."""
@@ -108,5 +122,5 @@ class FailureDetector:
     def _back(self, node: NodeId, peer: _Peer) -> list[tuple[NodeId, News]]:
         if not peer.suspected:
             return []
-        peer.suspected = False
+        peer.suspected = peer.gone = False
         return [(node, News.BACK)]

@@ -421,6 +421,10 @@ class Host:
         """That peer has not been heard of for too long; itself never."""
         return self._peers.suspected(node)
 
+    def gone(self, node: NodeId) -> bool:
+        """Whether it is suspected, and its machine says that nobody listens there."""
+        return self._peers.gone(node)
+
     def peer_boot_id(self, node: NodeId) -> int | None:
         """The last life of that node this one has met."""
         return self._peers.boot_id(node)

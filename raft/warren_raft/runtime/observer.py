@@ -75,6 +75,14 @@ class Observer(Protocol):
         """No sign of life for too long."""
         ...
 
+    def peer_gone(self, node: NodeId) -> None:
+        """The machine of a suspected node says that nobody listens there: its process has ended.
+
+        Comes after `peer_suspected`, perhaps much later. A firewall that refuses connections looks
+        the same.
+        """
+        ...
+
     def peer_back(self, node: NodeId) -> None:
         """A suspected node was heard of again, in the same or in another life."""
         ...
@@ -116,6 +124,9 @@ class NullObserver:
         """Nothing."""
 
     def peer_suspected(self, node: NodeId) -> None:
+        """Nothing."""
+
+    def peer_gone(self, node: NodeId) -> None:
         """Nothing."""
 
     def peer_back(self, node: NodeId) -> None:

@@ -74,6 +74,10 @@ class Peers:
         """A peer that has not been heard of for too long."""
         return self._detector.suspected(node)
 
+    def gone(self, node: NodeId) -> bool:
+        """A suspected peer at whose address nobody listens any more."""
+        return self._detector.gone(node)
+
     def silent(self, node: NodeId) -> bool:
         """Nothing can be expected of it: it is suspected, or nobody knows where it is."""
         return self._detector.suspected(node) or not self._detector.knows(node)
@@ -112,6 +116,9 @@ class Peers:
         for node, what in news:
             suspected = what is News.SUSPECTED
             log.info("%s: node %s is %s", self._config.node, node, what.value)
+            if what is News.GONE:
+                self._observer.peer_gone(node)
+                continue
             for group in list(self._groups.values()):
                 if not group.concerns(node):
                     continue

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from warren_broker.cluster.leading import Leading
+from warren_broker.metadata.lives import is_over
+from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.codec import decode_submission
 from warren_broker.queue.commands import (
     NodeBack,
@@ -24,6 +26,7 @@ GROUP = 7
 class Entry:
     node: str
     suspected_ms: int = 0
+    incarnation: int = 0
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Host:
 
     held: State
     silent: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
     node_id: str = "a"
     proposed: list[object] = field(default_factory=list)
     leads: bool = True
@@ -44,6 +48,9 @@ class Host:
 
     def suspected(self, node):
         return node in self.silent
+
+    def gone(self, node):
+        return node in self.ended
 
     def state(self, group):
         return self.held
@@ -86,7 +93,7 @@ class Cluster:
 
 def started(cluster):
     leading = Leading(cluster)
-    leading.is_retired = lambda node, uplink: uplink >= 100
+    leading.is_over = lambda node, uplink, number: uplink >= 100
     leading.start(GROUP, ())
     return cluster.host.proposed
 
@@ -100,7 +107,8 @@ def test_a_new_leader_that_was_suspected_itself_serves_its_own_consumers():
 
 
 def test_a_node_that_is_silent_here_too_stays_suspected():
-    assert started(Cluster({1: Entry("b", suspected_ms=5)}, silent="b")) == [NodeSuspected("b")]
+    cluster = Cluster({1: Entry("b", suspected_ms=5)}, silent="b")
+    assert started(cluster) == [NodeSuspected("b", True)]
 
 
 def test_nothing_is_said_of_a_node_that_is_well():
@@ -116,7 +124,7 @@ def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink
     """It was under way while the node restarted: the queue knew of no life that could be ended."""
     cluster = Cluster({})
     leading = Leading(cluster)
-    leading.is_retired = lambda node, life: life >= 100
+    leading.is_over = lambda node, life, number: life >= 100
     leading.start(GROUP, ())
     cluster.host.held.uplinks[uplink] = Entry("b")
     reply = SubmissionReply(uplink, 1, ())
@@ -160,12 +168,12 @@ def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot
     leading = Leading(cluster)
     leading.start(GROUP, ())
     assert cluster.host.proposed == []
-    leading.is_retired = lambda node, uplink: uplink >= 100
+    leading.is_over = lambda node, uplink, number: uplink >= 100
     leading.definitions_replaced()
     assert cluster.host.proposed == [NodeDown(100)]
 
 
-@pytest.mark.parametrize("silent, expected", [("b", [NodeSuspected("b")]), ("", [])])
+@pytest.mark.parametrize("silent, expected", [("b", [NodeSuspected("b", True)]), ("", [])])
 def test_a_node_that_falls_silent_before_its_first_submission_is_applied_is_suspected(
     silent, expected
 ):
@@ -176,3 +184,49 @@ def test_a_node_that_falls_silent_before_its_first_submission_is_applied_is_susp
     leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(1, 1, ()), ()))
     leading.applied(GROUP, Meta(2, 1, 0), b"", Applied(SubmissionReply(1, 2, ()), ()))
     assert cluster.host.proposed == expected
+
+
+def test_a_leader_that_comes_late_ends_a_life_that_many_others_have_followed():
+    """The definitions know the node's present life only; seventeen came in between."""
+    state = MetadataState(lives={"b": 18}, numbers={"b": 118})
+    cluster = Cluster({1: Entry("b", incarnation=101), 18: Entry("b", incarnation=118)})
+    leading = Leading(cluster)
+    leading.is_over = lambda node, uplink, number: is_over(state, 120, node, uplink, number)
+    leading.start(GROUP, ())
+    assert cluster.host.proposed == [NodeDown(1, "b", 101)]
+
+
+def test_the_end_of_a_life_names_its_number_so_that_it_is_never_heard_again():
+    cluster = Cluster({5: Entry("b", incarnation=40), 6: Entry("c", incarnation=41)})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    leading.node_down(5)
+    assert cluster.host.proposed == [NodeDown(5, "b", 40)]
+
+
+def test_a_node_that_was_renewed_ends_its_older_lives_only():
+    cluster = Cluster({5: Entry("b", incarnation=40), 7: Entry("b", incarnation=50), 6: Entry("c")})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    leading.is_over = lambda node, uplink, number: uplink != 7
+    leading.node_renewed("b")
+    assert cluster.host.proposed == [NodeDown(5, "b", 40)]
+
+
+def test_a_new_life_that_submits_ends_the_older_ones_before_the_definitions_say_so():
+    cluster = Cluster({5: Entry("b", incarnation=40), 4: Entry("b"), 6: Entry("c")}, alive=[7])
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.held.uplinks[7] = Entry("b", incarnation=50)
+    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(7, 1, ()), ()))
+    assert cluster.host.proposed == [NodeDown(4), NodeDown(5, "b", 40)]
+
+
+def test_consumers_of_a_node_whose_process_is_gone_hold_nothing_more():
+    cluster = Cluster({1: Entry("b"), 2: Entry("c")})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    leading.node_suspected("b")
+    cluster.host.ended.add("b")
+    leading.node_suspected("b")
+    assert cluster.host.proposed == [NodeSuspected("b", True), NodeSuspected("b", True, gone=True)]

@@ -166,6 +166,9 @@ class ModelHost:
     def state(self, group: int) -> Any:
         return self._member(group).state
 
+    def time_ms(self, group: int) -> int:
+        return self.universe.now
+
     def applied_index(self, group: int) -> int:
         return self._member(group).applied
 
@@ -236,7 +239,10 @@ class ModelHost:
         return frozenset((self.node_id, node)) in self.universe.connections
 
     def suspected(self, node: str) -> bool:
-        return not self.connected(node)
+        return node != self.node_id and not self.connected(node)
+
+    def gone(self, node: str) -> bool:
+        return self.suspected(node) and node not in self.universe.running
 
     def send(self, node: str, buffers: Any) -> bool:
         if self.dead or not self.connected(node):
@@ -292,6 +298,7 @@ class Universe:
         self.disk_ids: dict[str, int] = {}
         self.running: dict[str, Running] = {}
         self.connections: set[frozenset[str]] = set()
+        self.cut: set[frozenset[str]] = set()
         self.refusals: dict[str, str] = {}
         self.mail: list[tuple[str, str, bytes]] = []
         self.handed_over: list[tuple[Log, str]] = []
@@ -355,6 +362,14 @@ class Universe:
         cluster = self.running[one].cluster
         cluster.peer_down(name)
         cluster.peer_suspected(name)
+        if name not in self.running:
+            cluster.peer_gone(name)
+
+    def cut_off(self, name: str) -> None:
+        """Its process goes on, but nobody hears it until `cut` is empty again."""
+        for other in sorted(self.running.keys() - {name}):
+            self.cut.add(frozenset((name, other)))
+            self.disconnect(name, other)
 
     def new_identity(self) -> int:
         self.identities += 1
@@ -488,7 +503,7 @@ class Universe:
             for other in sorted(one.host.peers & self.running.keys()):
                 pair = frozenset((name, other))
                 peer = self.running[other]
-                if pair in self.connections:
+                if pair in self.connections or pair in self.cut:
                     continue
                 judged = {
                     far.name: near.host.judge_peer(far.hello())

@@ -81,7 +81,8 @@ def grow(seed: int, entries: int = 150) -> World:
         if draw.random() < 0.03:
             lives[node] += 10
             life = lives[node]
-            started = commands.NodeStarted(node, life, draw.choice((0, 11, 12)), f"{node}:1")
+            started = commands.NodeStarted(node, life, draw.choice((0, 11, 12)), f"{node}:1",
+                                           draw.random() < 0.5)
             world.submit(started, uplink=life, node=node)
         some = [one_command(draw) for _ in range(draw.randint(1, 4))]
         uplink = lives[node]

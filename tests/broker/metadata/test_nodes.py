@@ -10,6 +10,7 @@ from broker.metadata.world import UPLINK, World
 from warren_broker.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
+from warren_broker.metadata.lives import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import ClusterNode
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
@@ -178,3 +179,50 @@ def test_what_version_1_wrote_is_read() -> None:
     queue = restored.queue("/", "quorum")
     assert queue is not None and queue.founded_by("c") and queue.leaving == ()
     assert restored.nodes == {} and restored.removed == {}
+
+
+def test_a_life_is_numbered_by_the_entry_that_began_it(world: World) -> None:
+    numbers = []
+    for life in (82, 92):
+        world.submit(commands.NodeStarted("b", life, 102, "b:1", True), uplink=life, node="b")
+        numbers.append(world.state.numbers["b"])
+        world.submit(commands.NodeStarted("b", life, 102, "b:1", True), uplink=life, node="b")
+        assert world.state.numbers["b"] == numbers[-1] == len(world.log) - 1
+    assert numbers == sorted(numbers)
+    restored = world.machine.restore(world.machine.snapshot(world.state))
+    assert restored.numbers == world.state.numbers
+
+
+def test_a_life_of_version_2_has_no_number(world: World) -> None:
+    assert world.state.numbers == {}
+    world.submit(commands.NodeStarted("b", 82, 102, "b:1", True), uplink=82, node="b")
+    start(world, "b", 92, 102)
+    assert world.state.numbers == {}
+
+
+def test_a_node_that_has_left_has_no_number_and_gets_a_higher_one_when_it_is_back(
+    world: World,
+) -> None:
+    world.submit(commands.NodeStarted("b", 82, 102, "b:1", True), uplink=82, node="b")
+    before = world.state.numbers["b"]
+    world.do(commands.ForgetNode("b"))
+    world.do(commands.RemoveNode("b", 102))
+    assert world.state.numbers == {}
+    world.submit(commands.NodeStarted("b", 92, 202, "b:1", True), uplink=92, node="b")
+    assert world.state.numbers["b"] > before
+
+
+def test_a_life_is_over_when_the_definitions_know_a_later_one_or_none(world: World) -> None:
+    def over(life: int, number: int) -> bool:
+        return is_over(world.state, len(world.log), "b", life, number)
+
+    first = len(world.log) + 1
+    for life in range(200, 240):  # more than any window
+        world.submit(commands.NodeStarted("b", life, 102, "b:1", True), uplink=life, node="b")
+    assert all(over(200 + i, first + i) for i in range(39))
+    assert not over(239, first + 39)
+    assert not over(240, len(world.log) + 1), "it begins after what this node knows"
+    assert over(7, 0), "one of version 2, before the node had numbers"
+    world.do(commands.ForgetNode("b"))
+    world.do(commands.RemoveNode("b", 102))
+    assert over(239, first + 39)

@@ -51,7 +51,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     makers = (
         (6, lambda: c.Checkout(consumer, session, "t", random.choice((0, 1, 3, 10)),
                                random.random() < 0.2, random.choice((0, 0, 3)),
-                               random.random() < 0.2)),
+                               random.random() < 0.2, random.random() < 0.1)),
         (4, lambda: c.Credit(consumer, random.randint(0, 60), random.randint(0, 9),
                              random.random() < 0.3)),
         (1, lambda: c.Cancel(consumer)),
@@ -64,6 +64,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (1, lambda: c.Purge()),
         (1, lambda: c.Stat(random.random() < 0.5)),
         (1, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}")),
+        (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),
         (2, lambda: c.NodeBack(f"n{random.randint(1, 3)}")),
         (1, lambda: c.RegisterReader(reader, random.choice((0, 0, 0, 2)))),
         (5, lambda: c.OpenClaim(reader, number, epoch, random.randint(1, 20),
@@ -88,6 +89,7 @@ def grow(seed: int, entries: int = 80) -> Queue:
     random = Random(seed)
     queue = Queue(config(**CONFIGS[seed % len(CONFIGS)]), stride=(1, 300, 1100)[seed % 3])
     lives = {1: 1, 2: 2, 3: 3}
+    numbered = seed % 2 == 1  # else as version 2 of the machine wrote it
     for _ in range(entries):
         queue.now += random.choice((0, 0, 1, 10, 30))
         due = queue.state.timer_ms
@@ -107,8 +109,11 @@ def grow(seed: int, entries: int = 80) -> Queue:
                     owner = c.Stage("sink", *name, ttl_ms)
             commands.insert(0, owner)
         if random.random() < 0.01:
-            commands, data = [c.NodeDown(lives[node])], None
+            life = lives[node]
+            commands, data = [c.NodeDown(life, f"n{node}", life if numbered else 0)], None
             lives[node] += 10
             node = node % 3 + 1
-        queue.submit(*commands, data=data, uplink=lives[node], node=f"n{node}")
+        life = lives[node]
+        queue.submit(*commands, data=data, uplink=life, node=f"n{node}",
+                     number=life if numbered else 0)  # fmt: skip
     return queue

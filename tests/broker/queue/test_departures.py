@@ -8,6 +8,7 @@ from warren_broker.queue.commands import (
     Checkout,
     Count,
     Delete,
+    Done,
     Enqueue,
     Get,
     NodeBack,
@@ -16,6 +17,7 @@ from warren_broker.queue.commands import (
     OpenClaim,
     Purge,
     RegisterReader,
+    Resume,
     Return,
     SessionDown,
     Settle,
@@ -90,6 +92,32 @@ def test_a_suspected_node_that_is_back_late_may_settle_what_is_no_longer_its_own
     assert [got[0] for got in queue.got(1, 5)] == [0, 1]  # delivered again, under a new id
     queue.do(Settle(1, ((0, 0),)), uplink=5)
     assert queue.stat().messages_unacknowledged == 1
+
+
+def test_what_a_node_holds_whose_process_is_gone_returns_at_once_and_is_not_failed() -> None:
+    queue = Queue(consumer_disconnected_timeout_ms=60_000)
+    queue.submit(Checkout(1, 1, "a", 2), uplink=5, node="far")
+    queue.do(Checkout(2, 2, "b", 2))
+    index = queue.put(4)
+    queue.got(2)
+    queue.do(NodeSuspected("far", hand_over=True, gone=True))
+    assert queue.ready() == [(index, 0), (index, 2)]
+    assert queue.stat().messages_unacknowledged == 2
+    queue.do(NodeBack("far"))  # it was not gone after all: served again, under new ids
+    assert [got[0] for got in queue.got(1, 5)] == [0, 1, 2, 3]
+
+
+def test_an_exclusive_consumer_of_a_node_that_stays_away_does_not_lock_everybody_out() -> None:
+    queue = Queue(consumer_disconnected_timeout_ms=100)
+    queue.submit(Checkout(1, 1, "a", 2, exclusive=True), uplink=5, node="far")
+    queue.do(NodeSuspected("far", hand_over=True))
+    assert queue.do(Checkout(2, 2, "b", 2)).reason == "exclusive_use"
+    queue.tick(100)
+    assert queue.of(CancelConsumer) == [CancelConsumer(5, 1, "disconnected")]
+    assert queue.do(Checkout(2, 2, "b", 2)) == Done()
+    queue.do(NodeBack("far"))
+    queue.submit(Resume(1, 0), uplink=5, node="far")
+    assert [effect.consumer for effect in queue.of(CancelConsumer)] == [1]  # it is told so
 
 
 # --------------------------------------------------------- consumer timeout

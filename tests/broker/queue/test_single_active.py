@@ -125,6 +125,119 @@ def test_a_suspected_one_stays_active_until_its_messages_are_taken_back() -> Non
     assert active(queue) == 2
 
 
+def two(held: int = 0, **settings: object) -> Queue:
+    """Consumer 1 of node far is active and holds that many messages, consumer 2 waits."""
+    queue = Queue(single_active_consumer=True, consumer_disconnected_timeout_ms=100, **settings)
+    queue.submit(Checkout(1, 1, "a", 10), uplink=5, node="far")
+    queue.do(Checkout(2, 2, "b", 10))
+    if held:
+        queue.put(held)
+        queue.got(1, 5)
+    return queue
+
+
+def test_a_suspected_one_that_holds_nothing_is_replaced_at_once() -> None:
+    queue = two()
+    queue.do(NodeSuspected("far", hand_over=True))
+    assert active(queue) == 2
+    index = queue.put(1)
+    assert queue.names(2) == [(index, 0)]
+
+
+def test_one_that_was_replaced_waits_when_its_node_is_back() -> None:
+    queue = two()
+    queue.do(NodeSuspected("far", hand_over=True))
+    queue.do(NodeBack("far"))
+    queue.put(2)
+    assert active(queue) == 2 and queue.got(1, 5) == []
+    queue.do(Cancel(2))
+    assert active(queue) == 1
+    queue.put(1)
+    assert len(queue.got(1, 5)) == 1
+
+
+def test_a_suspected_one_that_works_on_something_is_replaced_when_that_is_settled() -> None:
+    queue = two(held=2)
+    queue.do(NodeSuspected("far", hand_over=True))
+    queue.put(1)
+    assert active(queue) == 1 and queue.got(2) == []
+    queue.submit(Settle(1, ((0, 0),)), uplink=5, node="far")
+    assert active(queue) == 1
+    queue.submit(Settle(1, ((1, 1),)), uplink=5, node="far")
+    assert active(queue) == 2 and len(queue.got(2)) == 1
+
+
+def test_it_is_replaced_after_the_timeout_at_the_latest_and_its_messages_come_first() -> None:
+    queue = two(held=1)
+    queue.do(NodeSuspected("far", hand_over=True))
+    index = queue.put(1)
+    queue.tick(99)
+    assert active(queue) == 1
+    queue.tick(1)
+    assert active(queue) == 2
+    assert queue.names(2) == [(index - 2, 0), (index, 0)]
+
+
+def test_it_goes_on_when_its_node_is_back_in_time() -> None:
+    queue = two(held=1)
+    queue.do(NodeSuspected("far", hand_over=True))
+    queue.do(NodeBack("far"))
+    queue.submit(Settle(1, ((0, 0),)), uplink=5, node="far")
+    queue.put(1)
+    assert active(queue) == 1 and len(queue.got(1, 5)) == 1 and queue.got(2) == []
+
+
+def test_one_whose_process_is_gone_is_replaced_at_once_whatever_it_held() -> None:
+    queue = two(held=2)
+    queue.do(NodeSuspected("far", hand_over=True, gone=True))
+    assert active(queue) == 2
+    assert [got[3:] for got in queue.got(2)] == [(0, 1), (0, 1)]  # returned, not failed
+
+
+def test_one_that_is_known_to_be_gone_only_later_is_replaced_then() -> None:
+    queue = two(held=1)
+    queue.do(NodeSuspected("far", hand_over=True))
+    queue.do(NodeSuspected("far", hand_over=True, gone=True))
+    assert active(queue) == 2 and len(queue.got(2)) == 1
+
+
+def test_what_is_on_its_way_to_a_suspected_one_that_does_not_acknowledge_holds_up_nobody() -> None:
+    queue = Queue(single_active_consumer=True)
+    queue.submit(Checkout(1, 1, "a", no_ack=True), uplink=5, node="far")
+    queue.do(Checkout(2, 2, "b", 10))
+    queue.put(3)
+    queue.do(NodeSuspected("far", hand_over=True))
+    assert active(queue) == 2 and queue.got(2) == []
+
+
+def test_a_suspected_one_with_nobody_to_replace_it_is_active_again_when_it_is_back() -> None:
+    queue = two()
+    queue.do(Cancel(2))
+    queue.do(NodeSuspected("far", hand_over=True))
+    assert active(queue) is None
+    queue.do(NodeBack("far"))
+    queue.put(1)
+    assert active(queue) == 1 and len(queue.got(1, 5)) == 1
+
+
+def test_one_that_waited_for_a_higher_priority_goes_on_when_that_one_is_suspected() -> None:
+    queue = Queue(single_active_consumer=True)
+    queue.do(Checkout(1, 1, "a", 2))
+    queue.put(3)
+    queue.submit(Checkout(2, 2, "b", 10, priority=5), uplink=5, node="far")
+    queue.do(NodeSuspected("far", hand_over=True))
+    queue.do(Settle(1, ((0, 1),)))
+    assert active(queue) == 1 and len(queue.got(1)) == 3
+
+
+def test_a_suspicion_that_version_2_wrote_replaces_nobody_before_the_timeout() -> None:
+    queue = two()
+    queue.do(NodeSuspected("far"))
+    assert active(queue) == 1
+    queue.tick(100)
+    assert active(queue) == 2
+
+
 def test_a_suspected_one_that_is_back_in_time_goes_on() -> None:
     queue = single()
     queue.submit(Checkout(1, 1, "a", 1), uplink=5, node="far")

@@ -90,12 +90,13 @@ class Queue:
         return applied
 
     def submit(
-        self, *commands: AnyCommand, data: bytes | None = None, uplink: int = 1, node: str = "n1"
+        self, *commands: AnyCommand, data: bytes | None = None, uplink: int = 1, node: str = "n1",
+        number: int = 0,
     ) -> SubmissionReply:
-        """One submission of an uplink, the next in its sequence."""
+        """One submission of an uplink, the next in its sequence; number: of the node's life."""
         seq = self.seqs.get(uplink, 0) + 1
         self.seqs[uplink] = seq
-        submission = Submission(uplink, node, seq, commands)
+        submission = Submission(uplink, node, seq, commands, incarnation=number)
         reply = self.apply(encode_submission(submission, data)).reply
         assert reply.uplink == uplink and reply.seq == seq and not reply.expected_seq, reply
         return reply

@@ -57,8 +57,9 @@ def test_a_port_that_refuses_means_a_dead_process() -> None:
     made.connected("b", 0)
     assert made.refused("b") == [], "a connection stands: that was an old attempt"
     made.disconnected("b", 100)
-    assert made.refused("b") == [("b", News.SUSPECTED)]
-    assert made.refused("b") == []
+    assert not made.gone("b")
+    assert made.refused("b") == [("b", News.SUSPECTED), ("b", News.GONE)]
+    assert made.refused("b") == [] and made.gone("b")
 
 
 def test_a_process_that_was_stopped_itself_suspects_nobody_for_it() -> None:
