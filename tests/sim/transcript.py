@@ -20,6 +20,7 @@ read the difference before committing it.
     transfer a b                leadership from a to b
     suspect a b, connected a b, restarted a b
                                 a hears of b
+    stall a, unstall a          a's disk does not answer; it does again
     read a 1                    read index, context 1
     ready a                     take a Ready: writes begin, messages leave
     sync a [1]                  writes begun so far (the oldest one) are on disk
@@ -263,6 +264,12 @@ class Transcript:
 
     def do_connected(self, name: str, other: str) -> None:
         self.node(name).peer_connected(other, self.now_ms)
+
+    def do_stall(self, name: str) -> None:
+        self.node(name).disk_stalled(True, self.now_ms)
+
+    def do_unstall(self, name: str) -> None:
+        self.node(name).disk_stalled(False, self.now_ms)
 
     def do_restarted(self, name: str, other: str) -> None:
         self.node(name).peer_restarted(other, self.now_ms)

@@ -62,7 +62,8 @@ class HandingOver:
         self._go_on()
 
     def candidates(self, group: int, unfit: Iterable[str]) -> list[str]:
-        """Who could lead a group that this node leads: voters in hearing, the furthest first."""
+        """Which nodes could lead a group that this node leads, the furthest first: voters that are
+        heard of; of these the ones with quick disks, where there are any."""
         host = self._cluster.host
         if not host.is_leader(group):
             return []
@@ -71,6 +72,7 @@ class HandingOver:
             if one.voter and not (one.leader or one.suspected or one.lost or one.changing)
             and one.node not in unfit and host.connected(one.node)
         ]
+        able = [one for one in able if not host.disk_slow(one.node)] or able
         return [one.node for one in sorted(able, key=lambda one: (-one.match, one.node))]
 
     def _go_on(self) -> None:

@@ -25,11 +25,12 @@ class Placement:
         self._rng = rng
 
     def fit(self, node: str) -> bool:
-        """Whether something new may be placed there now: heard of, not in maintenance, staying."""
+        """Whether something new may be placed there now: heard of, not in maintenance, staying,
+        with a disk that answers quickly."""
         known = self._definitions.state.nodes.get(node)
         if known is not None and (known.drained or known.forgetting):
             return False
-        return self.running(node)
+        return self.running(node) and not self._cluster.host.disk_slow(node)
 
     def running(self, node: str) -> bool:
         """Whether the node is heard of."""

@@ -58,6 +58,30 @@ def next_attempt(node: Node) -> None:
     node.attempts += 1
 
 
+def stand_soon(node: Node) -> None:
+    """Something has changed for the better: a leader, if there is one, has one more
+    `election_timeout_ms` to say so."""
+    if node.leadership is None and node.leader is None and node.asks:
+        node.attempts = 0
+        soon = node.now_ms + node.rng.randrange(*node.config.election_timeout_ms)
+        if node.election_at_ms is None or soon < node.election_at_ms:
+            node.election_at_ms = soon
+
+
+def on_stalled(node: Node) -> None:
+    """The node's disk has stopped answering, or answers again.
+
+    A candidate gives up, because a leader needs its disk for its own vote and for every vote after
+    that. A leader goes on: it commits what the other members have on their disks. Its host hands
+    the leadership over where another member can take it.
+    Replayed by tests/raft/transcripts/stalled_disk.txt
+    """
+    if not node.stalled:
+        stand_soon(node)
+    elif node.candidacy is not None:
+        node.become_follower(node.term)
+
+
 def ask_whether(node: Node) -> None:
     """Ask everybody for a pre-vote; nothing rests on it, so it may leave at once."""
     log = node.log

@@ -59,6 +59,7 @@ class Node:
     leader          whom this member believes to lead; None: nobody, or its node is suspected
     suspected       nodes not heard of
     unread          some of the log could not be read, see core.unread; ready() comes after looking
+    stalled         this node's disk does not answer: it does not stand; one that leads still does
     election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
                     leader is known, when nobody would hear, and on one that is no member
     attempts        elections stood for in vain since the last leader was known
@@ -73,7 +74,7 @@ class Node:
         "after_sync", "attempts", "candidacy", "chunks", "config", "configs", "election_at_ms",
         "group", "hard_changed", "id", "is_voter", "leader", "leadership", "log", "member_id",
         "membership", "messages", "now_ms", "reads", "rng", "role", "snapshots", "soft_given",
-        "suspected", "term", "unread", "vote",
+        "stalled", "suspected", "term", "unread", "vote",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +122,7 @@ class Node:
         self.role = Role.FOLLOWER
         self.leader: NodeId | None = None
         self.suspected: set[NodeId] = set()
+        self.stalled = False
         self.attempts = 0
         self.candidacy: Candidacy | None = None
         self.leadership: Leadership | None = None
@@ -255,12 +257,14 @@ class Node:
         if lead is not None:
             if node in lead.progress:
                 lead.progress[node].resume()
-        elif self.leader is None and self.asks:
-            # Whoever leads will say so to a member that comes back; give it that long.
-            self.attempts = 0
-            soon = now_ms + self.rng.randrange(*self.config.election_timeout_ms)
-            if self.election_at_ms is None or soon < self.election_at_ms:
-                self.election_at_ms = soon
+        else:
+            candidate.stand_soon(self)
+
+    def disk_stalled(self, stalled: bool, now_ms: int) -> None:
+        """This node's disk does not answer; False: it does again. See candidate.on_stalled."""
+        self.now_ms = now_ms
+        self.stalled = stalled
+        candidate.on_stalled(self)
 
     def peer_restarted(self, node: NodeId, now_ms: int) -> None:
         """That node's process is a new one: it leads nothing. Implies peer_connected.
@@ -477,14 +481,17 @@ class Node:
 
     @property
     def stands(self) -> bool:
-        """Whether it may stand: a voter, or one until the CONFIG under way; not while `unread`.
+        """Whether it may stand: a voter, or one until the CONFIG under way; not while `unread`,
+        and not while its disk is `stalled`.
 
         1. a leads a and b, removes itself, and crashes with that CONFIG on its own disk only.
         2. b needs a's vote, and does not get it: a's log is longer.  3. So a must stand, although
         it does not count its own vote, until the CONFIG is committed (thesis, 4.2.2).
         """
-        if self.unread or self.is_voter or not self.change_under_way:
-            return self.is_voter and not self.unread
+        if self.unread or self.stalled:
+            return False
+        if self.is_voter or not self.change_under_way:
+            return self.is_voter
         before = self.configs.at(self.configs.latest_index - 1)
         return before is not None and before.votes(self.id, self.member_id)
 

@@ -28,6 +28,7 @@ from warren_raft.runtime.pacing import DiskPace
 from warren_raft.runtime.peers import Peers
 from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
+from warren_raft.runtime.stalled_disk import StalledDisk
 from warren_raft.runtime.stream import Buffer
 from warren_raft.runtime.transport import Transport
 from warren_raft.runtime.turns import Turns
@@ -91,8 +92,12 @@ class Host:
         self._turns = Turns(config.node, loop, observer, self._transport.send_raft)
         self._touch = self._turns.touch
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
-        self.on_up, self.on_down = self._peers.on_up, self._peers.on_down
-        self.on_refused = self._peers.on_refused
+        self.on_down, self.on_refused = self._peers.on_down, self._peers.on_refused
+        self._disk = StalledDisk(
+            config.node, config.data_dir, config.suspect_after_ms, self._groups, self._touch,
+            self._transport.tell_condition, self._clock.epoch_ms,
+        )  # fmt: skip
+        self.on_condition = self._disk.peer_said
         self._forming: Forming
         self._heartbeat: Timer | None = None
         self._store: LogStore | None = None
@@ -124,7 +129,9 @@ class Host:
         store.start(
             self._loop.post,
             config.wal_file_bytes,
-            functools.partial(self._loop.at_turn_end, Stage.SYNC),
+            lambda job: self._loop.at_turn_end(
+                Stage.SYNC, functools.partial(self._loop.wait_for, job)
+            ),
         )
         self._pace = DiskPace(
             store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
@@ -258,6 +265,7 @@ class Host:
             spec.group, node, store, machine, spec.volatile, self.config.retained_bytes_max
         )
         self._groups[spec.group] = group
+        self._disk.begun(group)
         self._peers.acquaint(group)
         for message in self._waiting.take(spec.group):
             node.step(message, now)
@@ -433,6 +441,15 @@ class Host:
         """Unsent bytes on the connection; 0 without one."""
         return self._transport.backlog_bytes(node)
 
+    def disk_slow(self, node: NodeId) -> bool:
+        """That node's disk, or this one's, is slow or stalled: it should lead nothing new."""
+        return self._disk.slow(node)
+
+    @property
+    def disk_stalled(self) -> bool:
+        """This node's disk does not answer: it takes no leadership until it does."""
+        return self._disk.stalled
+
     @property
     def disk_full(self) -> bool:
         """There is no space for what is to be written; it is tried again until there is."""
@@ -462,6 +479,7 @@ class Host:
     def _beat(self) -> None:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
         self._peers.beat()
+        self._disk.beat(self._clock.monotonic_ms(), self._logs.wal)
         self._upkeep.beat()
         self._transfers.beat(self._clock.epoch_ms())
         self.healing.beat()
@@ -484,6 +502,11 @@ class Host:
         self._peers.met(hello)
         self._forming.met(hello, address, self._clock.epoch_ms())
 
+    def on_up(self, node: NodeId, boot_id: int) -> None:
+        """See TransportOwner."""
+        self._disk.peer_up(node)
+        self._peers.on_up(node, boot_id)
+
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """See TransportOwner."""
         now = self._clock.epoch_ms()
@@ -501,7 +524,7 @@ class Host:
                     self._forming.leader_heard(now)
                 self._waiting.add(message)
                 continue
-            admitted = self._pace.admit(message, group.node)
+            admitted = self._pace.admit(message, group)
             if admitted is not None:
                 group.node.step(admitted, now)
                 self._touch(group)

@@ -6,21 +6,34 @@ import collections
 import errno
 import functools
 import heapq
+import logging
 import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum
 from typing import Any
 
 from warren_raft.runtime.clock import Clock, SystemClock
+
+log = logging.getLogger("warren.raft")
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 ROUNDS_MAX = 16
 """How many stages may run in one turn before the sockets are looked at again."""
 POLL_EVENTS_MAX = 1024
+REPLACE_S = 0.1
+"""A job that keeps the loop's thread that long (at most twice that) is left alone with it."""
+
+SEATS_MAX = 16
+"""Threads of one loop: the one that turns it, its guard, and those that are held by a job."""
+
+Job = Callable[[], Callable[[], None]]
+"""Work that may block; what it returns is called on the loop's thread."""
 
 
 class Stage(IntEnum):
@@ -31,6 +44,10 @@ class Stage(IntEnum):
     DELIVER = 2  # what applying brought goes to the connections
     FLUSH = 3  # one write per connection
     SYNC = 4  # what must be on disk, after all that may leave before it
+
+
+class Replaced(BaseException):
+    """Another thread turns the loop: this one has nothing more to do with it."""
 
 
 class Timer:
@@ -101,6 +118,14 @@ class Loop:
     A turn: wait; call back for every ready socket; due timers; posted and soon calls; then the
     stages in their order until none has work. Only `post` and `stop` may be called from other
     threads. An exception without an error handler of its own ends `run`, which raises it.
+
+    The loop's thread may change while `run` goes on, as a Go scheduler takes its processor from a
+    thread that a system call holds: 1. A small write to the log is made on the loop's thread,
+    because waking another one costs as much as the write.  2. The disk hangs, and the system call
+    does not return.  3. A guard sees that `wait_for` takes too long, and turns the loop itself.
+    4. The call returns: its thread finds that it was replaced, posts the outcome, and leaves.
+    Invariant: one thread at a time turns the loop, the one that bears `_seat`; the guard raises
+    `_seat` only while that thread is inside `wait_for`, which touches nothing of the loop
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -114,8 +139,14 @@ class Loop:
         self._soon: collections.deque[Callable[[], None]] = collections.deque()
         self._posted: collections.deque[Callable[[], None]] = collections.deque()
         self._stages: tuple[list[Callable[[], None]], ...] = tuple([] for _ in Stage)
+        self._sync = self._stages[Stage.SYNC]
         self._stopping = False
-        self._thread: int | None = None
+        self._running = False
+        self._over = threading.Event()
+        self._guards: collections.deque[Future[bool]] = collections.deque()
+        self._seat = 0
+        self._seat_lock = threading.Lock()
+        self._waits_since: float | None = None
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._wake_pending = False
         self.now_ms = self.clock.monotonic_ms()
@@ -176,15 +207,82 @@ class Loop:
 
     def run(self) -> None:
         """Turn until `stop`; raises what a callback without an error handler raised."""
-        assert self._thread is None, "this loop is running already"
-        self._thread = threading.get_ident()
+        assert not self._running, "this loop is running already"
+        self._running = True
+        self._over.clear()
+        try:
+            with ThreadPoolExecutor(SEATS_MAX, "loop") as threads:
+                self._begin_guard(threads)
+                ended = self._serve()
+                while not ended:
+                    ended = self._guards.popleft().result()
+        finally:
+            self._guards.clear()
+            self._running = self._stopping = False
+
+    def _serve(self) -> bool:
+        """Turn until the loop ends; False: another thread turns it."""
+        ended = True
         try:
             self.run_turn(None)
             while not self._stopping:
                 self.run_turn(None)
+        except Replaced:
+            ended = False
         finally:
-            self._thread = None
-            self._stopping = False
+            if ended:
+                self._over.set()
+        return ended
+
+    # ------------------------------------------------------------ what may block
+
+    def wait_for(self, job: Job) -> None:
+        """Run `job` on this thread, then what it returns; raises what it raises.
+
+        When it takes long, and the loop was begun by `run`, another thread turns the loop meanwhile
+        and calls what the job returns; then this raises Replaced. To be called at the end of a
+        turn, in Stage.SYNC: nothing of the turn is done after it.
+        """
+        seat = self._seat
+        self._waits_since = time.monotonic()
+        try:
+            outcome = job()
+        except BaseException as error:
+            if self._keeps(seat):
+                raise
+            self.post(functools.partial(_throw, error))
+            raise Replaced from error
+        if not self._keeps(seat):
+            self.post(outcome)
+            raise Replaced
+        outcome()
+
+    def _keeps(self, seat: int) -> bool:
+        """The wait is over: whether the thread that bears that number still turns the loop."""
+        with self._seat_lock:
+            if seat == self._seat:
+                self._waits_since = None
+                return True
+        return False
+
+    def _begin_guard(self, threads: ThreadPoolExecutor) -> None:
+        self._guards.append(threads.submit(self._guard, threads))
+
+    def _guard(self, threads: ThreadPoolExecutor) -> bool:
+        """Turn the loop as soon as its thread is held; see `_serve`."""
+        while not self._over.wait(REPLACE_S):
+            with self._seat_lock:
+                since = self._waits_since
+                if since is None or time.monotonic() - since < REPLACE_S:
+                    continue
+                self._waits_since = None
+                self._seat += 1
+            log.warning(
+                "a write to the disk keeps the loop's thread: another thread goes on with the loop"
+            )
+            self._begin_guard(threads)
+            return self._serve()
+        return True
 
     def stop(self) -> None:
         """`run` returns at the end of its turn (its first, if it has yet to be called).
@@ -270,7 +368,11 @@ class Loop:
     def _run_stages(self) -> None:
         for _ in range(ROUNDS_MAX):
             for stage in self._stages:
-                if stage:
+                if stage is self._sync:
+                    if stage:
+                        stage.pop(0)()  # this thread may be replaced in it: the others stay
+                        break
+                elif stage:
                     calls = stage[:]
                     stage.clear()
                     for call in calls:
@@ -282,6 +384,10 @@ class Loop:
 
 def _nothing() -> None:
     pass
+
+
+def _throw(error: BaseException) -> None:
+    raise error
 
 
 # ------------------------------------------------------------------ sockets

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready
 from warren_raft.messages import AnyRaftMessage, Append, SnapshotChunk
 from warren_raft.storage.wal import Wal
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     from warren_raft.runtime.group import Group
 
 log = logging.getLogger("warren.raft")
+
+ANSWERS_MAX = 4_096
+"""Answers of one group that wait for the disk; what would add to them counts as lost."""
 
 ToApply = list[tuple["Group", Ready]]
 
@@ -72,10 +74,14 @@ class DiskPace:
         """Something is to be applied when the disk has caught up."""
         return bool(self._late)
 
-    def admit(self, message: AnyRaftMessage, node: Node) -> AnyRaftMessage | None:
+    def admit(self, message: AnyRaftMessage, group: Group) -> AnyRaftMessage | None:
         """What is to be taken of a message; None: nothing of it, for now."""
+        # A leader repeats itself for as long as it is not answered, a disk may hang for a day.
+        if len(group.after_sync) >= ANSWERS_MAX:
+            return None
         if not self.behind:
             return message
+        node = group.node
         if type(message) is SnapshotChunk:
             return None
         if type(message) is Append and message.entries:

@@ -60,6 +60,10 @@ class ConnectionOwner(Protocol):
         """An application message arrived."""
         ...
 
+    def received_condition(self, connection: PeerConnection, condition: int) -> None:
+        """The peer says how its disk is, see `wire`."""
+        ...
+
     def ended(self, connection: PeerConnection, error: Exception | None) -> None:
         """The connection is closed; called once, whether it was established or not."""
         ...
@@ -122,6 +126,10 @@ class PeerConnection:
         """A sign of life."""
         self.stream.send(wire.HEARTBEAT_FRAME)
 
+    def send_condition(self, condition: int) -> None:
+        """A sign of life that says how this node's disk is."""
+        self.stream.send(wire.disk_frame(condition))
+
     def _write(self, buffers: list[Buffer]) -> None:
         assert self.up
         self.sent_something = True
@@ -153,6 +161,8 @@ class PeerConnection:
                 self._owner.received_message(self, body)
             elif kind != wire.HEARTBEAT:
                 raise wire.BadFrame(f"a frame of kind {kind} on an established connection")
+            elif len(body):
+                self._owner.received_condition(self, body[0])
             return
         try:
             self._shake(kind, body)

@@ -59,6 +59,10 @@ class TransportOwner(Protocol):
         """An application message."""
         ...
 
+    def on_condition(self, node: NodeId, condition: int) -> None:
+        """The peer's disk is in that condition from now on, see `wire`."""
+        ...
+
 
 class _Peer:
     """What is known of one peer.
@@ -230,6 +234,12 @@ class Transport:
             heard.append((peer.node, connection.stream.last_read_ms))
         return heard
 
+    def tell_condition(self, node: NodeId | None, condition: int) -> None:
+        """Say how this node's disk is, to that peer; None: to all that are connected."""
+        for peer in self._peers.values():
+            if peer.connection is not None and node in (None, peer.node):
+                peer.connection.send_condition(condition)
+
     # ------------------------------------------------------------ silence
 
     def renew(self, node: NodeId) -> None:
@@ -376,6 +386,11 @@ class Transport:
         """See ConnectionOwner."""
         assert connection.node is not None
         self._owner.on_raft(connection.node, messages)
+
+    def received_condition(self, connection: PeerConnection, condition: int) -> None:
+        """See ConnectionOwner."""
+        assert connection.node is not None
+        self._owner.on_condition(connection.node, condition)
 
     def received_message(self, connection: PeerConnection, body: memoryview) -> None:
         """See ConnectionOwner."""

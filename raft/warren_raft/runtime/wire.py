@@ -4,13 +4,16 @@ A frame is `u32 length of the body | u8 kind | body`, little-endian.
 
 | kind | body |
 | --- | --- |
-| 0 HEARTBEAT | nothing |
+| 0 HEARTBEAT | nothing; or u8: the sender's disk, see below |
 | 1 RAFT | u32 length of the header, MessagePack header, blobs |
 | 2 MESSAGE | the owner's |
 | 16 HELLO | MessagePack Hello: who speaks |
 | 17 PROOF | MessagePack Proof: that it knows the cluster's secret |
 | 18 WELCOME | nothing: from here on the other kinds may come |
 | 19 REFUSED | MessagePack Refused: why; the connection is closed |
+
+The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on; a
+node that does not know this reads a sign of life.
 
 The header of RAFT is an array of (message, entries): an Append goes without its entries there; they
 are (term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's
@@ -65,6 +68,11 @@ _carried: msgspec.msgpack.Decoder[list[Carried]] = msgspec.msgpack.Decoder(list[
 def frame(kind: int, body: bytes) -> bytes:
     """A small frame in one piece."""
     return _FRAME.pack(len(body), kind) + body
+
+
+def disk_frame(condition: int) -> bytes:
+    """A sign of life that says how the sender's disk is."""
+    return frame(HEARTBEAT, bytes([condition]))
 
 
 def frame_around(kind: int, buffers: Sequence[Buffer]) -> list[Buffer]:

@@ -29,7 +29,7 @@ from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
 from warren_raft.storage.synced import Marker
-from warren_raft.storage.wal import Place, Wal, file_name
+from warren_raft.storage.wal import Job, Place, Wal, file_name
 from warren_raft.types import Entry, GroupId, HardState, Index, NodeId, Term
 
 log = logging.getLogger("warren.raft")
@@ -375,7 +375,7 @@ class LogStore:
         self,
         post: Callable[[Callable[[], None]], None],
         file_bytes: int,
-        at_turn_end: Callable[[Callable[[], None]], None] | None = None,
+        at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
         """Begin to write, into a new file; post, at_turn_end: see Wal."""
         self.wal = Wal(

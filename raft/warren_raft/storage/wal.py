@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -31,6 +32,10 @@ SLOW_MAX = 16
 SPACE_RETRY_S = 0.2
 """So long after a write that found no space it is tried again."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
+
+
+Job = Callable[[], Callable[[], None]]
+"""A write that may block; what it returns is called on the owner's thread."""
 
 
 class Place(NamedTuple):
@@ -140,7 +145,7 @@ class Wal:
         next_batch: int,
         file_bytes: int,
         salts: dict[int, int],
-        at_turn_end: Callable[[Callable[[], None]], None] | None = None,
+        at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
@@ -149,8 +154,9 @@ class Wal:
         and where it ends there; (0, 0) before the first.
 
         salts        of the files there are; those of new ones are added
-        at_turn_end  calls on the owner's thread when all that may leave before a sync has left;
-                     None: every batch goes to the thread
+        at_turn_end  calls when all that may leave before a sync has left, then calls what that
+                     returns on the owner's thread; the job may block, and touches the writer
+                     only. None: every batch goes to the thread
         """
         self._files = files
         self._directory = directory
@@ -315,19 +321,21 @@ class Wal:
         else:
             self._jobs.put(batch)
 
-    def _write_here(self) -> None:
+    def _write_here(self) -> Callable[[], None]:
         batch, self._here = self._here, None
         if batch is None:
-            return  # `close` has given it to the thread
+            return lambda: None  # `close` has given it to the thread
         try:
             self._writer.write(batch)
         except OSError as error:
-            if not is_full(error):
-                self._fail(self._writer.path, error)
-            self._is_full(error)
-            self._jobs.put(batch)
-            return
-        self._finished(batch)
+            return partial(self._not_written_here, batch, error)
+        return partial(self._finished, batch)
+
+    def _not_written_here(self, batch: _Batch, error: OSError) -> None:
+        if not is_full(error):
+            self._fail(self._writer.path, error)
+        self._is_full(error)
+        self._jobs.put(batch)
 
     def _is_full(self, error: OSError | None) -> None:
         """There is no space for the batch in flight; None: there was, at last."""

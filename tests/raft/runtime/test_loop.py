@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -102,6 +103,98 @@ def test_post_wakes_the_loop_from_another_thread() -> None:
     loop.run()
     thread.join()
     assert where == [threading.get_ident()] * 100
+    loop.close()
+
+
+def test_a_job_that_blocks_leaves_the_loop_to_another_thread() -> None:
+    loop = Loop()
+    main, released, ran = threading.get_ident(), threading.Event(), []
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(threading.get_ident())
+        if len(ticks) == 20:
+            released.set()
+        loop.call_later(10, tick)
+
+    def outcome() -> None:
+        ran.append(("outcome", threading.get_ident()))
+        loop.stop()
+
+    def job() -> Callable[[], None]:
+        ran.append(("job", threading.get_ident()))
+        assert released.wait(20)
+        return outcome
+
+    loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(job))
+    loop.at_turn_end(Stage.SYNC, lambda: ran.append(("next", threading.get_ident())))
+    loop.call_later(0, tick)
+    loop.run()
+    assert len(ticks) >= 20 and main not in ticks[1:] and len(set(ticks[1:])) == 1
+    other = ticks[-1]
+    assert ran == [("job", main), ("next", other), ("outcome", other)]
+    loop.call_later(0, loop.stop)
+    loop.run()  # by whoever calls it
+    loop.close()
+
+
+def test_a_job_that_returns_in_time_stays_where_it_is() -> None:
+    loop = Loop()
+    ran: list[int] = []
+    loop.at_turn_end(
+        Stage.SYNC, lambda: loop.wait_for(lambda: lambda: ran.append(threading.get_ident()))
+    )
+    loop.call_later(300, loop.stop)
+    loop.run()
+    assert ran == [threading.get_ident()] and loop._seat == 0
+    loop.close()
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("where", ["job", "outcome"])
+def test_what_a_job_raises_ends_the_loop(late: bool, where: str) -> None:
+    loop = Loop()
+
+    def fail() -> None:
+        raise ValueError(where)
+
+    def job() -> Callable[[], None]:
+        if late:
+            assert replaced.wait(20)
+        if where == "job":
+            fail()
+        return fail
+
+    replaced = threading.Event()
+    loop.call_later(50, replaced.set)
+    loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(job))
+    with pytest.raises(ValueError, match=where):
+        loop.run()
+    assert loop._seat == late
+    loop.close()
+
+
+def test_the_second_thread_is_replaced_like_the_first() -> None:
+    loop = Loop()
+    released = threading.Event()
+    outcomes: list[int] = []
+
+    def job(number: int) -> Callable[[], None]:
+        if number < 3:
+            loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(lambda: job(number + 1)))
+        else:
+            released.set()
+        assert released.wait(20)
+        return lambda: done(number)
+
+    def done(number: int) -> None:
+        outcomes.append(number)
+        if len(outcomes) == 4:
+            loop.stop()
+
+    loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(lambda: job(0)))
+    loop.run()
+    assert sorted(outcomes) == [0, 1, 2, 3] and loop._seat == 3
     loop.close()
 
 

@@ -6,15 +6,20 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.raft.runtime import kit
 from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder, until
+from warren_raft.config import RaftConfig
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime import clock as clock_module
+from warren_raft.runtime import pacing
+from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.storage import wal
 from warren_raft.storage.files import Files
 
 SYNC_S = 0.2
@@ -149,3 +154,270 @@ def test_the_system_s_clock_follows_a_step_forward_and_goes_on_after_one_back(
     assert after(1, 3) == 2_000 + 3 * 3_600_000
     assert after(1, -5) == 3_000 + 3 * 3_600_000
     assert after(60) == 63_000 + 3 * 3_600_000
+
+
+# ------------------------------------------------------------------ disks that do not answer
+
+BIG = bytes(20 << 10)
+"""More than is written on the loop's own thread."""
+HANG_MS = 400
+
+
+class HangingFiles(Files):
+    """A sync does not return while `hangs`; each takes at least `sync_s`."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.released.set()
+        self.sync_s = 0.0
+        self.never = threading.Event()
+
+    def hang(self, hangs: bool = True) -> None:
+        """From now on, or no more."""
+        self.released.clear() if hangs else self.released.set()
+
+    def sync_data(self, fd: int) -> None:
+        self.never.wait(self.sync_s)
+        self.released.wait()
+        super().sync_data(fd)
+
+
+class HangingCluster(Cluster):
+    """Any disk can hang; group 1 is led by a."""
+
+    def __init__(self, root: Path, nodes: tuple[str, ...] = NODES, **settings: Any) -> None:
+        self.files: dict[str, HangingFiles] = {node: HangingFiles() for node in nodes}
+        super().__init__(root, nodes, heartbeat_ms=20, suspect_after_ms=HANG_MS, **settings)
+        self.start_group(1, "a")
+        self.until(self._led_by_a)
+        self.write("a")
+        self.begun = {node: len(self.leaders(node)) for node in nodes}
+
+    def start(self, node: str) -> Host:
+        observer = self.observers[node] = Recorder()
+        host = Host(self.config(node), self.loop, observer, files=self.files[node])
+        host.start()
+        self.ports[node], self.hosts[node] = host.port, host
+        return host
+
+    def _led_by_a(self) -> bool:
+        leader = self.leader(1)
+        if leader is not None and leader.node_id != "a" and not leader.hands_over(1):
+            leader.transfer(1, "a")
+        return self.hosts["a"].is_leader(1)
+
+    def write(self, leader: str) -> int:
+        """An entry that every member with a disk applies."""
+        host = self.hosts[leader]
+        index = host.propose(1, BIG)
+        self.until(lambda: all(
+            h.applied_index(1) >= index for n, h in self.hosts.items()
+            if self.files[n].released.is_set()
+        ))  # fmt: skip
+        return index
+
+    def run_for(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        until(self.loop, lambda: time.monotonic() > end, seconds + 10)
+
+    def leaders(self, node: str) -> list[str | None]:
+        """What that node has been told of who leads group 1, in order."""
+        return [event[2] for event in self.observers[node].events if event[0] == "leader"]
+
+    @property
+    def moved(self) -> bool:
+        """Since the beginning the leader was another one, or none."""
+        return any(len(self.leaders(node)) > self.begun[node] for node in self.nodes)
+
+    def close(self) -> None:
+        for files in self.files.values():
+            files.sync_s = 0
+            files.hang(False)
+        super().close()
+
+
+def test_a_leader_whose_disk_hangs_hands_over_and_takes_nothing_until_it_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = HangingCluster(tmp_path)
+    a = cluster.hosts["a"]
+    cluster.files["a"].hang()
+    a.propose(1, BIG)
+    began = time.monotonic()
+    cluster.until(lambda: cluster.leader(1) not in (None, a))
+    assert time.monotonic() - began < 5 * HANG_MS / 1000
+    leader = cluster.leader(1)
+    assert leader is not None
+    assert "does not answer: a write of the log has been under way" in caplog.text
+    assert "Groups led here: 1, handed over: 1, kept because" in caplog.text
+    assert str(tmp_path / "a") in caplog.text
+    assert leader.disk_slow("a") and a.disk_slow("a") and not a.disk_slow(leader.node_id)
+    for _ in range(5):  # the two others go on
+        cluster.write(leader.node_id)
+    leader.transfer(1, "a")
+    cluster.until(lambda: not leader.hands_over(1))
+    assert cluster.leader(1) is leader, "the leadership went to a disk that does not answer"
+    assert "answers again" not in caplog.text
+    cluster.files["a"].hang(False)
+    cluster.until(lambda: "answers again, after" in caplog.text)
+    index = cluster.write(leader.node_id)
+    cluster.until(lambda: a.applied_index(1) >= index)
+    leader.transfer(1, "a")
+    cluster.until(lambda: a.is_leader(1))
+    cluster.close()
+
+
+def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_moment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "SYNC_MS_SHORT", 10**9)  # however busy this machine is
+    monkeypatch.setattr(wal, "SYNC_MS_LONG", 10**9)
+    cluster = HangingCluster(tmp_path)
+    a, loop = cluster.hosts["a"], cluster.loop
+    main, gaps, seen = threading.get_ident(), [], [time.monotonic()]
+
+    def step() -> None:
+        gaps.append(time.monotonic() - seen[-1])
+        seen.append(time.monotonic())
+        leader = cluster.leader(1)
+        if leader not in (None, a):
+            cluster.files["a"].hang(False)
+            if leader.applied_index(1) == a.applied_index(1) and not a.disk_stalled:
+                loop.stop()
+        loop.call_later(5, step)
+
+    on_loop: list[bool] = []
+    sync = cluster.files["a"].sync_data
+    cluster.files["a"].sync_data = lambda fd: (  # type: ignore[method-assign]
+        on_loop.append(threading.get_ident() == main), sync(fd),
+    )  # fmt: skip
+    cluster.files["a"].hang()
+    loop.call_later(0, step)
+    loop.call_later(0, lambda: a.propose(1, b"small, and it hangs"))
+    loop.call_later(20_000, loop.stop)
+    loop.run()
+    assert on_loop[0], "the write that hangs was not on the loop's thread"
+    assert cluster.leader(1) is not a and len(gaps) > 20
+    assert max(gaps) < HANG_MS / 1000, "the loop stood for as long as it takes to be suspected"
+    assert "another thread goes on with the loop" in caplog.text
+    assert "does not answer" in caplog.text and "answers again" in caplog.text
+    assert not any("suspected" in str(e[0]) for o in cluster.observers.values() for e in o.events)
+    cluster.close()
+
+
+def test_a_leader_stays_where_the_others_are_no_majority_or_hang_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = HangingCluster(tmp_path)
+    a = cluster.hosts["a"]
+    for files in cluster.files.values():
+        files.hang()
+    index = a.propose(1, BIG)
+    cluster.until(lambda: caplog.text.count("does not answer") == 3)
+    cluster.run_for(3 * HANG_MS / 1000)
+    assert not cluster.moved and cluster.leader(1) is a
+    assert not a.hands_over(1) and a.applied_index(1) < index
+    for files in cluster.files.values():
+        files.hang(False)
+    cluster.until(lambda: all(h.applied_index(1) >= index for h in cluster.hosts.values()))
+    assert cluster.leader(1) is a
+    cluster.close()
+
+
+@pytest.mark.parametrize("share", [0.4, 1.5])
+def test_disks_that_are_all_slow_move_no_leader(tmp_path: Path, share: float) -> None:
+    cluster = HangingCluster(tmp_path)
+    a = cluster.hosts["a"]
+    for number, files in enumerate(cluster.files.values()):
+        files.sync_s = share * HANG_MS / 1000 + 0.02 * number
+    index = a.propose(1, BIG)
+    end = time.monotonic() + 12 * share * HANG_MS / 1000
+    while time.monotonic() < end:  # so that a write is always under way, at each in its own time
+        index = a.propose(1, BIG)
+        cluster.run_for(0.05)
+    cluster.until(lambda: a.applied_index(1) >= index)
+    assert not cluster.moved
+    cluster.close()
+
+
+def test_a_follower_whose_disk_hangs_holds_nothing_up_and_keeps_little(tmp_path: Path) -> None:
+    cluster = HangingCluster(tmp_path, wal_backlog_bytes_max=1 << 20)
+    a, c = cluster.hosts["a"], cluster.hosts["c"]
+    cluster.files["c"].hang()
+    took = []
+    for _ in range(200):
+        began = time.monotonic()
+        cluster.write("a")
+        took.append(time.monotonic() - began)
+    assert max(took) < HANG_MS / 1000, max(took)
+    assert cluster.leader(1) is a and a.disk_slow("c")
+    # One message more than the bound may be taken before it is noticed.
+    assert c._logs.wal.backlog_bytes <= (1 << 20) + a.config.raft.append_bytes_max + len(BIG)
+    last = a.applied_index(1)
+    cluster.files["c"].hang(False)
+    cluster.until(lambda: c.applied_index(1) == last)
+    cluster.close()
+
+
+def test_answers_that_wait_for_a_disk_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "ANSWERS_MAX", 3)
+    raft = RaftConfig(retransmit_ms=10)
+    cluster = HangingCluster(tmp_path, raft=raft)
+    a, c = cluster.hosts["a"], cluster.hosts["c"]
+    cluster.files["c"].hang()
+    cluster.write("a")
+    cluster.run_for(0.5)
+    assert len(c._groups[1].after_sync) <= 3
+    cluster.files["c"].hang(False)
+    cluster.until(lambda: c.applied_index(1) == a.applied_index(1))
+    cluster.close()
+
+
+def looks(watch: DiskWatch, *spans: tuple[int, int, bool], now_ms: int = 0) -> list[Condition]:
+    """The condition at the end of each span: (milliseconds, writes done at each look, busy)."""
+    found, writes = [], 0
+    for length_ms, done, busy in spans:
+        for _ in range(length_ms // 100):
+            now_ms += 100
+            writes += done
+            watch.look(now_ms, writes, busy)
+        found.append(watch.condition)
+    return found
+
+
+def test_a_disk_is_slow_at_a_quarter_and_stalled_at_the_whole_time() -> None:
+    quick, slow, stalled = Condition.QUICK, Condition.SLOW, Condition.STALLED
+    watch = DiskWatch(2_000)
+    assert looks(watch, (500, 0, True), (100, 0, True)) == [quick, slow]
+    watch = DiskWatch(2_000)
+    assert looks(watch, (60_000, 1, True), (2_100, 0, True)) == [quick, stalled]
+    assert looks(watch, (100, 1, True), now_ms=62_100) == [slow]
+
+
+def test_a_disk_that_hangs_again_and_again_must_be_quick_for_longer_and_longer() -> None:
+    watch, now_ms, quiet = DiskWatch(2_000), 0, []
+    writes = 0
+    for _ in range(7):
+        for busy, until_ in ((True, Condition.STALLED), (False, Condition.QUICK)):
+            began = now_ms
+            while watch.condition is not until_:
+                now_ms += 100
+                watch.look(now_ms, writes, busy)
+            if not busy:
+                quiet.append(now_ms - began)
+    assert [ms // 10_000 for ms in quiet] == [1, 2, 4, 8, 16, 16, 16]
+    now_ms += 10_000_000
+    watch.look(now_ms, writes, False)
+    while watch.condition is not Condition.STALLED:
+        now_ms += 100
+        watch.look(now_ms, writes, True)
+    assert watch.quiet_ms == 10_000
+
+
+def test_a_process_that_was_stopped_itself_does_not_blame_the_disk() -> None:
+    watch = DiskWatch(2_000)
+    watch.look(100, 0, True)
+    assert watch.look(60_000, 0, True) is Condition.QUICK
+    assert watch.age_ms(60_000) == 0

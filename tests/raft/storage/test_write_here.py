@@ -63,7 +63,7 @@ class Turning(Disk):
         calls = self.at_end[:]
         self.at_end.clear()
         for call in calls:
-            call()
+            call()()
 
     def await_thread(self, done: list[bool]) -> None:
         while not done:

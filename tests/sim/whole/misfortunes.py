@@ -45,7 +45,7 @@ class Misfortunes:
         """No more, and what is broken is mended."""
         self.stopped = True
         for machine in self.world.processes.values():
-            machine.slow_until = 0
+            machine.slow_until = machine.hung_until = 0
             machine.files.kernel.full = False
             machine.files.kernel.syncs_to_fail = 0
             if machine.damaged and machine.running is not None:
@@ -185,6 +185,10 @@ class Misfortunes:
     def slow_disk(self) -> None:
         """A disk takes ten times as long."""
         self.anybody().slow_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))
+
+    def hung_disk(self) -> None:
+        """A disk does not answer for less, or for more, than it takes to be suspected."""
+        self.anybody().hung_until = self.world.agenda.now_ms + self.rng.choice((300, 1_500, 5_000))
 
     def sync_fails(self) -> None:
         """A disk takes what is written and cannot keep it: the node must stop."""

@@ -154,6 +154,7 @@ class Machine:
         self.absent = False
         self.gone = False
         self.slow_until = 0
+        self.hung_until = 0
 
     def peers(self) -> list[str]:
         """The other nodes that its configuration names: a joiner knows some, who know nothing
@@ -166,7 +167,10 @@ class Machine:
     def sync_ms(self) -> int:
         """How long the next sync takes."""
         took = self.rng.randrange(*self.world.profile.sync_ms)
-        return took * 10 if self.world.agenda.now_ms < self.slow_until else took
+        now = self.world.agenda.now_ms
+        if now < self.hung_until:
+            return self.hung_until - now + took
+        return took * 10 if now < self.slow_until else took
 
     def start(self) -> None:
         """Start a process, if there is none."""

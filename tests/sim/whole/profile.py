@@ -89,7 +89,8 @@ class Profile:
 
 FAULTS = (
     "crash", "crash", "crash_leader", "crash_leader", "crash_all", "pause", "pause_leader", "cut",
-    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
+    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "hung_disk",
+    "sync_fails",
     "disk_full", "clock_jump", "rolling_restart", "flapping",
 )  # fmt: skip
 BRIEF_SHARE = 0.7

@@ -329,6 +329,16 @@ class SimulatedTransport:
         )  # fmt: skip
         return True
 
+    def tell_condition(self, node: str | None, condition: int) -> None:
+        """With the next heartbeat's luck."""
+        sender = self.name
+        for peer in self.peers if node is None else [node]:
+            if self.up(peer):
+                self.wire.send(
+                    sender, self.wire.of(sender, peer),
+                    lambda process: process.host.on_condition(sender, condition),
+                )  # fmt: skip
+
     def backlog_bytes(self, node: str) -> int:
         """The kernel takes everything."""
         return 0

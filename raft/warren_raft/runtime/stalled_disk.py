@@ -1,0 +1,172 @@
+"""What a node does about its leaderships while its disk does not answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from warren_raft.core import changes
+from warren_raft.core.quorum import majority
+from warren_raft.runtime.disk_watch import Condition, DiskWatch
+from warren_raft.runtime.group import Group
+from warren_raft.storage.wal import Wal
+from warren_raft.types import GroupId, NodeId
+
+log = logging.getLogger("warren.raft")
+
+HAND_OVERS_MAX = 256
+"""Leaderships handed over per heartbeat."""
+RETRY_STALLS = 2
+"""A group whose successor did not take over is offered again after so many times `stall_ms`."""
+
+
+class StalledDisk:
+    """Keeps leadership away from a disk that does not answer.
+
+    1. A leader's disk hangs. The other members commit without it, until what waits for the disk
+    exceeds `wal_backlog_bytes_max`: then nothing is applied here, and nobody is answered.  2. The
+    node sends its heartbeats all the time, so no other member stands. So the node hands over by
+    itself, group by group, to members whose disks are quick, where these are a majority without
+    it; where they are none, nobody could commit, and it stays the leader. It takes no leadership
+    until the write is done.
+
+    slow     this node's disk is not quick: nothing is to be placed here
+    stalled  it does not answer
+    Peers tell each other their condition when it changes, see `wire`; one that has said nothing
+    on the connection that stands is quick.
+    """
+
+    def __init__(
+        self,
+        own: NodeId,
+        place: Path,
+        stall_ms: int,
+        groups: dict[GroupId, Group],
+        touch: Callable[[Group], None],
+        tell: Callable[[NodeId | None, int], None],
+        epoch_ms: Callable[[], int],
+    ) -> None:
+        """tell: sends the condition to a peer, None: to all of them."""
+        self._own = own
+        self._place = place
+        self._stall_ms = stall_ms
+        self._groups = groups
+        self._touch = touch
+        self._tell = tell
+        self._epoch_ms = epoch_ms
+        self._watch = DiskWatch(stall_ms)
+        self._peers: dict[NodeId, int] = {}
+        self._offered: dict[GroupId, tuple[int, int]] = {}
+        self._stalled_ms = 0
+        self.condition = Condition.QUICK
+
+    @property
+    def stalled(self) -> bool:
+        """This node takes no leadership now."""
+        return self.condition is Condition.STALLED
+
+    # ------------------------------------------------------------ peers
+
+    def slow(self, node: NodeId) -> bool:
+        """The disk of that node, or of this one, is not quick."""
+        known = self.condition if node == self._own else self._peers.get(node, Condition.QUICK)
+        return known != Condition.QUICK
+
+    def peer_up(self, node: NodeId) -> None:
+        """A new connection stands: the peer knows nothing of this disk, nor this node of its."""
+        self._peers.pop(node, None)
+        if self.condition is not Condition.QUICK:
+            self._tell(node, self.condition)
+
+    def peer_said(self, node: NodeId, condition: int) -> None:
+        """The peer's disk is in another condition."""
+        self._peers[node] = condition
+
+    # ------------------------------------------------------------ this node
+
+    def begun(self, group: Group) -> None:
+        """A group was started."""
+        if self.stalled and not group.volatile:
+            group.node.disk_stalled(True, self._epoch_ms())
+
+    def beat(self, now_ms: int, wal: Wal) -> None:
+        """A heartbeat interval has passed; of the monotonic clock."""
+        # A disk without space is another matter: its node hands over for that reason.
+        busy = not wal.idle and wal.full is None
+        before, age_ms = self.condition, self._watch.age_ms(now_ms)
+        self.condition = self._watch.look(now_ms, wal.batches, busy)
+        if self.condition is not before:
+            self._tell(None, self.condition)
+            self._changed(before, now_ms, age_ms)
+        if self.stalled:
+            moved, kept = self._hand_over(now_ms)
+            if before is not Condition.STALLED:
+                log.error(
+                    "%s: the disk under %s does not answer: a write of the log has been under way "
+                    "for %d ms (suspect_after_ms %d). This node takes no leadership until it is "
+                    "done. Groups led here: %d, handed over: %d, kept because no majority with "
+                    "quick disks is left: %d",
+                    self._own, self._place, self._watch.age_ms(now_ms), self._stall_ms,
+                    moved + kept, moved, kept,
+                )  # fmt: skip
+
+    def _changed(self, before: Condition, now_ms: int, age_ms: int) -> None:
+        if self.stalled or before is Condition.STALLED:
+            epoch_ms = self._epoch_ms()
+            for group in list(self._groups.values()):
+                if not group.volatile:
+                    group.node.disk_stalled(self.stalled, epoch_ms)
+                    self._touch(group)
+        if before is Condition.STALLED:
+            self._offered.clear()
+            log.warning(
+                "%s: the disk under %s answers again, after %d ms: this node may lead again",
+                self._own, self._place, age_ms,
+            )  # fmt: skip
+        elif self.condition is Condition.SLOW:
+            log.warning(
+                "%s: the disk under %s is slow: a write of the log has been under way for %d ms",
+                self._own, self._place, self._watch.age_ms(now_ms),
+            )  # fmt: skip
+        elif self.condition is Condition.QUICK:
+            log.info(
+                "%s: the disk under %s is quick again: no slow write for %d ms",
+                self._own, self._place, self._watch.quiet_ms,
+            )  # fmt: skip
+
+    def _hand_over(self, now_ms: int) -> tuple[int, int]:
+        """Offer what this node leads to others; how many groups were offered, how many stay."""
+        moved = kept = 0
+        for group in self._groups.values():
+            lead = group.node.leadership
+            if lead is None or lead.transfer_to is not None or group.volatile:
+                continue
+            again_ms, times = self._offered.get(group.id, (now_ms, 0))
+            if now_ms < again_ms or moved >= HAND_OVERS_MAX:
+                continue
+            successor = self._successor(group, times)
+            if successor is None:
+                kept += 1
+                continue
+            moved += 1
+            self._offered[group.id] = now_ms + RETRY_STALLS * self._stall_ms, times + 1
+            group.node.transfer_leader(successor, self._epoch_ms())
+            self._touch(group)
+        return moved, kept
+
+    def _successor(self, group: Group, times: int) -> NodeId | None:
+        """A voter with a quick disk, which holds the most; None: such voters are no majority."""
+        node = group.node
+        lead, members = node.leadership, node.membership
+        assert lead is not None
+        fit = [
+            voter for voter in members.voters
+            if voter != self._own and not self.slow(voter)
+            and changes.hears(node, lead, voter, members)
+        ]
+        if len(fit) < majority(len(members.voters)):
+            return None
+        most = max(lead.progress[voter].match for voter in fit)
+        best = [voter for voter in fit if lead.progress[voter].match == most]
+        return best[(group.id + times) % len(best)]

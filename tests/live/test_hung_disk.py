@@ -1,0 +1,157 @@
+"""Real nodes, one of them on a file system that is frozen under it: nothing written returns."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.live.conftest import eventually
+from warren.local import LocalCluster
+
+STRICT = "WARREN_STRICT"
+DISK_BYTES = 512 << 20
+SUSPECT_S = 2.0
+HANG_S = 12.0
+GAP_MAX_S = SUSPECT_S + 4.0
+"""Without a confirm, on a machine that does other things, too."""
+SETTINGS = {"raft": {"suspect_after_ms": int(SUSPECT_S * 1000)}}
+
+
+class Disk:
+    """An ext4 file system in a file, mounted on a loop device."""
+
+    def __init__(self, image: Path, place: Path) -> None:
+        self.image, self.place = image, place
+        self.frozen = False
+
+    def mount(self) -> None:
+        self.place.mkdir(parents=True, exist_ok=True)
+        with self.image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        run("mkfs.ext4", "-q", "-F", str(self.image))
+        run("mount", "-o", "loop", str(self.image), str(self.place))
+
+    def freeze(self) -> None:
+        run("fsfreeze", "--freeze", str(self.place))
+        self.frozen = True
+
+    def thaw(self) -> None:
+        if self.frozen:
+            run("fsfreeze", "--unfreeze", str(self.place))
+            self.frozen = False
+
+    def __enter__(self) -> Disk:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.thaw()  # before a node is stopped: a process does not end while it waits for a disk
+
+    def unmount(self) -> None:
+        self.thaw()
+        subprocess.run(["umount", str(self.place)], capture_output=True, check=False)
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[Path], Disk]]:
+    """Put an ext4 of its own under a directory; it thaws and goes with the test."""
+    made: list[Disk] = []
+
+    def make(place: Path) -> Disk:
+        found = Disk(tmp_path / "disk.img", place)
+        try:
+            found.mount()
+            made.append(found)
+            found.freeze()
+            found.thaw()
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = getattr(error, "stderr", "") or str(error)
+            if os.environ.get(STRICT):
+                pytest.fail(f"{STRICT} is set, and no disk can be frozen: {reason}")
+            pytest.skip(f"no file system can be mounted and frozen here: {reason.strip()}")
+        return found
+
+    yield make
+    for each in made:
+        each.unmount()
+
+
+class Publishers:
+    """Threads that publish one message after the other with confirms; `gap_s` the longest pause."""
+
+    def __init__(self, uris: list[str], size: int) -> None:
+        self.times: list[float] = []
+        self.errors: list[Exception] = []
+        self.size = size
+        self.ending = threading.Event()
+        self.threads = [threading.Thread(target=self.work, args=(uri,), daemon=True)
+                        for uri in uris]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self, uri: str) -> None:
+        try:
+            with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                while not self.ending.is_set():
+                    channel.basic_publish("", "q", bytes(self.size))
+                    self.times.append(time.monotonic())
+        except Exception as error:  # the rim of a test's thread: it is asserted below
+            self.errors.append(error)
+
+    def stop(self) -> None:
+        self.ending.set()
+        for thread in self.threads:
+            thread.join(30)
+            assert not thread.is_alive(), "a publisher is stuck"
+
+    def gap_s(self) -> float:
+        times = sorted(self.times)
+        return max(later - earlier for earlier, later in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize(("via", "size", "count"), [
+    (0, 100, 1),  # a client of the node itself; each write small enough for the loop's own thread
+    (1, 60_000, 20),  # more than may wait for a disk (`wal_backlog_bytes_max`) within HANG_S
+])
+def test_confirms_go_on_while_the_leader_s_disk_hangs(
+    tmp_path: Path, disk: Callable[[Path], Disk], via: int, size: int, count: int
+) -> None:
+    cluster = LocalCluster(3, tmp_path / "cluster", settings=SETTINGS)
+    frozen = disk(cluster.nodes[0].data_dir)
+    with cluster, frozen:
+        uris = [f"amqp://guest:guest@{address}/%2F?heartbeat=0" for address in cluster.addresses]
+        with pika.BlockingConnection(pika.URLParameters(uris[0])) as connection:
+            connection.channel().queue_declare(
+                "q", durable=True,
+                arguments={"x-queue-type": "quorum", "x-max-length": 1000},
+            )
+        eventually(lambda: cluster.leader_of("q") == 0, "the declaring node leads")
+        publishers = Publishers([uris[via]] * count, size)
+        eventually(lambda: len(publishers.times) > 50, "publishing goes on")
+        frozen.freeze()
+        began, before = time.monotonic(), len(publishers.times)
+        eventually(lambda: cluster.leader_of("q") != 0, "another member leads")
+        assert time.monotonic() - began < GAP_MAX_S
+        assert "does not answer: a write of the log has been under way" in cluster.log(0)
+        eventually(lambda: time.monotonic() - began > HANG_S, "the disk hangs for long")
+        assert len(publishers.times) > before + 50
+        assert cluster.leader_of("q") != 0
+        frozen.thaw()
+        eventually(lambda: "answers again, after" in cluster.log(0), "the node says so")
+        publishers.stop()
+        assert not publishers.errors, publishers.errors
+        assert publishers.gap_s() < GAP_MAX_S
+        assert "suspected" not in cluster.log(1).split("forms the cluster")[-1]
