@@ -76,7 +76,7 @@ def report(files: Files, directory: Directory) -> None:
             len(files.names(part)) for part in _parts(directory, place) if files.exists(part)
         )
         kept += files.exists(place / manifest.NAME)
-        reason = files.read(place / REASON).decode().strip()
+        reason = files.read(place / REASON).decode(errors="replace").strip()
         log.warning(
             "%s holds %s files that were damaged once (%s); remove it when nobody needs them",
             place, kept, reason,

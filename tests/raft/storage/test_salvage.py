@@ -14,6 +14,7 @@ from warren_raft.indexes import Indexes
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.salvage import REASON
 from warren_raft.storage.sealed import HEADER_BYTES, seal
 from warren_raft.storage.snapshot import MAGIC, Snapshot
 
@@ -212,6 +213,18 @@ def test_what_a_newer_version_wrote_is_refused_not_healed(tmp_path: Path) -> Non
     with pytest.raises(LogNewer, match="format version 99.*newer"):
         start(tmp_path)
     assert everything(tmp_path) == before
+
+
+def test_a_note_beside_damaged_files_that_rots_itself_keeps_no_node_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_life(tmp_path)
+    damage(tmp_path, "manifest")
+    start(tmp_path).directory.close()
+    (note,) = (tmp_path / "damaged").rglob(REASON)
+    note.write_bytes(b"checksum \x93\xff of")
+    start(tmp_path).directory.close()
+    assert "files that were damaged once (checksum" in caplog.text
 
 
 def test_a_start_that_fails_while_setting_aside_lets_go_of_the_directory(tmp_path: Path) -> None:
