@@ -56,10 +56,10 @@ class ContentTooLarge(Refusal):
 
 
 class NoRoute(Refusal):
-    """A mandatory message that no queue wants (basic.return)."""
+    """A mandatory message (basic.return), or one of a block, for which there is no queue."""
 
     reply_code, word, ends = 312, "NO_ROUTE", "channel"
-    condition, http_status = "amqp:not-found", 404
+    condition, http_status = "warren:no-route", 404
 
 
 class NoConsumers(Refusal):

@@ -14,25 +14,27 @@ def named_conditions(doing: str) -> Iterator[None]:
     """Client errors as named conditions that say what the query was doing.
 
     doing  such as "reading queue 'flights' at a:5672"
+
+    The cause's text is in the condition's; the cause itself is not chained, because Spark prints a
+    chain from its far end, and what the user has to do would stand at the bottom.
     """
     try:
         yield
     except client_errors.ClaimLost as wrong:
-        raise errors.ClaimLost(f"{doing}: {wrong}") from wrong
+        raise errors.ClaimLost(f"{doing}: {wrong}") from None
     except client_errors.Fenced as wrong:
-        raise errors.Fenced(f"{doing}: {wrong}") from wrong
+        raise errors.Fenced(f"{doing}: {wrong}") from None
     except client_errors.Unroutable as wrong:
-        raise errors.NotRoutable(
-            f"{doing}: {wrong}; bind a queue, or leave such rows out") from wrong
+        raise errors.NotRoutable(f"{doing}: {wrong}") from None
     except client_errors.AccessRefused as wrong:
         raise errors.BrokerRefused(
             f"{doing}: {wrong}; check user, password, vhost and the user's permissions there"
-        ) from wrong
+        ) from None
     except client_errors.PeerError as wrong:
-        raise errors.BrokerRefused(f"{doing}: {wrong}") from wrong
+        raise errors.BrokerRefused(f"{doing}: {wrong}") from None
     except client_errors.Unavailable as wrong:
         raise errors.BrokerUnavailable(
             f"{doing}: {wrong}; check that a majority of the nodes is up, or raise requestTimeout"
-        ) from wrong
+        ) from None
     except client_errors.UsageError as wrong:
-        raise errors.OptionRefused(f"{doing}: {wrong}") from wrong
+        raise errors.OptionRefused(f"{doing}: {wrong}") from None

@@ -8,15 +8,20 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL
-from pyspark_warren.errors import Unsupported
+from pyspark_warren.errors import Unsupported, WarrenSparkError
 from pyspark_warren.options import Options, parse_options
+from pyspark_warren.rim import told
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_warren.port import Broker
     from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
-    from pyspark_warren.source import WarrenBatchReader, WarrenStreamReader
+    from pyspark_warren.source import (
+        RefusedStreamReader,
+        WarrenBatchReader,
+        WarrenStreamReader,
+    )
 
 SPARK_MIN = (4, 2)
 
@@ -44,19 +49,29 @@ class WarrenDataSource(DataSource):
         """What `format` takes."""
         return "warren"
 
+    @told
     def schema(self) -> str:
         """Every column; with `.schema(...)` a query takes fewer and saves their making."""
         corrupt = self._parsed("read").corrupt
         return SCHEMA_DDL if corrupt is None else f"{SCHEMA_DDL}, `{corrupt}` {CORRUPT_DDL}"
 
+    @told
     def reader(self, schema: StructType) -> WarrenBatchReader:
         """`spark.read`."""
         from pyspark_warren.source import WarrenBatchReader
 
         return WarrenBatchReader(self._parsed("read"), schema, self.connect)
 
-    def streamReader(self, schema: StructType) -> WarrenStreamReader:
+    def streamReader(self, schema: StructType) -> WarrenStreamReader | RefusedStreamReader:
         """`spark.readStream`."""
+        from pyspark_warren.source import RefusedStreamReader
+
+        try:
+            return self._stream_reader(schema)
+        except WarrenSparkError as wrong:
+            return RefusedStreamReader(wrong)
+
+    def _stream_reader(self, schema: StructType) -> WarrenStreamReader:
         found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
         if found < SPARK_MIN:
             raise Unsupported(f"Spark {pyspark.__version__} does not tell a source where its "
@@ -65,6 +80,7 @@ class WarrenDataSource(DataSource):
 
         return WarrenStreamReader(self._parsed("read"), schema, self.connect)
 
+    @told
     def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:
         """`df.write`."""
         if overwrite:
@@ -74,6 +90,7 @@ class WarrenDataSource(DataSource):
 
         return WarrenBatchWriter(self._parsed("write"), schema, self.connect)
 
+    @told
     def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
         """`df.writeStream`."""
         if overwrite:

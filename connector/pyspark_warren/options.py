@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
-from pyspark_warren.errors import OptionRefused
+from pyspark_warren.errors import OptionRefused, Unsupported
 from warren.errors import UsageError
 from warren.uri import Address, parse_uri
 from warren_broker.wire.amqp091.fields import SHORT_STRING_BYTES_MAX
@@ -21,6 +21,10 @@ _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 """Options Spark itself puts into the same bag."""
+NO_TABLES: Final = (
+    "CREATE TABLE … USING warren is not supported: Spark keeps a table's options in its catalog "
+    "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
+    "VIEW … USING warren OPTIONS (…) instead")
 
 
 # ------------------------------------------------------------------ parsers: text to value
@@ -129,7 +133,8 @@ SPECS: Final[tuple[Spec, ...]] = (
          "a claim not renewed for that long goes back to the queue; 0: never", "read",
          0, 365 * _DAY_MS),
     Spec("partitions", "partitions", parse_count, 0,
-         "slices (Spark tasks) per claim; 0: one per 64 MiB, at most 32", "read", 0, 10_000),
+         "slices (Spark tasks) per claim; 0: one per 25,000 messages or 32 MiB, at most 128",
+         "read", 0, 10_000),
     Spec("onClaimLost", "on_claim_lost", _word("fail", "continue"), "fail",
          "what to do when the claim a checkpoint counts on is gone", "read"),
     Spec("readerId", "reader_id", str, "",
@@ -228,6 +233,8 @@ def parse_options(given: Mapping[str, str], where: str) -> Options:
     raises  OptionRefused: what, which value, which limit, what to do
     """
     assert where in ("read", "write"), where
+    if any(name.lower().startswith("option.") for name in given):
+        raise Unsupported(NO_TABLES)
     known = {spec.name.lower(): spec for spec in SPECS if spec.where in ("both", where)}
     values: dict[str, Any] = {spec.field: spec.default for spec in known.values()}
     for name, text in given.items():
@@ -239,7 +246,7 @@ def parse_options(given: Mapping[str, str], where: str) -> Options:
         elif lower not in _OURS_TO_IGNORE:
             raise OptionRefused(_unknown(name, where, known))
     _apply_uri(values, {name.lower() for name in given})
-    _check(values, where)
+    _check(values, where, given)
     names = {each.name for each in fields(Options)}
     return Options(**{key: value for key, value in values.items() if key in names})
 
@@ -298,12 +305,13 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
         values["request_timeout_ms"] = int(address.request_timeout_s * 1000)
 
 
-def _check(values: dict[str, Any], where: str) -> None:
+def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
     if values["broker"] != "warren":
         raise OptionRefused("option broker='amqp': reading and writing through plain AMQP 0.9.1 "
                             "is not supported by this version; connect to a Warren broker")
     if where == "read" and not values["queue"]:
-        raise OptionRefused("option queue is missing: give the name of the queue to read")
+        hint = "" if given else f" ({NO_TABLES})"
+        raise OptionRefused(f"option queue is missing: give the name of the queue to read{hint}")
     ttl = values.get("claim_ttl_ms", 0)
     if 0 < ttl < 10_000:
         raise OptionRefused(f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "

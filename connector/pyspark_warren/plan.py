@@ -9,9 +9,13 @@ from typing import Final
 from pyspark_warren.errors import CheckpointRefused
 from pyspark_warren.offset import ClaimInfo, Offset
 
-SLICE_BYTES: Final = 64 << 20
-"""Aim of a slice when the number of slices is left to us."""
-SLICES_MAX: Final = 32
+SLICE_MESSAGES: Final = 25_000
+SLICE_BYTES: Final = 32 << 20
+"""About what a slice holds at most when the number of slices is left to us: so much that a task's
+fixed cost (some 10 ms) is small beside its work, so little that a batch of the default size has
+work for eight cores. The number of cores itself is not known where slices are cut, and must not
+matter: a batch that is planned again after a restart elsewhere has the same slices."""
+SLICES_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,14 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
 def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Slice, ...]:
     """Slices that cover every message once, claim by claim, in order.
 
-    partitions  slices per claim; 0: one per SLICE_BYTES, at most SLICES_MAX
+    partitions  slices per claim; 0: one per SLICE_MESSAGES or SLICE_BYTES, whichever gives more, at
+                most SLICES_MAX
     """
     assert partitions >= 0, partitions
     slices: list[Slice] = []
     for claim in claims:
-        wanted = partitions or min(SLICES_MAX, -(-claim.size_bytes // SLICE_BYTES))
+        wanted = partitions or min(SLICES_MAX, max(
+            -(-claim.messages // SLICE_MESSAGES), -(-claim.size_bytes // SLICE_BYTES)))
         pieces = max(1, min(wanted, claim.messages))
         edges = [claim.messages * i // pieces for i in range(pieces + 1)]
         slices += [Slice(reader, claim.number, first, last)

@@ -20,6 +20,7 @@ from pyspark_warren.errors import Unsupported
 from pyspark_warren.loop import refuse_checkpoint_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
+from pyspark_warren.rim import told
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 
@@ -41,12 +42,12 @@ class _Sink:
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
         self._connect = connect
-        self._doing = f"publishing to exchange {options.exchange or ''!r} at {options.addresses()}"
+        self._doing = f"publishing to {_target(options)} at {options.addresses()}"
         check_sink_schema({field.name: field.dataType.simpleString() for field in schema}, options)
 
     def write_as(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Written:
         """All rows of a partition, confirmed when this returns."""
-        with named_conditions(self._doing):
+        with named_conditions(f"{self._doing}, partition {attempt.partition}"):
             broker = self._connect(self._options)
             write = write_staged if self._options.atomic_batch else write_direct
             return Written(write(broker, self._options, attempt, rows))
@@ -79,6 +80,14 @@ class _Sink:
             self._connect(self._options).drop_batch(parts[0].sink, parts[0].batch, queues)
 
 
+def _target(options: Options) -> str:
+    if options.exchange:
+        return f"exchange {options.exchange!r}"
+    if options.routing_key is not None:
+        return f"queue {options.routing_key!r}"
+    return "the default exchange" if options.exchange == "" else "the rows' exchanges"
+
+
 class WarrenStreamWriter(DataSourceStreamArrowWriter):
     """A streaming query's sink: a micro-batch appears in its queues entirely, and once."""
 
@@ -86,6 +95,7 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
         self._sink = _Sink(options, schema, connect)
         self._sink_id = options.sink_id
 
+    @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage one partition; another attempt at it may be running at the same time."""
         context = TaskContext.get()
@@ -97,10 +107,12 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
         attempt = Attempt.drawn(self._sink_id or query, int(batch), context.partitionId())
         return self._sink.write_as(attempt, iterator)
 
+    @told
     def commit(self, messages: list[Any], batchId: int) -> None:
         """All partitions are staged: publish."""
         self._sink.publish(messages)
 
+    @told
     def abort(self, messages: list[Any], batchId: int) -> None:
         """The batch failed: forget it."""
         self._sink.drop(messages)
@@ -114,6 +126,7 @@ class WarrenBatchWriter(DataSourceArrowWriter):
         self._sink_id = options.sink_id or f"spark-{uuid.uuid4().hex}"
         self._batch_id = options.batch_id or 0
 
+    @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage one partition."""
         context = TaskContext.get()
@@ -121,10 +134,12 @@ class WarrenBatchWriter(DataSourceArrowWriter):
         attempt = Attempt.drawn(self._sink_id, self._batch_id, context.partitionId())
         return self._sink.write_as(attempt, iterator)
 
+    @told
     def commit(self, messages: list[Any]) -> None:
         """All partitions are staged: publish."""
         self._sink.publish(messages)
 
+    @told
     def abort(self, messages: list[Any]) -> None:
         """The job failed: forget it."""
         self._sink.drop(messages)

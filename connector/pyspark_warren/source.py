@@ -21,13 +21,14 @@ from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerUnavailable
+from pyspark_warren.errors import BrokerUnavailable, WarrenSparkError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import Connect
 from pyspark_warren.reader import read_browsed, read_slice
 from pyspark_warren.renew import Renewer
+from pyspark_warren.rim import told, told_rows
 from pyspark_warren.rows import check_columns, check_schema
 
 log = logging.getLogger("pyspark_warren")
@@ -70,6 +71,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -------------------------------------------------------------- on the driver
 
+    @told
     def initialOffset(self) -> dict[str, Any]:
         """A reader of its own for a query that has no checkpoint yet."""
         with named_conditions(self._doing):
@@ -79,6 +81,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """maxMessagesPerTrigger; the limit in bytes is kept by the broker."""
         return ReadMaxRows(self._options.max_messages)
 
+    @told
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
                      ) -> dict[str, Any]:
         """Settle up to `start`, whose batch is committed, and open the next claim."""
@@ -91,6 +94,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keep_alive()
         return start if end == offset else end.to_dict()
 
+    @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The backlog, shown as `latestOffset` in the query's progress."""
         try:
@@ -100,11 +104,13 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.info("no backlog to report: %s", wrong)
             return None
 
+    @told
     def prepareForTriggerAvailableNow(self) -> None:
         """Read what is there now, then end."""
         with named_conditions(self._doing):
             self._claims().prepare_available_now()
 
+    @told
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The slices of a batch; after a crash this is the first call."""
         with named_conditions(self._doing):
@@ -112,6 +118,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keep_alive()
         return [SlicePartition(part) for part in slices]
 
+    @told
     def commit(self, end: dict[str, Any]) -> None:
         """Settle again, harmlessly: this call may be late, or never come."""
         try:
@@ -127,10 +134,11 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -------------------------------------------------------------- on an executor
 
+    @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a slice; may be called many times for one, also at the same time."""
         assert isinstance(partition, SlicePartition), partition
-        return read_slice(self._connect, self._options, partition.part, self._schema)
+        yield from read_slice(self._connect, self._options, partition.part, self._schema)
 
     # -------------------------------------------------------------- steps
 
@@ -153,6 +161,53 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._renewer = Renewer(reader, self._options.claim_ttl_ms)
 
 
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In the place of a reader that could not be made; raises why when it is first called.
+
+    Spark's process for streaming sources calls `stop` on the reader even when there is none because
+    `streamReader` raised, and shows the UnboundLocalError of that last.
+    """
+
+    def __init__(self, wrong: WarrenSparkError) -> None:
+        self._wrong = wrong
+
+    @told
+    def initialOffset(self) -> dict[str, Any]:
+        """Refused."""
+        raise self._wrong
+
+    @told
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+                     ) -> dict[str, Any]:
+        """Refused."""
+        raise self._wrong
+
+    @told
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Refused."""
+        raise self._wrong
+
+    @told
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Refused."""
+        raise self._wrong
+
+    @told
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Refused."""
+        raise self._wrong
+
+    @told
+    def commit(self, end: dict[str, Any]) -> None:
+        """Refused."""
+        raise self._wrong
+
+    @told
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Refused."""
+        raise self._wrong
+
+
 class BrowsePartition(InputPartition):
     """A look at a queue: how many messages at most."""
 
@@ -169,6 +224,7 @@ class WarrenBatchReader(DataSourceReader):
         self._connect = connect
         self._schema = arrow_schema(schema, options.corrupt)
 
+    @told
     def partitions(self) -> list[InputPartition]:
         """One task for as many messages as are ready now, or maxMessages of them."""
         options = self._options
@@ -177,9 +233,10 @@ class WarrenBatchReader(DataSourceReader):
         most = min(ready, self._options.browse_max or ready)
         return [BrowsePartition(most)]
 
+    @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows, in delivery order."""
         assert isinstance(partition, BrowsePartition), partition
-        if not partition.max_messages:
-            return iter(())
-        return read_browsed(self._connect, self._options, partition.max_messages, self._schema)
+        if partition.max_messages:
+            yield from read_browsed(
+                self._connect, self._options, partition.max_messages, self._schema)

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from pyspark_warren.errors import CheckpointRefused, OptionRefused
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import SPECS, Options, options_table, parse_options
-from pyspark_warren.plan import SLICE_BYTES, SLICES_MAX, Slice, claims_between, cut
+from pyspark_warren.plan import (
+    SLICE_BYTES,
+    SLICE_MESSAGES,
+    SLICES_MAX,
+    Slice,
+    claims_between,
+    cut,
+)
 from pyspark_warren.sink_schema import check_sink_schema
 
 
@@ -169,14 +176,23 @@ def at(number: int, *sizes: int, reader: str = "r") -> Offset:
     return Offset("/", "q", reader, number, claims)
 
 
-@given(st.integers(1, 10_000), st.integers(0, 5_000_000_000), st.integers(0, 50))
+@given(st.integers(1, 1_000_000), st.integers(0, 5_000_000_000), st.integers(0, 50))
 def test_slices_cover_a_claim_once_and_in_order(messages: int, size: int, wanted: int) -> None:
     slices = cut((ClaimInfo(3, messages, size),), "r", wanted)
     assert [i for part in slices for i in (part.first, part.last)] == sorted(
         [0, messages] + 2 * [part.last for part in slices[:-1]])
     lengths = [part.last - part.first for part in slices]
     assert min(lengths) >= 1 and max(lengths) - min(lengths) <= 1
-    assert len(slices) == min(messages, wanted or max(1, min(SLICES_MAX, -(-size // SLICE_BYTES))))
+    most = max(1, -(-messages // SLICE_MESSAGES), -(-size // SLICE_BYTES))
+    assert len(slices) == min(messages, wanted or min(SLICES_MAX, most))
+
+
+@pytest.mark.parametrize(("messages", "size", "slices"), [
+    (200_000, 20_000_000, 8), (25_000, 100, 1), (25_001, 100, 2), (10, 256 << 20, 8), (1, 0, 1),
+    (3, 1 << 40, 3), (100_000_000, 1 << 40, 128),
+])
+def test_one_task_per_batch_however_many_messages(messages: int, size: int, slices: int) -> None:
+    assert len(cut((ClaimInfo(3, messages, size),), "r", 0)) == slices
 
 
 def test_a_batch_of_several_claims_is_cut_claim_by_claim() -> None:

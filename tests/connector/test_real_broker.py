@@ -187,7 +187,8 @@ def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) ->
     given = options(cluster, "write")
     rows = pa.record_batch({"body": pa.array([b"a", b"b"]),
                             "routing_key": pa.array([queue, "no-such-queue"])})
-    with pytest.raises(errors.NotRoutable), named_conditions("publishing"):
+    named = "exchange '' has no queue for routing key 'no-such-queue'"
+    with pytest.raises(errors.NotRoutable, match=named), named_conditions("publishing"):
         write_staged(connect(given), given, Attempt.drawn(queue, 0, 0), iter([rows]))
     found = connect(given).queue(queue)
     assert (found.messages_ready, found.messages_staged) == (0, 0)

@@ -163,7 +163,7 @@ def test_reading_refusals(
 @pytest.mark.parametrize(("ddl", "more", "says"), [
     ("value string", {}, "no column body"),
     ("body string", {}, "routing key"),
-    ("body string", {"routingKey": "nowhere"}, "no queue for 'nowhere'"),
+    ("body string", {"routingKey": "nowhere"}, "no queue for routing key 'nowhere'"),
     ("body int", {"routingKey": "out"}, "cast it to binary or string"),
 ])
 def test_writing_refusals(
@@ -175,6 +175,90 @@ def test_writing_refusals(
         frame.write.format("warren_dying").mode("append").options(**options(server, **more)).save()
     assert says in str(told.value)
     assert server.broker.state("out")["ready"] == 0
+
+
+def told(run: Any) -> list[str]:
+    """The lines of the error that a run ends with."""
+    with pytest.raises(Exception) as caught:
+        run()
+    text = str(caught.value)
+    for buried in ("Traceback", "UnboundLocalError", "direct cause", "During handling"):
+        assert buried not in text, text
+    return text.strip().splitlines()
+
+
+@pytest.mark.parametrize(("schema", "more", "condition"), [
+    (None, {"queue": "in", "maxMessage": "7"}, "WARREN_OPTION] unknown option 'maxmessage'"),
+    (None, {}, "WARREN_OPTION] option queue is missing"),
+    ("bodi binary", {"queue": "in"}, "WARREN_SCHEMA] unknown column 'bodi'"),
+    (None, {"queue": "nowhere"}, "WARREN_REFUSED] browsing queue 'nowhere'"),
+])
+def test_the_cause_of_a_refused_read_stood_on_line_10(
+    spark: Any, server: FakeServer, schema: str | None, more: dict[str, str], condition: str
+) -> None:
+    reader = spark.read.format("warren_dying").options(**options(server, **more))
+    first, *rest = told(lambda: (reader.schema(schema) if schema else reader).load().count())
+    assert condition in first and len(rest) <= 1 and "".join(rest).strip()[:8] in ("", "SQLSTATE")
+
+
+@pytest.mark.parametrize(("more", "condition"), [
+    ({"routingKy": "out"}, "WARREN_OPTION] unknown option 'routingky'; did you mean routingKey?"),
+    ({}, "WARREN_SCHEMA] rows have no routing key"),
+    ({"exchange": "x", "routingKey": "k"}, "no queue for routing key 'k'"),
+])
+def test_the_cause_of_a_refused_write_stood_on_line_10(
+    spark: Any, server: FakeServer, more: dict[str, str], condition: str
+) -> None:
+    frame = spark.createDataFrame([("a",)], "body string").coalesce(1)
+    lines = told(lambda: frame.write.format("warren_dying").mode("append").options(
+        **options(server, **more)).save())
+    if lines[0].endswith("thrown from the Python worker:"):
+        del lines[0]  # a task's
+        assert "publishing to exchange 'x'" in lines[0] and "partition 0" in lines[0]
+    assert condition in lines[0] and len(lines) <= 2
+
+
+@pytest.mark.parametrize(("schema", "source", "sink", "condition"), [
+    ("body binary, bodi binary", {"queue": "in"}, {}, "WARREN_SCHEMA] unknown column 'bodi'"),
+    ("body binary", {}, {}, "WARREN_OPTION] option queue is missing"),
+    ("body binary", {"queue": "nowhere"}, {}, "WARREN_REFUSED] reading queue 'nowhere'"),
+    ("body binary", {"queue": "in"}, {"routingKy": "x"}, "WARREN_OPTION] unknown option"),
+    ("body binary", {"queue": "in"}, {"routingKey": "x"}, "no queue for routing key 'x'"),
+])
+def test_the_cause_of_a_failed_query_stood_on_line_64(
+    spark: Any, server: FakeServer, tmp_path: Path, schema: str, source: dict[str, str],
+    sink: dict[str, str], condition: str
+) -> None:
+    server.broker.publish("in", [b"a"])
+    rows = spark.readStream.format("warren_dying").schema(schema).options(
+        **options(server, **source)).load()
+    query = (rows.writeStream.format("warren_dying").trigger(availableNow=True)
+             .options(**options(server, **sink))
+             .option("checkpointLocation", str(tmp_path)).start())
+    lines = told(lambda: query.awaitTermination(60))
+    assert condition in lines[0], lines
+    assert lines[2] == "=== Streaming Query ===", lines  # from here on Spark's own
+
+
+def test_a_table_of_the_catalog_says_why_not_and_a_view_does_it(
+    spark: Any, server: FakeServer
+) -> None:
+    server.broker.publish("in", [b"a", b"b"])
+    read = f"USING warren_dying OPTIONS (hosts '127.0.0.1:{server.port}', queue 'in')"
+    (first, *_) = told(lambda: spark.sql(f"CREATE TABLE t {read}"))
+    assert "WARREN_UNSUPPORTED] CREATE TABLE" in first and "CREATE TEMPORARY VIEW" in first
+    spark.sql(f"CREATE TABLE IF NOT EXISTS t (body BINARY) {read}")
+    try:
+        (first, *_) = told(lambda: spark.table("t").count())
+        assert "option queue is missing" in first and "CREATE TEMPORARY VIEW" in first
+    finally:
+        spark.sql("DROP TABLE t")
+    spark.sql(f"CREATE TEMPORARY VIEW v {read}")
+    assert sorted(row.body for row in spark.sql("SELECT body FROM v").collect()) == [b"a", b"b"]
+    spark.sql("CREATE TEMPORARY VIEW w (body STRING) USING warren_dying OPTIONS ("
+              f"hosts '127.0.0.1:{server.port}', routingKey 'out')")
+    spark.sql("INSERT INTO w VALUES ('c')")
+    assert server.broker.bodies("out") == [b"c"]
 
 
 def test_the_password_is_in_no_plan(spark: Any, server: FakeServer, capsys: Any) -> None:

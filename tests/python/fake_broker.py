@@ -18,6 +18,7 @@ from warren_broker.errors import (
     ClaimLost,
     Fenced,
     LoginRefused,
+    NoRoute,
     NotFound,
     Refusal,
     Unavailable,
@@ -221,7 +222,7 @@ class FakeCluster:
             )
             if not stage or request.seq > max(stage):
                 stage[request.seq] = bytes(request.block)
-        return asks.Staged(tuple(names)) if names else asks.NoRoute()
+        return asks.Staged(tuple(names)) if names else NoRoute("no queue for it")
 
     def _PublishBlock(self, request):
         names = [request.queue] if request.queue else self._route(request.block)
@@ -229,7 +230,7 @@ class FakeCluster:
             self.queue(request.queue)
         for name in names:
             self.queues[name].add(bytes(request.block))
-        return asks.Published() if names else asks.NoRoute()
+        return asks.Published() if names else NoRoute("no queue for it")
 
     def _PublishBatch(self, request):
         count = 0

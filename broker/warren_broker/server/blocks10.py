@@ -66,8 +66,8 @@ def _allowed(asker: Asker, exchange: str, block: Block, key: str | None) -> Mess
     return table
 
 
-def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes]] | None:
-    """The block's messages by queue; None: at least one has nowhere to go."""
+def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes]]:
+    """The block's messages by queue; raises NoRoute when one has nowhere to go."""
     table = _allowed(asker, exchange, block, None)
     definitions = asker.broker.definitions
     state = definitions.state
@@ -82,7 +82,10 @@ def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes
         key = Route(*route).routing_key.decode("utf-8", "surrogateescape")
         names = definitions.topology.route(asker.vhost, exchange, key)
         if not names:
-            return None
+            raise errors.NoRoute(
+                f"exchange {exchange!r} has no queue for routing key {key!r}, so the whole block "
+                "was refused; bind one for that key, or leave such messages out"
+            )
         targets.append(tuple(numbers.setdefault(name, len(numbers)) for name in names))
     found = []
     selections = partition(table, 0, table.count, targets, len(numbers))
@@ -119,9 +122,6 @@ def _to_each(
 def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
     block = _decoded(asker, request.block)
     parts = _split(asker, request.exchange, block)
-    if parts is None:
-        answer(link.NoRoute())
-        return
     names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
     command = commands.Stage(
@@ -140,14 +140,11 @@ def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
     if request.queue:
         table = _allowed(asker, "", block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
-        parts: list[tuple[Queue, bytes]] | None = [
+        parts = [
             (queue, block_for(queue.config, [Selection(table, 0, table.count)]))
         ]
     else:
         parts = _split(asker, request.exchange, block)
-    if parts is None:
-        answer(link.NoRoute())
-        return
     _to_each(
         asker,
         parts,

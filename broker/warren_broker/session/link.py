@@ -29,7 +29,7 @@ class OpenVhost(Request, frozen=True):
 
 
 class StageBlock(Request, frozen=True):
-    """One block for a stage. Answer: Staged, NoRoute or Refusal.
+    """One block for a stage. Answer: Staged or Refusal, such as NoRoute.
 
     exchange  where the block's messages go to first; a block's routes name the routing keys
     block     an encoded block; not yet looked into
@@ -46,7 +46,7 @@ class StageBlock(Request, frozen=True):
 
 
 class PublishBlock(Request, frozen=True):
-    """One block to publish now. Answer: Published, NoRoute or Refusal.
+    """One block to publish now. Answer: Published or Refusal, such as NoRoute.
 
     queue     straight to that queue; "" when an exchange is meant
     exchange  the routes' routing keys decide; only looked at when queue is ""
@@ -124,10 +124,6 @@ class Published(msgspec.Struct, frozen=True):
     """Every queue has confirmed."""
 
 
-class NoRoute(msgspec.Struct, frozen=True):
-    """No queue for at least one of the messages; none was published."""
-
-
 class Piece(msgspec.Struct, frozen=True):
     """A run of fetched messages.
 
@@ -158,7 +154,6 @@ AnyAnswer: TypeAlias = (
     | VhostOpened
     | Staged
     | Published
-    | NoRoute
     | Fetched
     | Refusal
     | AnyManagementResult

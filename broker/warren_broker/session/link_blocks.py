@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from proton import Delivery, Link
 
-from warren_broker import errors
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 from warren_broker.session.addresses10 import BlocksTarget, StageTarget
 from warren_broker.session.link import (
     AnyAnswer,
-    NoRoute,
     PublishBlock,
     Published,
     StageBlock,
@@ -110,8 +108,6 @@ class BlocksLink(LinkPart):
             delivery.update(STAGED_STATE)
         elif isinstance(answer, Published):
             delivery.update(Delivery.ACCEPTED)
-        elif isinstance(answer, NoRoute):
-            delivery.update(Delivery.RELEASED)
         else:
             assert isinstance(answer, Refusal), answer
             if not isinstance(self._target, StageTarget):  # whose link ends with it, below
@@ -120,14 +116,5 @@ class BlocksLink(LinkPart):
             delivery.update(Delivery.REJECTED)
         delivery.settle()
         if isinstance(self._target, StageTarget) and not isinstance(answer, Staged):
-            refusal = answer if isinstance(answer, Refusal) else _no_route(self._target)
-            self.refuse(refusal)
-
-
-def _no_route(target: StageTarget) -> Refusal:
-    """What a stage's link ends with when a message has no queue."""
-    return errors.NoRoute(
-        f"exchange {target.exchange!r}: a message of stage {target.sink!r} batch {target.batch} "
-        "has no "
-        "queue to go to; bind one for its routing key"
-    )
+            assert isinstance(answer, Refusal), answer
+            self.refuse(answer)

@@ -247,7 +247,8 @@ class FakeBroker:
             assert name == exchange, (name, exchange)
             targets = self.bindings.get((exchange, key), []) if exchange else [key]
             if not targets or any(target not in self.queues for target in targets):
-                raise errors.Unroutable(f"exchange {exchange!r}: no queue for {key!r}")
+                raise errors.Unroutable(
+                    f"exchange {exchange!r} has no queue for routing key {key!r}")
             for target in targets:
                 parts.setdefault(target, []).append((block, i, i + 1))
         return {name: concat(some) for name, some in parts.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def session(master: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", f"{tempfile.gettempdir()}/warren-spark-warehouse")
         .config("spark.speculation", "true" if master.startswith("spark:") else "false")
         .config("spark.speculation.interval", "200ms")
         .config("spark.speculation.multiplier", "1.1")

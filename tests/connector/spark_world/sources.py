@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.options import Options
+from pyspark_warren.rim import told
 from pyspark_warren.sink import WarrenStreamWriter
 from pyspark_warren.source import WarrenStreamReader
 from spark_world.fake import FakeClient
@@ -120,10 +121,11 @@ class DyingSource(WarrenDataSource):
         """Its name."""
         return "warren_dying"
 
-    def streamReader(self, schema: Any) -> DyingReader:
+    def _stream_reader(self, schema: Any) -> DyingReader:
         """With places to die at."""
         return DyingReader(self._parsed("read"), schema, self.connect)
 
+    @told
     def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:
         """With places to die at."""
         return DyingWriter(self._parsed("write"), schema, self.connect)
