@@ -12,6 +12,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.maintenance import REASON
 from warren_broker.cluster.shortage import Shortage
 from warren_broker.config import NodeConfig, parse_address
+from warren_broker.server.admission import Admission
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
@@ -86,6 +87,7 @@ class Node:
         self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
             broker, stream, peer
         )
+        self.admission = Admission(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained = self._drained
         self.broker.start()
         self.shortage.listen(self.listener.blocked)

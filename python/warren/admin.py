@@ -11,6 +11,7 @@ from warren.claims import reader_path
 from warren.connection import Connection
 from warren.errors import Conflict, UsageError
 from warren.membership import MembershipCalls
+from warren.users import UserCalls
 
 QUEUES_PER_PAGE = 500
 
@@ -54,9 +55,10 @@ class Queue:
     readers: tuple[Reader, ...] = ()
 
 
-class Admin(MembershipCalls):
+class Admin(MembershipCalls, UserCalls):
     """Management calls over one connection; each raises NotFound, Conflict, AccessRefused,
-    Unavailable. Those for nodes with the members of queues are in `MembershipCalls`."""
+    Unavailable. Those for nodes with the members of queues are in `MembershipCalls`, those for
+    users, vhosts and permissions in `UserCalls`."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

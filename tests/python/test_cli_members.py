@@ -17,7 +17,7 @@ from warren import cli
 from warren.cli import output
 from warren.cli.app import app
 from warren.cli.progress import Progress
-from warren.cli.target import _address
+from warren.cli.target import address_of
 from warren_broker import errors
 from warren_broker.config import Limits
 from warren_broker.session import management_members as m
@@ -53,8 +53,8 @@ def run(place: str) -> Run:
 
 def test_a_command_waits_as_long_as_its_address_says_else_for_the_brokers_own_refusal() -> None:
     operation_timeout_s = Limits().operation_timeout_ms / 1000
-    assert operation_timeout_s < _address("amqp://h").request_timeout_s < 2 * operation_timeout_s
-    assert _address("amqp://h/?request_timeout=5").request_timeout_s == 5
+    assert operation_timeout_s < address_of("amqp://h").request_timeout_s < 2 * operation_timeout_s
+    assert address_of("amqp://h/?request_timeout=5").request_timeout_s == 5
 
 
 def as_a_process(monkeypatch: pytest.MonkeyPatch, place: str, *arguments: str) -> int:

@@ -34,6 +34,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.routing": 1,
     "warren_broker.session": 1,
     "warren_broker.session.membership": 0,
+    "warren_broker.session.users": 0,
     "warren_broker.federation": 3,
     "warren_broker.cluster": 3,
     "warren_broker.server": 4,

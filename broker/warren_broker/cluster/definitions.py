@@ -27,6 +27,8 @@ from warren_broker.metadata.changes import (
     NodesChanged,
     QueueCreated,
     QueueDeleted,
+    UserChanged,
+    VhostDeleted,
 )
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
 from warren_broker.metadata.lives import is_over
@@ -57,6 +59,7 @@ class Definitions:
     on_deleted   hears of each queue that is gone, after its group was stopped here
     on_members   hear of each group whose members are to be others
     on_nodes     hear when the registry of nodes is another: which one joined or left, "": neither
+    on_access    hears when users or vhosts may be gone: their clients are to be sent away
     on_ready     hear once, when this node knows the definitions
     incarnation  the number of this node's life; 0 until it is ready
     """
@@ -71,6 +74,7 @@ class Definitions:
         self._begun = False
         self._dirty: dict[int, None] = {}
         self._all_dirty = False
+        self._access_changed = False
         self._nodes_changed: dict[str, None] = {}
         self._everywhere = Everywhere(cluster, self._applied_index)
         self._asked = False
@@ -80,6 +84,7 @@ class Definitions:
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
         self.on_members: list[Callable[[int], None]] = []
         self.on_nodes: list[Callable[[str], None]] = []
+        self.on_access: Callable[[], None] = lambda: None
         self.on_ready: list[Callable[[], None]] = []
         self._carrying = Carrying(cluster, lambda queue: self.on_deleted(queue))
         self.topology = Topology(self._state.scopes)
@@ -203,6 +208,8 @@ class Definitions:
         match change:
             case QueueCreated(queue) | QueueDeleted(queue) | MembersSet(queue):
                 self._dirty[queue.group] = None
+            case VhostDeleted() | UserChanged():
+                self._access_changed = True
             case NodesChanged(joined, left):
                 self._nodes_changed[joined or left] = None
             case NodeRenewed(node, uplink, _):
@@ -211,7 +218,7 @@ class Definitions:
                     self._all_dirty = True
 
     def _restored(self) -> None:
-        self._all_dirty = True
+        self._all_dirty = self._access_changed = True
         self._nodes_changed[""] = None
         self._cluster.leading.definitions_replaced()
         self._ask_settle()
@@ -286,6 +293,9 @@ class Definitions:
         for group in dirty:
             for call in self.on_members:
                 call(group)
+        if self._access_changed:
+            self._access_changed = False
+            self.on_access()
 
     # ------------------------------------------------------------ looking up
 

@@ -17,11 +17,15 @@ from warren_broker.metadata.commands import (
     Done,
     PutGrant,
     PutUser,
+    PutVhost,
 )
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import Grant, Vhost
 from warren_broker.metadata.state import new_scope
 from warren_broker.metadata.turn import Turn
+
+ADMINISTRATOR = "administrator"
+"""The tag of users who may change everything."""
 
 
 def check_patterns(grant: Grant) -> None:
@@ -66,6 +70,24 @@ def add_vhost(turn: Turn, command: AddVhost) -> AnyReply:
     return Done()
 
 
+def put_vhost(turn: Turn, command: PutVhost) -> AnyReply:
+    """As `add_vhost`; one that is there gets the new description and tags."""
+    scope = turn.state.scopes.get(command.vhost.name)
+    if scope is None:
+        return add_vhost(turn, AddVhost(command.vhost))
+    scope.vhost = command.vhost
+    return Done()
+
+
+def _keep_administrator(turn: Turn, without: str) -> None:
+    """Raise PreconditionFailed when user `without` alone has the tag `administrator`."""
+    having = [user.name for user in turn.state.users.values() if ADMINISTRATOR in user.tags]
+    if having == [without]:
+        raise errors.PreconditionFailed(
+            f"user '{without}' is the last one with the tag '{ADMINISTRATOR}': nobody could change "
+            "users any more; give the tag to another user first")
+
+
 def delete_vhost(turn: Turn, command: DeleteVhost) -> AnyReply:
     """The namespace, its queues, exchanges, bindings and grants."""
     state = turn.state
@@ -85,6 +107,8 @@ def put_user(turn: Turn, command: PutUser) -> AnyReply:
     """Add or replace."""
     if not command.user.name:
         raise errors.InvalidArgument("a user needs a name of at least one character")
+    if command.keep_administrator and ADMINISTRATOR not in command.user.tags:
+        _keep_administrator(turn, command.user.name)
     turn.state.users[command.user.name] = command.user
     turn.changes.append(UserChanged(command.user.name))
     return Done()
@@ -93,6 +117,8 @@ def put_user(turn: Turn, command: PutUser) -> AnyReply:
 def delete_user(turn: Turn, command: DeleteUser) -> AnyReply:
     """The user with all grants; none of that name is fine."""
     state = turn.state
+    if command.keep_administrator:
+        _keep_administrator(turn, command.name)
     if state.users.pop(command.name, None) is not None:
         for key in [key for key in state.grants if key[1] == command.name]:
             del state.grants[key]

@@ -113,16 +113,28 @@ class DeleteVhost(Command, frozen=True, array_like=True, tag="delete_vhost"):
     name: str
 
 
+class PutVhost(Command, frozen=True, array_like=True, tag="put_vhost"):
+    """Add, or replace the description and the tags of the one that is there. Since version 3."""
+
+    vhost: Vhost
+
+
 class PutUser(Command, frozen=True, array_like=True, tag="put_user"):
-    """Add or replace."""
+    """Add or replace.
+
+    keep_administrator  refused when nobody would have the tag `administrator` afterwards. False: as
+                        before version 3, nobody looks
+    """
 
     user: User
+    keep_administrator: bool = False
 
 
 class DeleteUser(Command, frozen=True, array_like=True, tag="delete_user"):
-    """With all grants."""
+    """With all grants; keep_administrator as in PutUser."""
 
     name: str
+    keep_administrator: bool = False
 
 
 class PutGrant(Command, frozen=True, array_like=True, tag="put_grant"):
@@ -222,7 +234,7 @@ class OwnerGone(Command, frozen=True, array_like=True, tag="owner_gone"):
 AnyCommand: TypeAlias = (
     Bootstrap | NodeStarted | Barrier | AddVhost | DeleteVhost | PutUser | DeleteUser | PutGrant
     | DeleteGrant | DeclareExchange | DeleteExchange | Bind | Unbind | DeclareQueue | DeleteQueue
-    | OwnerGone | JoinNode | SetDrained | ForgetNode | RemoveNode | ChangeMembers | Left
+    | PutVhost | OwnerGone | JoinNode | SetDrained | ForgetNode | RemoveNode | ChangeMembers | Left
 )
 
 

@@ -28,6 +28,7 @@ HANDLERS: Final[dict[type, Callable[[Turn, Any], AnyReply]]] = {
     commands.Barrier: barrier,
     commands.AddVhost: access.add_vhost,
     commands.DeleteVhost: access.delete_vhost,
+    commands.PutVhost: access.put_vhost,
     commands.PutUser: access.put_user,
     commands.DeleteUser: access.delete_user,
     commands.PutGrant: access.put_grant,
@@ -58,8 +59,9 @@ class MetadataMachine:
     version = 3
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
-    3: lives of nodes have numbers. A log of version 2 gives the same state: its NodeStarted asks
-    for none."""
+    3: lives of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
+    administrator. A log of version 2 gives the same state: its NodeStarted asks for no number, it
+    has no PutVhost, and the fields are absent from it."""
 
     def init(self) -> MetadataState:
         """Nothing declared; the first leader is asked to propose `Bootstrap`."""

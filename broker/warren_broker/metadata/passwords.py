@@ -1,7 +1,7 @@
-"""Password hashes in the form of RabbitMQ's rabbit_password_hashing_sha256.
+"""Password hashes in RabbitMQ's form: definitions exported there can be used here.
 
-base64(salt of 4 bytes | SHA-256(salt | password in UTF-8)): definitions exported there can be used
-here.
+base64(salt of 4 bytes | digest(salt | password in UTF-8)). New ones are made as by RabbitMQ's
+rabbit_password_hashing_sha256; those of its two other algorithms are recognised by their length.
 """
 
 from __future__ import annotations
@@ -10,24 +10,66 @@ import base64
 import binascii
 import hashlib
 import hmac
+from typing import Final
+
+from warren_broker.errors import InvalidArgument
 
 SALT_BYTES = 4
+ALGORITHMS: Final = {
+    "rabbit_password_hashing_sha256": "sha256",
+    "rabbit_password_hashing_sha512": "sha512",
+    "rabbit_password_hashing_md5": "md5",
+}
+"""RabbitMQ's name to the digest."""
+_BY_LENGTH: Final = {
+    SALT_BYTES + hashlib.new(digest).digest_size: name for name, digest in ALGORITHMS.items()
+}
+_DEFAULT: Final = "rabbit_password_hashing_sha256"
 
 
-def hash_password(password: str, salt: bytes) -> str:
+def hash_password(password: str, salt: bytes, algorithm: str = _DEFAULT) -> str:
     """The hash to keep; the salt is drawn by the caller."""
     assert len(salt) == SALT_BYTES, len(salt)
-    digest = hashlib.sha256(salt + password.encode("utf-8", "surrogatepass")).digest()
+    digest = hashlib.new(
+        ALGORITHMS[algorithm], salt + password.encode("utf-8", "surrogatepass")
+    ).digest()
     return base64.b64encode(salt + digest).decode("ascii")
 
 
+def algorithm_of(password_hash: str) -> str:
+    """RabbitMQ's name of the algorithm; "" for no hash, or none of these."""
+    return _BY_LENGTH.get(len(_decoded(password_hash)), "")
+
+
+def checked(password_hash: str, algorithm: str) -> str:
+    """A hash from outside; "" is one that no password matches.
+
+    algorithm  RabbitMQ's name, "" for whichever fits
+    fails      InvalidArgument
+    """
+    found = algorithm_of(password_hash)
+    if password_hash and (not found or algorithm not in ("", found)):
+        raise InvalidArgument(
+            f"password_hash is not base64 of a salt of {SALT_BYTES} bytes with a digest of "
+            f"hashing_algorithm={algorithm!r}; known: {', '.join(ALGORITHMS)}")
+    return password_hash
+
+
 def matches(password: str, password_hash: str) -> bool:
-    """Whether it is the password, in constant time; an empty or damaged hash matches nothing."""
+    """Whether it is the password, in constant time.
+
+    An empty or damaged hash matches nothing, and an empty password is none, as in RabbitMQ.
+    """
+    kept = _decoded(password_hash)
+    algorithm = _BY_LENGTH.get(len(kept))
+    if algorithm is None or not password:
+        return False
+    again = hash_password(password, kept[:SALT_BYTES], algorithm)
+    return hmac.compare_digest(base64.b64decode(again), kept)
+
+
+def _decoded(password_hash: str) -> bytes:
     try:
-        kept = base64.b64decode(password_hash, validate=True)
+        return base64.b64decode(password_hash, validate=True)
     except (binascii.Error, ValueError):
-        return False
-    if len(kept) != SALT_BYTES + hashlib.sha256().digest_size:
-        return False
-    again = hash_password(password, kept[:SALT_BYTES])
-    return hmac.compare_digest(again, password_hash)
+        return b""

@@ -56,6 +56,12 @@ class Client091:
     def _vhost(self) -> str:
         return self._session.vhost
 
+    @property
+    def opened_as(self) -> tuple[str, str] | None:
+        """Its user and vhost, once it may use the vhost."""
+        session = self._session
+        return (session.user, session.vhost) if session.state == "running" else None
+
     def failed(self, fault: Exception) -> None:
         """Something broke in here: this connection ends, what it held goes back."""
         self._stream.abort(fault)

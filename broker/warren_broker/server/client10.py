@@ -15,6 +15,7 @@ from warren_broker.server.management10 import MANAGEMENT_HANDLERS
 from warren_broker.server.members10 import MEMBER_HANDLERS
 from warren_broker.server.request10 import Asker
 from warren_broker.server.rim import guarded, guarded_call
+from warren_broker.server.users10 import USER_HANDLERS
 from warren_broker.session import link
 from warren_broker.session.connection10 import Connection10
 from warren_broker.session.link_parts import Limits10
@@ -52,6 +53,12 @@ class Client10:
         self._gone = False
         self._timer: Timer | None = None
         stream.on_drained = self._flush_later
+
+    @property
+    def opened_as(self) -> tuple[str, str] | None:
+        """Its user and vhost, once it may use the vhost."""
+        connection = self._connection
+        return (connection.user, connection.vhost) if connection.opened else None
 
     # ------------------------------------------------------------ the socket's side
 
@@ -203,5 +210,6 @@ class Client10:
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **MANAGEMENT_HANDLERS,
     **MEMBER_HANDLERS,
+    **USER_HANDLERS,
     **BLOCK_HANDLERS,
 }

@@ -25,6 +25,11 @@ REOPEN_MS = 1_000
 class Client(Protocol):
     """One connection after its header, whichever its protocol."""
 
+    @property
+    def opened_as(self) -> tuple[str, str] | None:
+        """Its user and vhost, once it may use the vhost."""
+        ...
+
     def received(self, data: bytes) -> None:
         """Bytes from the socket, the header first."""
         ...

@@ -9,6 +9,7 @@ import msgspec
 from warren_broker.errors import Refusal
 from warren_broker.session.management import AnyManagementRequest, AnyManagementResult, Request
 from warren_broker.session.management_members import AnyMemberRequest, AnyMemberResult
+from warren_broker.session.management_users import AnyUserRequest, AnyUserResult
 
 
 class Login(Request, frozen=True):
@@ -94,6 +95,7 @@ AnyRequest: TypeAlias = (
     | Browse
     | AnyManagementRequest
     | AnyMemberRequest
+    | AnyUserRequest
 )
 
 
@@ -158,4 +160,5 @@ AnyAnswer: TypeAlias = (
     | Refusal
     | AnyManagementResult
     | AnyMemberResult
+    | AnyUserResult
 )

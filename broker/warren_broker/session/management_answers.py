@@ -13,7 +13,12 @@ from proton import uint, ulong
 
 from warren_broker.errors import InvalidArgument, Refusal
 from warren_broker.session import management as m
-from warren_broker.session.management_member_answers import MEMBER_VALUES, render_member
+from warren_broker.session import management_users as users
+from warren_broker.session.management_member_answers import (
+    MEMBER_VALUES,
+    plain_value,
+    render_member,
+)
 
 Answer: TypeAlias = tuple[int, Any]
 """HTTP's status, and an AMQP value for the body."""
@@ -150,6 +155,9 @@ def _claim(result: m.ClaimOpened) -> Answer:
 
 _RENDERERS: dict[type[m.Result], Callable[[Any], Answer]] = {
     m.Performed: lambda result: (204, None),
+    users.Shown: lambda result: (200, plain_value(result.value)),
+    users.Listed: lambda result: (200, [plain_value(value) for value in result.values]),
+    users.Put: lambda result: (201 if result.created else 204, None),
     m.QueueInfo: lambda result: (200, render_queue(result)),
     m.QueueDeclared: lambda result: (201 if result.created else 200, render_queue(result.info)),
     m.QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),

@@ -48,6 +48,17 @@ class Body:
         value = self._get(key, str, default)
         return checked_name(key, value)
 
+    def secret(self, key: str) -> str | None:
+        """A string that no refusal shows; None: it is absent."""
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(f"{key} is a {type(value).__name__}; str is expected")
+        return value
+
+    def value(self, key: str) -> Any:
+        """As it is; None: it is absent."""
+        return self._values.get(key)
+
     def flag(self, key: str, default: bool) -> bool:
         """A boolean."""
         return bool(self._get(key, bool, default))

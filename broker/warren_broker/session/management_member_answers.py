@@ -25,7 +25,7 @@ CRITICAL_REASON = (
 def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
     """Status and body of a value of `session.membership` that answers the request."""
     if isinstance(value, NodeList):
-        return 200, [_plain(node) for node in value.nodes]
+        return 200, [plain_value(node) for node in value.nodes]
     if isinstance(value, Criticality):
         return _criticality(value.found)
     if type(value) in _BOUNDED:
@@ -33,16 +33,16 @@ def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
     begun = _BEGUN.get(type(value))
     changes = not isinstance(request, GetNode | GetMembers)
     status = 202 if changes and begun is not None and begun(value) else 200
-    return status, _plain(value)
+    return status, plain_value(value)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Maps, lists, texts, numbers: a tuple would be another AMQP type."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _criticality(found: v.QuorumCritical) -> tuple[int, Any]:
-    body = _plain(found)
+    body = plain_value(found)
     if found.safe:
         return 200, {"status": "ok", **body}
     return 503, {"status": "failed", "reason": CRITICAL_REASON, **body}

@@ -24,6 +24,7 @@ from warren_broker.session.management_body import (
     route,
 )
 from warren_broker.session.management_member_routes import MEMBER_ROUTES
+from warren_broker.session.management_user_routes import USER_ROUTES
 
 # ------------------------------------------------------------------ requests
 
@@ -229,4 +230,5 @@ _ROUTES: tuple[Route, ...] = (
     route("POST", "/sinks/:sink/batches/:batch", _publish_batch),
     route("DELETE", "/sinks/:sink/batches/:batch", _drop_batch),
     *MEMBER_ROUTES,
+    *USER_ROUTES,
 )

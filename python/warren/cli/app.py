@@ -8,7 +8,10 @@ from warren.cli.claims import claims
 from warren.cli.cluster import cluster
 from warren.cli.members import queues
 from warren.cli.nodes import nodes
+from warren.cli.permissions import permissions
 from warren.cli.publish import publish
+from warren.cli.users import users
+from warren.cli.vhosts import vhosts
 
 app = typer.Typer(
     name="warren",
@@ -21,4 +24,7 @@ app.add_typer(cluster, name="cluster")
 app.add_typer(queues, name="queues")
 app.add_typer(nodes, name="nodes")
 app.add_typer(claims, name="claims")
+app.add_typer(users, name="users")
+app.add_typer(vhosts, name="vhosts")
+app.add_typer(permissions, name="permissions")
 app.command("publish")(publish)

@@ -35,10 +35,11 @@ Queue = Annotated[str, typer.Argument(help="the queue's name")]
 
 def connect(uri: str | None) -> Connection:
     """A connection to the cluster that is meant."""
-    return Connection(_address(uri), name=f"warren cli {os.getpid()}")
+    return Connection(address_of(uri), name=f"warren cli {os.getpid()}")
 
 
-def _address(uri: str | None) -> Address:
+def address_of(uri: str | None) -> Address:
+    """Where the cluster that is meant can be reached, as which user."""
     if uri:
         return parse_uri(uri, request_timeout_s=TIMEOUT_S)
     if (DIRECTORY / STATE_FILE).exists():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.metadata.world import World
-from warren_broker.errors import InvalidArgument, NotFound
+from warren_broker.errors import InvalidArgument, NotFound, PreconditionFailed
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.access import check_patterns
 from warren_broker.metadata.changes import BootstrapWanted, UserChanged, VhostDeleted
+from warren_broker.metadata.codec import decode_submission
 from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.metadata.view import MetadataView
 
@@ -36,6 +38,71 @@ def test_rabbitmqs_own_example_hash() -> None:
     assert passwords.matches("test12", hashed) and not passwords.matches("test13", hashed)
     for damaged in ("", "x", "kI3GCqW5", hashed[:-1], "é"):
         assert not passwords.matches("test12", damaged)
+
+
+@pytest.mark.parametrize("algorithm", sorted(passwords.ALGORITHMS))
+def test_every_form_of_hash_that_rabbitmq_exports_is_recognised(algorithm: str) -> None:
+    hashed = passwords.hash_password("test12", b"salt", algorithm)
+    assert passwords.algorithm_of(hashed) == algorithm
+    assert passwords.matches("test12", hashed) and not passwords.matches("test13", hashed)
+    assert passwords.checked(hashed, algorithm) == passwords.checked(hashed, "") == hashed
+    for other in {*passwords.ALGORITHMS, "bcrypt"} - {algorithm}:
+        with pytest.raises(InvalidArgument, match=f"hashing_algorithm='{other}'"):
+            passwords.checked(hashed, other)
+
+
+def test_an_empty_password_is_none() -> None:
+    assert not passwords.matches("", passwords.hash_password("", b"salt"))
+    assert passwords.checked("", "") == "" and not passwords.matches("", "")
+    with pytest.raises(InvalidArgument):
+        passwords.checked("plain text", "")
+
+
+def test_the_last_administrator_stays_where_that_is_asked_for() -> None:
+    world = World()
+    admin, other = User("ann", "h", ("monitoring", "administrator")), User("bob", "h")
+    world.do(commands.PutUser(admin))
+    world.do(commands.PutUser(other, keep_administrator=True))
+    world.do(commands.DeleteUser("guest", keep_administrator=True))
+    for refused in (
+        commands.DeleteUser("ann", keep_administrator=True),
+        commands.PutUser(User("ann", "h", ("monitoring",)), keep_administrator=True),
+    ):
+        with pytest.raises(PreconditionFailed, match="user 'ann' is the last one"):
+            world.do(refused)
+        assert world.state.users["ann"] == admin
+    world.do(commands.PutUser(User("ann", "new", admin.tags), keep_administrator=True))
+    world.do(commands.PutUser(User("bob", "h", ("administrator",)), keep_administrator=True))
+    world.do(commands.DeleteUser("ann", keep_administrator=True))
+    world.do(commands.DeleteUser("nobody", keep_administrator=True))
+    world.do(commands.DeleteUser("bob"))  # as logs of version 2 have it
+    assert not world.state.users
+
+
+def test_what_version_2_wrote_of_users_means_the_same() -> None:
+    """The frozen bytes of DeleteUser and PutUser as they were, without the newer field."""
+    old = msgspec.msgpack.encode([7, "a", 1, [
+        ["put_user", ["ann", "h", ["administrator"]]], ["delete_user", "guest"],
+        ["delete_user", "ann"]]])
+    submission = decode_submission(old)
+    assert submission.commands == (
+        commands.PutUser(User("ann", "h", ("administrator",))), commands.DeleteUser("guest"),
+        commands.DeleteUser("ann"))
+    world = World()
+    world.entry(old)
+    assert not world.state.users
+
+
+def test_a_vhost_is_described_anew() -> None:
+    world = World()
+    world.declare("q")
+    world.do(commands.PutVhost(Vhost("v", "first")))
+    world.do(commands.PutVhost(Vhost("/", "second", ("t",))))
+    assert world.state.scopes["v"].vhost.description == "first"
+    assert world.state.scopes["/"].vhost == Vhost("/", "second", ("t",))
+    assert list(world.state.scopes["/"].queues) == ["q"]
+    with pytest.raises(InvalidArgument):
+        world.do(commands.PutVhost(Vhost("")))
 
 
 def test_a_hash_is_never_shown() -> None:

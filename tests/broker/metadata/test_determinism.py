@@ -44,7 +44,10 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.Barrier(),
         commands.Bootstrap(Vhost("/"), User("guest", "h")),
         commands.AddVhost(Vhost(vhost)),
+        commands.PutVhost(Vhost(vhost, draw.choice(("", "described")))),
         commands.PutUser(User(draw.choice("uw"), "h", tuple(draw.choice("mt")))),
+        commands.PutUser(User(draw.choice("uw"), "h", draw.choice(((), ("administrator",)))),
+                         keep_administrator=draw.random() < 0.5),
         commands.PutGrant(Grant(vhost, draw.choice("uw"), "a", "b", "c",
                                 draw.choice((None, "amq.topic")))),
         commands.DeleteGrant(vhost, draw.choice("uw"), draw.choice((None, "", "amq.topic"))),
@@ -65,7 +68,8 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.OwnerGone(draw.choice((71, 72)), connection),
     ]
     if draw.random() < 0.03:
-        choices = [commands.DeleteVhost(vhost), commands.DeleteUser(draw.choice("uw")),
+        choices = [commands.DeleteVhost(vhost),
+                   commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
                    commands.ForgetNode(home), commands.RemoveNode(home, draw.choice((11, 12)))]
     return draw.choice(choices)
 

@@ -20,6 +20,8 @@ class Client:
         self.stream = stream
         self.farewells: list[str] = []
 
+    opened_as = None
+
     def received(self, data: bytes) -> None:
         """Nothing is said to it."""
 

@@ -1,0 +1,98 @@
+"""`warren permissions`; the verbs are rabbitmqctl's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.target import Json, Uri, connect
+from warren.cli.users import User
+
+permissions = typer.Typer(
+    no_args_is_help=True,
+    help="What users may do: regular expressions over names, per vhost; '.*' is all, '^$' nothing.",
+)
+Vhost = Annotated[str, typer.Option("--vhost", "-p", help="the vhost")]
+MaybeVhost = Annotated[str | None, typer.Option("--vhost", "-p", help="of that vhost only")]
+MaybeUser = Annotated[str | None, typer.Option("--user", help="of that user only")]
+Write = Annotated[str, typer.Argument(help="what it may publish to, bind to")]
+Read = Annotated[str, typer.Argument(help="what it may consume from, bind from")]
+Exchange = Annotated[str, typer.Argument(help="the topic exchange")]
+
+
+@permissions.command("list")
+def list_permissions(
+    vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
+) -> None:
+    """All permissions."""
+    with connect(uri) as connection:
+        found = Admin(connection).permissions(vhost=vhost, user=user)
+    if json:
+        output.as_json(found)
+        return
+    rows = [(one.vhost, one.user, one.configure, one.write, one.read) for one in found]
+    output.table("", ("vhost", "user", "configure", "write", "read"), rows)
+
+
+@permissions.command("set")
+def set_permissions(
+    user: User,
+    configure: Annotated[str, typer.Argument(help="what it may declare and delete")],
+    write: Write,
+    read: Read,
+    vhost: Vhost = "/",
+    uri: Uri = None,
+) -> None:
+    """Let a user into a vhost, or change what it may do there."""
+    with connect(uri) as connection:
+        Admin(connection).set_permissions(
+            vhost, user, configure=configure, write=write, read=read)
+    output.say(f"permissions of user {user} in vhost {vhost} set")
+
+
+@permissions.command()
+def clear(user: User, vhost: Vhost = "/", uri: Uri = None) -> None:
+    """A user may not enter the vhost any more."""
+    with connect(uri) as connection:
+        Admin(connection).clear_permissions(vhost, user)
+    output.say(f"permissions of user {user} in vhost {vhost} cleared")
+
+
+@permissions.command()
+def list_topic(
+    vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
+) -> None:
+    """All topic permissions."""
+    with connect(uri) as connection:
+        found = Admin(connection).topic_permissions(vhost=vhost, user=user)
+    if json:
+        output.as_json(found)
+        return
+    rows = [(one.vhost, one.user, one.exchange, one.write, one.read) for one in found]
+    output.table("", ("vhost", "user", "exchange", "write", "read"), rows)
+
+
+@permissions.command()
+def set_topic(
+    user: User, exchange: Exchange, write: Write, read: Read, vhost: Vhost = "/", uri: Uri = None
+) -> None:
+    """Restrict the routing keys of a user at a topic exchange."""
+    with connect(uri) as connection:
+        Admin(connection).set_topic_permissions(vhost, user, exchange, write=write, read=read)
+    output.say(f"topic permissions of user {user} for {exchange} in vhost {vhost} set")
+
+
+@permissions.command()
+def clear_topic(
+    user: User,
+    exchange: Annotated[str, typer.Argument(help="the topic exchange; none: all of them")] = "",
+    vhost: Vhost = "/",
+    uri: Uri = None,
+) -> None:
+    """Drop the restriction of a user's routing keys."""
+    with connect(uri) as connection:
+        Admin(connection).clear_topic_permissions(vhost, user, exchange)
+    output.say(f"topic permissions of user {user} in vhost {vhost} cleared")

@@ -1,0 +1,121 @@
+"""`warren users`; the verbs are rabbitmqctl's."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.target import Json, Uri, address_of, connect
+from warren.connection import Connection
+from warren.errors import AccessRefused, UsageError
+
+EXIT_REFUSED = 1
+
+users = typer.Typer(
+    no_args_is_help=True, help="List, add, change, delete users; check a password."
+)
+User = Annotated[str, typer.Argument(help="the user's name")]
+Password = Annotated[
+    str | None,
+    typer.Argument(help="the password; without it: asked for, or a line of standard input. On the "
+                   "command line others on this machine can see it"),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Argument(help="administrator, monitoring, policymaker, management, impersonator or "
+                   "others; none: no tags"),
+]
+
+
+@users.command("list")
+def list_users(uri: Uri = None, json: Json = False) -> None:
+    """All users with their tags."""
+    with connect(uri) as connection:
+        found = Admin(connection).users()
+    if json:
+        output.as_json([{"name": user.name, "tags": user.tags} for user in found])
+    else:
+        output.table("", ("user", "tags"), [(user.name, user.tags) for user in found])
+
+
+@users.command()
+def add(
+    user: User,
+    password: Password = None,
+    hashed: Annotated[
+        bool,
+        typer.Option("--pre-hashed-password", help="the password is a password_hash of RabbitMQ's"),
+    ] = False,
+    uri: Uri = None,
+) -> None:
+    """Add a user; without permissions it may not enter any vhost."""
+    given = _password(user, password, twice=not hashed)
+    with connect(uri) as connection:
+        admin = Admin(connection)
+        if any(each.name == user for each in admin.users()):
+            raise UsageError(f"user {user!r} exists; `change-password`, `set-tags` change it")
+        if hashed:
+            admin.put_user(user, password_hash=given)
+        else:
+            admin.put_user(user, password=given)
+    output.say(f"user {user} added; `warren permissions set` lets it into a vhost")
+
+
+@users.command()
+def change_password(user: User, password: Password = None, uri: Uri = None) -> None:
+    """Give a user another password; who is connected stays so."""
+    given = _password(user, password, twice=True)
+    with connect(uri) as connection:
+        admin = Admin(connection)
+        admin.user(user)  # NotFound rather than a new user
+        admin.put_user(user, password=given)
+    output.say(f"password of user {user} changed")
+
+
+@users.command()
+def delete(user: User, uri: Uri = None) -> None:
+    """Delete a user with its permissions; its clients are sent away."""
+    with connect(uri) as connection:
+        Admin(connection).delete_user(user)
+    output.say(f"user {user} deleted")
+
+
+@users.command()
+def set_tags(user: User, tags: Tags = None, uri: Uri = None) -> None:
+    """Set a user's tags in place of those it has."""
+    with connect(uri) as connection:
+        admin = Admin(connection)
+        admin.user(user)
+        admin.put_user(user, tags=tags or [])
+    output.say(f"tags of user {user}: {', '.join(tags or []) or 'none'}")
+
+
+@users.command()
+def authenticate(user: User, password: Password = None, uri: Uri = None) -> None:
+    """Log in as that user from this machine: exit code 1 when that is refused."""
+    given = _password(user, password, twice=False)
+    asked = replace(address_of(uri), user=user, password=given)
+    with Connection(asked, name="warren users authenticate") as connection:
+        try:
+            tags = Admin(connection).whoami().tags
+        except AccessRefused as refused:
+            output.fail(f"user {user} cannot log in: {refused.detail}")
+            raise typer.Exit(EXIT_REFUSED) from None
+    output.say(f"user {user} can log in; tags: {', '.join(tags) or 'none'}")
+
+
+def _password(user: str, given: str | None, *, twice: bool) -> str:
+    """The password that is meant; raises UsageError for none."""
+    if given is None and sys.stdin.isatty():
+        given = str(typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=twice,
+                                 err=True))
+    elif given is None:
+        given = sys.stdin.readline().rstrip("\r\n")
+    if not given:
+        raise UsageError("the password is empty; give one")
+    return given

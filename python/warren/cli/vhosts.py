@@ -1,0 +1,51 @@
+"""`warren vhosts`; the verbs are rabbitmqctl's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.target import Json, Uri, connect
+
+vhosts = typer.Typer(no_args_is_help=True, help="List, add, delete virtual hosts.")
+Vhost = Annotated[str, typer.Argument(help="the vhost's name")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+
+
+@vhosts.command("list")
+def list_vhosts(uri: Uri = None, json: Json = False) -> None:
+    """The vhosts that the user may enter; all of them for the tag `monitoring`."""
+    with connect(uri) as connection:
+        found = Admin(connection).vhosts()
+    if json:
+        output.as_json(found)
+    else:
+        rows = [(vhost.name, vhost.description, vhost.tags) for vhost in found]
+        output.table("", ("vhost", "description", "tags"), rows)
+
+
+@vhosts.command()
+def add(
+    vhost: Vhost,
+    description: Annotated[str | None, typer.Option(help="what it is for")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="may be repeated")] = None,
+    uri: Uri = None,
+) -> None:
+    """Add a vhost, in which the user who adds it gets all permissions; or change its description
+    and tags."""
+    with connect(uri) as connection:
+        Admin(connection).put_vhost(vhost, description=description, tags=tag or None)
+    output.say(f"vhost {vhost} is there")
+
+
+@vhosts.command()
+def delete(vhost: Vhost, yes: Yes = False, uri: Uri = None) -> None:
+    """Delete a vhost with its queues, their messages, exchanges, permissions."""
+    if not yes:
+        typer.confirm(f"delete vhost {vhost!r} with everything in it?", abort=True, err=True)
+    with connect(uri) as connection:
+        Admin(connection).delete_vhost(vhost)
+    output.say(f"vhost {vhost} deleted")

@@ -1,0 +1,179 @@
+"""Users, vhosts, permissions of a running cluster: managed, and what clients notice at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pamqp.commands as spec
+import pika
+import pytest
+from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
+from typer.testing import CliRunner, Result
+
+from live.conftest import eventually
+from live.raw_client import RawClient
+from warren.admin import Admin
+from warren.cli.app import app
+from warren.connection import Connection
+from warren.errors import AccessRefused, Conflict, NotFound, PeerError, WarrenError
+from warren.local import LocalCluster
+from warren.uri import Address
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=3, directory=tmp_path_factory.mktemp("users")) as made:
+        yield made
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[Admin]:
+    with Connection(cluster.address) as connection:
+        yield Admin(connection)
+
+
+def connect(cluster: LocalCluster, user: str, password: str = "p", vhost: str = "/",
+            node: int = 0) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters(
+        "127.0.0.1", cluster.nodes[node].amqp_port, vhost, pika.PlainCredentials(user, password)))
+
+
+def as_user(cluster: LocalCluster, user: str, vhost: str = "/") -> Address:
+    return Address(hosts=cluster.address.hosts, user=user, password="p", vhost=vhost)
+
+
+def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) -> None:
+    admin.put_user("ann", password="p", tags=["management"])
+    with pytest.raises(AMQPError):  # no permissions anywhere
+        connect(cluster, "ann")
+    admin.set_permissions("/", "ann", configure="^ann", write=".*", read="^ann")
+    clients = [connect(cluster, "ann", node=node) for node in range(3)]
+    channel = clients[1].channel()
+    channel.queue_declare("ann.q")
+    with pytest.raises(ChannelClosedByBroker) as refused:
+        clients[1].channel().queue_declare("other")
+    assert refused.value.reply_code == 403
+    assert "configure access to queue 'other'" in refused.value.reply_text
+
+    with Connection(as_user(cluster, "ann")) as connection:
+        own = Admin(connection)
+        assert (own.whoami().name, own.whoami().tags) == ("ann", ("management",))
+        assert [vhost.name for vhost in own.vhosts()] == ["/"]
+        with pytest.raises(AccessRefused):
+            own.put_user("ann", tags=["administrator"])
+        with pytest.raises(AccessRefused):
+            own.users()
+
+        # A change holds for the next operation of clients that are connected.
+        admin.set_permissions("/", "ann", configure="^$", write="^$", read="^ann")
+        with pytest.raises(ChannelClosedByBroker) as refused:
+            channel.queue_declare("ann.p")
+        assert refused.value.reply_code == 403
+        with pytest.raises(AccessRefused):
+            own.declare_queue("ann.r")
+
+        # A password change leaves them connected; the old one is refused.
+        admin.put_user("ann", password="new")
+        clients[2].channel().basic_get("ann.q")
+        with pytest.raises(AMQPError):
+            connect(cluster, "ann")
+        connect(cluster, "ann", "new").close()
+
+        # Its end is theirs, on every node, over both protocols.
+        admin.delete_user("ann")
+        for client in clients:
+            def ended(client: pika.BlockingConnection = client) -> str | None:
+                try:
+                    client.process_data_events(0.05)
+                except ConnectionClosedByBroker as closed:
+                    return f"{closed.reply_code} {closed.reply_text}"
+                return None
+
+            assert eventually(ended, "the end of a deleted user's connection") == (
+                "320 CONNECTION_FORCED - user 'ann' was deleted")
+        with pytest.raises(WarrenError):
+            own.whoami()
+    assert not admin.permissions(user=None, vhost="/")[1:]
+    with pytest.raises(NotFound):
+        admin.user("ann")
+    admin.delete_queue("ann.q")
+
+
+def test_a_vhosts_clients_go_with_it(cluster: LocalCluster, admin: Admin) -> None:
+    admin.put_vhost("short lived", description="for a test")
+    assert admin.vhost("short lived").description == "for a test"
+    assert [one.user for one in admin.permissions(vhost="short lived")] == ["guest"]
+    address = ("127.0.0.1", cluster.nodes[2].amqp_port)
+    with RawClient(address, vhost="short lived") as client, connect(
+        cluster, "guest", "guest", "short lived"
+    ) as other:
+        other.channel().queue_declare("q", durable=True)
+        admin.delete_vhost("short lived")
+        close = client.find(spec.Connection.Close)
+        assert (close.reply_code, close.reply_text) == (
+            320, "CONNECTION_FORCED - vhost 'short lived' is deleted")
+        with pytest.raises(AMQPError):
+            while True:
+                other.process_data_events(0.05)
+    with pytest.raises(AMQPError):
+        connect(cluster, "guest", "guest", "short lived")
+    admin.overview()  # who asked for it goes on
+
+
+def test_the_last_administrator_cannot_be_lost(admin: Admin) -> None:
+    with pytest.raises(Conflict, match="last one with the tag 'administrator'"):
+        admin.delete_user("guest")
+    with pytest.raises(Conflict, match="last one"):
+        admin.put_user("guest", tags=["monitoring"])
+    assert admin.whoami().tags == ("administrator",)
+
+
+def test_a_hash_that_rabbitmq_exported_lets_its_user_in(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    hashed = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+    admin.put_user("imported", password_hash=hashed,
+                   hashing_algorithm="rabbit_password_hashing_sha256")
+    admin.set_permissions("/", "imported", configure="", write="", read="")
+    connect(cluster, "imported", "test12").close()
+    admin.delete_user("imported")
+    with pytest.raises(PeerError):
+        admin.put_user("imported", password_hash="nonsense")
+
+
+def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
+    def run(*arguments: str, given: str | None = None) -> Result:
+        return CliRunner().invoke(app, arguments, input=given, env={
+            "WARREN_URI": cluster.uri, "COLUMNS": "200", "TERM": "dumb"})
+
+    def ok(*arguments: str, given: str | None = None) -> str:
+        done = run(*arguments, given=given)
+        assert done.exit_code == 0, (arguments, done.output, done.exception)
+        return done.output
+
+    ok("users", "add", "bob", given="p\n")
+    assert isinstance(run("users", "add", "bob", "q").exception, WarrenError)
+    ok("users", "set-tags", "bob", "monitoring", "x")
+    assert "monitoring, x" in ok("users", "list")
+    ok("vhosts", "add", "v", "--description", "bob's")
+    ok("permissions", "set", "bob", "^bob", ".*", ".*", "-p", "v")
+    ok("permissions", "set-topic", "bob", "amq.topic", "^k", ".*", "-p", "v")
+    assert "^bob" in ok("permissions", "list", "-p", "v", "--user", "bob")
+    assert "amq.topic" in ok("permissions", "list-topic")
+    connect(cluster, "bob", "p", "v").close()
+    ok("permissions", "set", "bob", "", "", "")
+    assert "can log in; tags: monitoring, x" in ok("users", "authenticate", "bob", "p")
+    assert run("users", "authenticate", "bob", "wrong").exit_code == 1
+    ok("users", "change-password", "bob", "other")
+    assert run("users", "authenticate", "bob", "p").exit_code == 1
+    assert isinstance(run("users", "change-password", "nobody", "x").exception, NotFound)
+    ok("permissions", "clear-topic", "bob", "-p", "v")
+    ok("permissions", "clear", "bob", "-p", "v")
+    assert [one.vhost for one in admin.permissions(user="bob")] == ["/"]
+    assert "v" in ok("vhosts", "list", "--json")
+    assert run("vhosts", "delete", "v", given="n\n").exit_code == 1
+    ok("vhosts", "delete", "v", "--yes")
+    ok("users", "delete", "bob")
+    assert "bob" not in ok("users", "list", "--json")
