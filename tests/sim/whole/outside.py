@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -12,7 +12,11 @@ from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
 from sim.whole.wire import SimulatedTransport
 from warren_broker.metadata import passwords
+from warren_broker.queue.codec import MalformedEntry, decode_submission
+from warren_broker.queue.machine import QueueMachine
+from warren_broker.queue.state import QueueState
 from warren_broker.queue.turn import Turn
+from warren_raft.machine import Applied, Meta
 from warren_raft.runtime import host as host_module
 from warren_raft.storage import log_store as log_store_module
 from warren_raft.storage import wal as wal_module
@@ -53,6 +57,14 @@ def outside(world: World) -> Iterator[None]:
         world.checkers.buried(reason, index, first, last, self.now)
         dead_letter(self, reason, index, first, last)
 
+    apply = QueueMachine.apply
+
+    def applying(self: QueueMachine, meta: Meta, data: Any, state: QueueState) -> Applied:
+        with suppress(MalformedEntry):
+            submission, _ = decode_submission(data)
+            world.checkers.order.begins(state, submission, meta.time_ms)
+        return apply(self, meta, data, state)
+
     class Time:
         """What the log measures its syncs by."""
 
@@ -72,6 +84,7 @@ def outside(world: World) -> Iterator[None]:
             (wal_module, "time", Time),
             (passwords, "hash_password", lambda password, salt: "hash"),
             (Turn, "dead_letter", heard),
+            (QueueMachine, "apply", applying),
         ):
             stack.enter_context(patch.object(where, name, by))
         stack.enter_context(patch("warren_broker.cluster.broker.random", world.rng))

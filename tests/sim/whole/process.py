@@ -92,7 +92,7 @@ class Ear:
         self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool
     ) -> None:
         """See Observer."""
-        self.process.world.checkers.applied(self.process, group, meta, data)
+        self.process.world.checkers.applied(self.process, group, meta, data, applied)
         self.cluster.applied(group, meta, data, applied, leading)
 
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
