@@ -36,10 +36,10 @@ class Loner(Person):
 
     def act(self) -> None:
         """Begin, unless something is under way."""
-        if self.busy is None or self.busy.dead:
+        if self.busy is None or self.busy.dead or self.busy.shunned:
             machine = self.world.processes[self.rng.choice(self.world.names)]
             process = machine.running
-            if process is not None and process.broker.definitions.ready and not process.leaving:
+            if process is not None and process.serves:
                 self.busy = process
                 self.rounds += 1
                 process.inject(lambda: self.declare(process))

@@ -46,6 +46,7 @@ class Profile:
     nodes        that form the cluster; joiners: nodes that come later
     faults       which kinds strike, each as often as it is named
     skew_ms      clocks differ by up to so much, and jump
+    bad          of the unlucky ones: these never become well again, also when all is calm
     write_here   the log writes small batches itself, without a thread, as on a quick disk
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
     changes      operators change the members of queues, and drain nodes
@@ -62,6 +63,7 @@ class Profile:
     faults: tuple[str, ...]
     skew_ms: int
     unlucky: tuple[str, ...]
+    bad: tuple[str, ...]
     queues: tuple[QueuePlan, ...]
     messages: int
     publishers: int
@@ -89,14 +91,14 @@ class Profile:
 
 FAULTS = (
     "crash", "crash", "crash_leader", "crash_leader", "crash_all", "pause", "pause_leader", "cut",
-    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "hung_disk",
-    "sync_fails",
-    "disk_full", "clock_jump", "rolling_restart", "flapping",
+    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
+    "disk_full", "clock_jump", "rolling_restart", "flapping", "power_cut", "hung_disk",
 )  # fmt: skip
 BRIEF_SHARE = 0.7
 """Most worlds are over soon: there can be the more of them."""
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.35
+BAD_SHARE = 0.4
 UNLUCKY = ("wipe", "wipe", "rot", "rot", "misdirect")
 """These strike the unlucky only."""
 
@@ -126,6 +128,7 @@ def draw(rng: Random) -> Profile:
         ),
         skew_ms=rng.choice((0, 0, 800, 5_000)),
         unlucky=unlucky,
+        bad=unlucky if rng.random() < BAD_SHARE else (),
         queues=_queues(rng, nodes, bool(unlucky), rng.choice((0, 0, 1) if brief else (0, 1, 1, 2))),
         messages=rng.choice((4, 8, 12) if brief else (10, 20, 40)),
         publishers=rng.choice((1, 2)),

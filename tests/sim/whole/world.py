@@ -141,7 +141,8 @@ class World:
         self.until("every member votes", self.everybody_votes)
         self.until("all members have applied everything", self.level)
         self.checkers.finished(self.groups())
-        self.idle()
+        if not self.profile.bad:
+            self.idle()
         return self.trace.hexdigest()
 
     def books(self) -> tuple[int, int, int]:
@@ -161,6 +162,7 @@ class World:
         return all(
             machine.absent
             or machine.gone
+            or machine.lost_for_good
             or (machine.running is not None
             and machine.running.broker.definitions.ready
             and machine.running.broker.definitions.state.queue(VHOST, name) is not None)
@@ -172,17 +174,20 @@ class World:
         """Every group that has a member somewhere, ascending."""
         return sorted({
             group
-            for machine in self.processes.values() if machine.running is not None
+            for machine in self.present().values() if machine.running is not None
             for group in machine.running.host.groups()
         })  # fmt: skip
 
     def present(self) -> dict[str, Machine]:
-        """The machines that have not left for good, by name."""
-        return {name: machine for name, machine in self.processes.items() if not machine.gone}
+        """The machines that have not left, and will be well again, by name."""
+        return {
+            name: machine for name, machine in self.processes.items()
+            if not machine.gone and not machine.lost_for_good
+        }  # fmt: skip
 
     def members(self, group: int) -> list[Process]:
         """The processes that carry a group."""
-        running = [machine.running for machine in self.processes.values()]
+        running = [machine.running for machine in self.present().values()]
         return [p for p in running if p is not None and group in p.host.groups()]
 
     def empty(self) -> bool:
@@ -193,6 +198,8 @@ class World:
             if machine.running is None:
                 return False
             for queue in machine.running.broker.definitions.state.queues():
+                if set(queue.nodes) <= set(self.profile.bad):
+                    continue  # it is gone with its node
                 if not any(
                     process.host.is_leader(queue.group) and self._is_empty(process, queue.group)
                     for process in self.members(queue.group)
@@ -224,8 +231,11 @@ class World:
         for machine in self.present().values():
             if machine.running is None:
                 return False
-            if machine.running.host.members(METADATA_GROUP).voters != tuple(self.present()):
+            voters = machine.running.host.members(METADATA_GROUP).voters
+            if [name for name in voters if name not in self.profile.bad] != [*self.present()]:
                 return False
+            if self.profile.bad:
+                continue
             for queue in machine.running.broker.definitions.state.queues():
                 names = [process.name for process in self.members(queue.group)]
                 if names != sorted(queue.nodes):
