@@ -39,7 +39,7 @@ PORT = 25_672
 TURNS_AT_ONCE_MAX = 100
 RESTART_MS = 300
 DISCONNECTED_MS = 12_000
-"""So long a consumer keeps what it holds on a node that is suspected: longer than any way is cut."""
+"""So long a consumer keeps what it holds on a suspected node: longer than any way is cut."""
 KEPT = ("/lock", "/node.json")
 """Files that no damage strikes: nothing could heal the name of a node."""
 
