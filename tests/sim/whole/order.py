@@ -32,6 +32,7 @@ PLAIN = (
 GIVE_BACK = (
     commands.Return, commands.SessionDown, commands.NodeDown, commands.ReleaseClaim
 )  # fmt: skip
+STAGES = (commands.Stage, commands.SinkStage)
 
 
 def expanded(runs: Any) -> list[Message]:
@@ -152,7 +153,7 @@ class Order:
         highest = min(config.priority_max, 31)
         lanes = [min(decoded.priority(at), highest) for at in range(len(decoded))]
         self.lanes[group, index] = lanes
-        if any(type(command) is commands.Stage for command in submission.commands):
+        if any(type(command) in STAGES for command in submission.commands):
             self.staged[group, index] = True
 
     # ------------------------------------------------------------ what leaves

@@ -136,7 +136,7 @@ def draw(rng: Random) -> Profile:
         getters=rng.choice((0, 0, 0, 1)),
         readers=readers,
         rivals=rng.random() < 0.5,
-        sinks=rng.choice((0, 0, 0, 1) if brief else (0, 0, 1, 2)),
+        sinks=rng.choice((0, 0, 1) if brief else (0, 1, 2)),
         loners=rng.choice((0, 0, 0, 1)),
         changes=changes,
         window=rng.choice((1, 4, 16)),

@@ -185,9 +185,10 @@ class World:
             if not machine.gone and not machine.lost_for_good
         }  # fmt: skip
 
-    def members(self, group: int) -> list[Process]:
-        """The processes that carry a group."""
-        running = [machine.running for machine in self.present().values()]
+    def members(self, group: int, every: bool = False) -> list[Process]:
+        """The processes that carry a group; every: those of nodes that never become well, too."""
+        machines = self.processes if every else self.present()
+        running = [machine.running for machine in machines.values()]
         return [p for p in running if p is not None and group in p.host.groups()]
 
     def empty(self) -> bool:
@@ -202,7 +203,7 @@ class World:
                     continue  # it is gone with its node
                 if not any(
                     process.host.is_leader(queue.group) and self._is_empty(process, queue.group)
-                    for process in self.members(queue.group)
+                    for process in self.members(queue.group, every=True)
                 ):
                     return False
         return True
