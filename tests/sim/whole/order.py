@@ -49,13 +49,15 @@ class Before:
     """What matters of a queue's state before an entry that gives messages back.
 
     holds  (uplink, consumer) -> msg_id -> what it holds; of consumers that acknowledge
-    ages   (uplink, consumer) -> its age
+    ages   (uplink, consumer) -> its age, its session
+    lives  uplink -> the node whose life it is, its number
     """
 
     returned: list[Message]
     holds: dict[tuple[int, int], dict[int, Message]]
     ages: dict[tuple[int, int], tuple[int, int]]
     claims: dict[tuple[str, int], list[Message]]
+    lives: dict[int, tuple[str, int]]
     limit: int
 
 
@@ -86,6 +88,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
             (reader.name, number): expanded(claim.runs)
             for reader in state.readers.values() for number, claim in reader.claims.items()
         },
+        {uplink.id: (uplink.node, uplink.incarnation) for uplink in state.uplinks.values()},
         state.config.delivery_limit,
     )  # fmt: skip
 
@@ -266,23 +269,32 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
             if name[0] == command.reader and command.number in (0, name[1]):
                 back += pending.claims.pop(name)
     elif isinstance(command, commands.SessionDown | commands.NodeDown):
-        down = command.uplink if isinstance(command, commands.NodeDown) else uplink
-        failed = int(isinstance(command, commands.NodeDown) or command.failed)
-        for key in sorted(pending.holds, key=lambda key: pending.ages[key]):
-            if key[0] == down and (
-                isinstance(command, commands.NodeDown)
-                or pending.ages[key][1] == command.session
-            ):
+        failed, session = 1, None
+        over = [uplink]
+        if isinstance(command, commands.SessionDown):
+            failed, session = int(command.failed), command.session
+        else:
+            over = [
+                life for life, (node, number) in pending.lives.items()
+                if life == command.uplink
+                or (node == command.node and 0 < number <= command.incarnation)
+            ]
+        for life in over:
+            gone = [
+                key for key in pending.holds
+                if key[0] == life and session in (None, pending.ages[key][1])
+            ]
+            for key in sorted(gone, key=lambda key: pending.ages[key]):
                 held = pending.holds.pop(key)
                 back += [held[msg_id] for msg_id in sorted(held)]
     elif isinstance(command, commands.Return | commands.Settle | commands.Discard):
         held = pending.holds.get((uplink, command.consumer), {})
-        gone = [
+        cut = [
             held.pop(msg_id)
             for first, last in command.msg_ids for msg_id in range(first, last + 1)
             if msg_id in held
         ]  # fmt: skip
         if isinstance(command, commands.Return):
-            back, failed = gone, int(command.failed)
+            back, failed = cut, int(command.failed)
     again = [(index, at, fails + failed, acquired + 1) for index, at, fails, acquired in back]
     return [one for one in again if not 0 <= pending.limit < one[2]]
