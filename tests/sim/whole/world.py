@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from sim.agenda import Agenda
-from sim.checkers import Violation
+from sim.checkers import Violation, require
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
 from sim.whole.ledger import Ledger
@@ -31,6 +31,8 @@ BATCHES = 2
 BEGINNING_MS = 1_700_000_000_000
 CALM_MS = 40_000
 """In so much time without misfortunes everything that was promised is kept."""
+HUNG_MS = 5_000
+"""A sync that takes longer has cost its node every leadership."""
 IDLE_MS = 6_000
 QUIET_MS = 400
 LOOK_AGAIN_MS = 100
@@ -141,9 +143,24 @@ class World:
         self.until("every member votes", self.everybody_votes)
         self.until("all members have applied everything", self.level)
         self.checkers.finished(self.groups())
+        self.nothing_hangs()
         if not self.profile.bad:
             self.idle()
         return self.trace.hexdigest()
+
+    def nothing_hangs(self) -> None:
+        """No node leads whose disk has not answered for long."""
+        for name, machine in self.processes.items():
+            process = machine.running
+            if process is None or process.wal is None or process.wal.job is None:
+                continue
+            for group in process.host.groups():
+                require(
+                    self.agenda.now_ms - process.wal.since < HUNG_MS
+                    or not process.host.is_leader(group)
+                    or len(process.host.members(group).voters) < 3,
+                    "a leader's disk hangs", name, group, process.wal.since,
+                )
 
     def books(self) -> tuple[int, int, int]:
         """Events run, misfortunes, messages confirmed."""
