@@ -87,6 +87,9 @@ class Loner(Person):
                     received.append(bytes(block.body(at)))
                 if len(received) >= MESSAGES:
                     process.inject(received_all)
+                else:
+                    gone = commands.Credit(consumer, len(received), 0)
+                    process.inject(lambda: broker.consuming.credit(gone))
 
             def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
                 """See Receiver."""

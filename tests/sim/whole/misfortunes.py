@@ -132,6 +132,24 @@ class Misfortunes:
         if not self.stopped and machine.running is not None:
             self.crash(machine, 1)
 
+    def many_lives(self) -> None:
+        """A node begins life after life while some queue has no leader to be told of it."""
+        groups = [group for group in self.world.groups() if group]
+        machine = self.anybody()
+        if not groups or self.world.profile.unlucky or machine.running is None:
+            return
+        group = self.rng.choice(groups)
+        members = [process.name for process in self.world.members(group)]
+        away = [name for name in members if name != machine.name][: len(members) // 2 + 1]
+        count = len(self.world.names)
+        if 2 * len(away) <= len(members) - 1 or 2 * (count - len(away)) <= count:
+            return  # the queue would have a majority still, or the cluster would have none
+        lives, life_ms = self.rng.choice((2, 3, 4)), self.rng.choice((400, 900))
+        for name in away:
+            self.crash(self.world.processes[name], (lives + 1) * life_ms)
+        for at in range(lives):
+            self.world.agenda.after(at * life_ms, self._again, machine)
+
     def rolling_restart(self) -> None:
         """One after the other is stopped in good order and started again."""
         pause = self.rng.choice((150, 400))

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
+from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedTransport
 from warren_broker.metadata import passwords
 from warren_broker.queue.codec import MalformedEntry, decode_submission
@@ -23,6 +24,25 @@ from warren_raft.storage import wal as wal_module
 
 if TYPE_CHECKING:
     from sim.whole.world import World
+
+
+def machines(world: World) -> list[tuple[Any, str, Any]]:
+    """The checkers hear of what the machines do."""
+    dead_letter = Turn.dead_letter
+
+    def heard(self: Turn, reason: Any, index: int, first: int, last: int) -> None:
+        world.checkers.buried(reason, index, first, last, self.now)
+        dead_letter(self, reason, index, first, last)
+
+    apply = QueueMachine.apply
+
+    def applying(self: QueueMachine, meta: Meta, data: Any, state: QueueState) -> Applied:
+        with suppress(MalformedEntry):
+            submission, _ = decode_submission(data)
+            world.checkers.order.begins(state, submission, meta.time_ms)
+        return apply(self, meta, data, state)
+
+    return [(Turn, "dead_letter", heard), (QueueMachine, "apply", applying)]
 
 
 @contextmanager
@@ -51,20 +71,6 @@ def outside(world: World) -> Iterator[None]:
         )
         return process.janitor
 
-    dead_letter = Turn.dead_letter
-
-    def heard(self: Turn, reason: Any, index: int, first: int, last: int) -> None:
-        world.checkers.buried(reason, index, first, last, self.now)
-        dead_letter(self, reason, index, first, last)
-
-    apply = QueueMachine.apply
-
-    def applying(self: QueueMachine, meta: Meta, data: Any, state: QueueState) -> Applied:
-        with suppress(MalformedEntry):
-            submission, _ = decode_submission(data)
-            world.checkers.order.begins(state, submission, meta.time_ms)
-        return apply(self, meta, data, state)
-
     class Time:
         """What the log measures its syncs by."""
 
@@ -83,9 +89,9 @@ def outside(world: World) -> Iterator[None]:
             (wal_module, "threading", NoThreading),
             (wal_module, "time", Time),
             (passwords, "hash_password", lambda password, salt: "hash"),
-            (Turn, "dead_letter", heard),
-            (QueueMachine, "apply", applying),
+            *machines(world),
         ):
             stack.enter_context(patch.object(where, name, by))
+        stack.enter_context(shrunk(world.profile.windows))
         stack.enter_context(patch("warren_broker.cluster.broker.random", world.rng))
         yield
