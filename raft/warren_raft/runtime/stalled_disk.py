@@ -27,9 +27,9 @@ class StalledDisk:
     1. A leader's disk hangs. The other members commit without it, until what waits for the disk
     exceeds `wal_backlog_bytes_max`: then nothing is applied here, and nobody is answered.  2. The
     node sends its heartbeats all the time, so no other member stands. So the node hands over by
-    itself, group by group, to members whose disks are quick, where these are a majority without
-    it; where they are none, nobody could commit, and it stays the leader. It takes no leadership
-    until the write is done.
+    itself, group by group, to a member whose disk is quick, where the members whose disks answer
+    are a majority without it; where they are none, nobody could commit, and it stays the leader.
+    It takes no leadership until the write is done.
 
     slow     this node's disk is not quick: nothing is to be placed here
     stalled  it does not answer
@@ -105,8 +105,8 @@ class StalledDisk:
                 log.error(
                     "%s: the disk under %s does not answer: a write of the log has been under way "
                     "for %d ms (suspect_after_ms %d). This node takes no leadership until it is "
-                    "done. Groups led here: %d, handed over: %d, kept because no majority with "
-                    "quick disks is left: %d",
+                    "done. Groups led here: %d, handed over: %d, kept because no other majority "
+                    "is fit: %d",
                     self._own, self._place, self._watch.age_ms(now_ms), self._stall_ms,
                     moved + kept, moved, kept,
                 )  # fmt: skip
@@ -156,17 +156,19 @@ class StalledDisk:
         return moved, kept
 
     def _successor(self, group: Group, times: int) -> NodeId | None:
-        """A voter with a quick disk, which holds the most; None: such voters are no majority."""
+        """Of the voters with quick disks one that holds the most; None: there is none, or the
+        voters whose disks answer at all are no majority."""
         node = group.node
         lead, members = node.leadership, node.membership
         assert lead is not None
-        fit = [
+        answer = [
             voter for voter in members.voters
-            if voter != self._own and not self.slow(voter)
+            if voter != self._own and self._peers.get(voter) != Condition.STALLED
             and changes.hears(node, lead, voter, members)
         ]
-        if len(fit) < majority(len(members.voters)):
+        quick = [voter for voter in answer if not self.slow(voter)]
+        if not quick or len(answer) < majority(len(members.voters)):
             return None
-        most = max(lead.progress[voter].match for voter in fit)
-        best = [voter for voter in fit if lead.progress[voter].match == most]
+        most = max(lead.progress[voter].match for voter in quick)
+        best = [voter for voter in quick if lead.progress[voter].match == most]
         return best[(group.id + times) % len(best)]

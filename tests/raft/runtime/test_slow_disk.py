@@ -324,6 +324,25 @@ def test_a_leader_stays_where_the_others_are_no_majority_or_hang_too(
     cluster.close()
 
 
+def test_a_slow_disk_counts_for_the_majority_and_is_not_handed_the_leadership(
+    tmp_path: Path
+) -> None:
+    cluster = HangingCluster(tmp_path)
+    a = cluster.hosts["a"]
+    for name in ("b", "c"):
+        cluster.files[name].sync_s = HANG_MS / 1000 * 0.5
+        cluster.write("a")
+        cluster.until(lambda name=name: a.disk_slow(name))
+        cluster.files[name].sync_s = 0
+        if name == "b":
+            cluster.until(lambda: not a.disk_slow("b"), 20 * HANG_MS / 1000 + 10)
+    cluster.files["a"].hang()
+    a.propose(1, BIG)
+    cluster.until(lambda: cluster.leader(1) not in (None, a))
+    assert cluster.leader(1) is cluster.hosts["b"]
+    cluster.close()
+
+
 @pytest.mark.parametrize("share", [0.4, 1.5])
 def test_disks_that_are_all_slow_move_no_leader(tmp_path: Path, share: float) -> None:
     cluster = HangingCluster(tmp_path)
