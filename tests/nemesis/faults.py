@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nemesis.disk_faults import DISKS, FILES
 from nemesis.member_faults import MEMBERS
 from nemesis.scene import DOWN_S, Scene
 
@@ -15,7 +16,6 @@ CUT_S = (3.0, 10.0)
 PAUSE_LONG_S = (3.0, 12.0)
 PAUSE_SHORT_S = (0.2, 1.6)
 SLOW_S = (4.0, 10.0)
-DISK_S = (3.0, 8.0)
 FLAP_ON_S = 0.1
 FLAP_OFF_S = (0.1, 0.6)
 
@@ -207,29 +207,28 @@ def lossy_link(scene: Scene) -> None:
         scene.wait(FLAP_OFF_S)
 
 
-def full_disk(scene: Scene) -> None:
-    """Node 0's disk has no byte left; then it has, and the node goes on by itself."""
-    if scene.nodes.disk is None:
-        return
-    scene.say("node-0's disk is full")
-    scene.hit(0)
-    scene.nodes.fill()
-    scene.wait(DISK_S)
-    scene.heal()
-
-
 LOCAL: dict[str, Callable[[Scene], None]] = {
     "kill-leader": kill_leader, "kill-follower": kill_follower, "kill-restart": kill_restart,
     "kill-two": kill_two, "kill-all": kill_all, "rolling-restart": rolling_restart,
     "pause-short": pause_short, "pause-leader": pause_leader, "pause-follower": pause_follower,
-    "pause-kill": pause_kill, "full-disk": full_disk,
+    "pause-kill": pause_kill,
 }
 PARTITIONS: dict[str, Callable[[Scene], None]] = {
     "cut-leader": cut_leader, "cut-follower": cut_follower, "cut-pair": cut_pair,
     "half-cut": half_cut, "half-isolate": half_isolate, "slow-link": slow_link,
     "lossy-link": lossy_link,
 }
-FAULTS = {**LOCAL, **MEMBERS, **PARTITIONS}
+FAULTS = {**LOCAL, **MEMBERS, **PARTITIONS, **DISKS, **FILES}
+ON_REQUEST = frozenset(FILES)
+"""Only where `--faults` names them."""
+
+
+def possible(can_cut: bool, has_disks: bool) -> set[str]:
+    """The faults for which there is what they need on this machine."""
+    return {
+        kind for kind in FAULTS
+        if (can_cut or kind not in PARTITIONS) and (has_disks or kind not in DISKS)
+    }
 
 
 def schedule(seed: int, kinds: list[str], count: int) -> list[Planned]:

@@ -8,8 +8,9 @@ Without the right to make namespaces the nodes share loopback, where nothing can
 from __future__ import annotations
 
 import os
-import secrets
+import re
 import subprocess
+from pathlib import Path
 from typing import Protocol
 
 NOBODY = "02:00:00:00:00:01"
@@ -87,13 +88,18 @@ class CannotMakeNamespaces(Exception):
 
 
 class Namespaces:
-    """A namespace `warren-XXXXnI` per node, a bridge `warren-XXXXb` that this machine is on."""
+    """A namespace `wnem-PIDnI` per node, a bridge `wnem-PIDb` that this machine is on.
+
+    PID is this process's number, in hexadecimal: several runs go at once, and one finds what
+    another one left that was killed.
+    """
 
     can_cut = True
 
     def __init__(self, nodes: int) -> None:
-        self._id = secrets.token_hex(2)
-        self._net = f"10.{200 + int(self._id[:2], 16) % 50}.{int(self._id[2:], 16)}"
+        sweep()
+        self._id = f"wnem-{os.getpid():x}"
+        self._net = free_net(os.getpid())
         self._nodes = range(nodes)
         self._cuts: set[tuple[int, int]] = set()
         self._slow: set[int] = set()
@@ -110,7 +116,7 @@ class Namespaces:
         _ip("addr", "add", f"{self._net}.254/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
         for node in self._nodes:
-            space, outer = self._space(node), f"warren-{self._id}v{node}"
+            space, outer = self._space(node), f"{self._id}v{node}"
             _ip("netns", "add", space)
             _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
             _ip("link", "set", outer, "master", bridge, "up")
@@ -120,10 +126,10 @@ class Namespaces:
 
     @property
     def _bridge(self) -> str:
-        return f"warren-{self._id}b"
+        return f"{self._id}b"
 
     def _space(self, node: int) -> str:
-        return f"warren-{self._id}n{node}"
+        return f"{self._id}n{node}"
 
     def host(self, node: int) -> str:
         """See `Network`."""
@@ -131,7 +137,9 @@ class Namespaces:
 
     def inside(self, node: int) -> list[str]:
         """See `Network`."""
-        return ["ip", "netns", "exec", self._space(node)]
+        # Not `ip netns exec`, which makes a mount namespace, too: it would hold on to file systems
+        # that are unmounted here.
+        return ["nsenter", f"--net=/run/netns/{self._space(node)}"]
 
     def cut(self, sender: int, receiver: int) -> None:
         """See `Network`."""
@@ -160,8 +168,30 @@ class Namespaces:
         """See `Network`."""
         for node in self._nodes:
             _try("netns", "del", self._space(node))
-            _try("link", "del", f"warren-{self._id}v{node}")
+            _try("link", "del", f"{self._id}v{node}")
         _try("link", "del", self._bridge)
+
+
+def free_net(number: int) -> str:
+    """The first three parts of an IPv4 network that no interface of this machine is in."""
+    taken = _ip("-4", "-oneline", "addr", "show")
+    for i in range(50 * 256):
+        place = (number + i) % (50 * 256)
+        net = f"10.{200 + place // 256}.{place % 256}"
+        if f" {net}." not in taken:
+            return net
+    raise CannotMakeNamespaces("every network of 10.200.0.0 to 10.249.255.0 is taken")
+
+
+def sweep() -> None:
+    """Remove namespaces and bridges of runs that were killed before they could clean up."""
+    spaces = Path("/run/netns")
+    names = [path.name for path in spaces.iterdir()] if spaces.is_dir() else []
+    links = [path.name for path in Path("/sys/class/net").iterdir()]
+    for name in names + links:
+        mark = re.fullmatch(r"wnem-([0-9a-f]+)(n\d+|v\d+|b)", name)
+        if mark is not None and not Path(f"/proc/{int(mark[1], 16)}").exists():
+            _try("netns" if mark[2].startswith("n") else "link", "del", name)
 
 
 def make(nodes: int) -> tuple[Network, str]:
@@ -174,12 +204,12 @@ def make(nodes: int) -> tuple[Network, str]:
         return Loopback(), f"loopback, so no partitions: {error}"
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _ip(*arguments: str) -> None:
-    _run("ip", *arguments)
+def _ip(*arguments: str) -> str:
+    return _run("ip", *arguments)
 
 
 def _try(*arguments: str) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nemesis import disks
 from nemesis.network import AMQP_PORT, PEERS_PORT, Network
 from warren.admin import Admin
 from warren.connection import Connection
@@ -20,18 +21,17 @@ from warren.errors import WarrenError
 from warren.local import LocalNode, _environment, _guard, _toml
 from warren.uri import Address
 
-DISK_BYTES = 512 * 1024 * 1024
 START_S = 60.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 12
-BALLAST = "ballast"
-FILL_BYTES = 1024 * 1024
+STARTED_S = 60.0
 
 
 class Nodes:
-    """Nodes 0, 1, 2 … : start, kill, pause, fill the disk of.
+    """Nodes 0, 1, 2 … : start, kill, pause, take the disk from.
 
-    Node 0's directory is a file system of its own, DISK_BYTES large, where one can be mounted.
+    Each node's data directory is a file system of its own where that is possible (`disks`, else
+    None; `what` says which).
     Invariant: `down` and `paused` name what the run did itself; any other node that does not run
     has died by itself.
     """
@@ -47,20 +47,16 @@ class Nodes:
         self._guards: dict[int, subprocess.Popen[bytes]] = {}
         ports = _ports(count) if not network.can_cut else [(AMQP_PORT, PEERS_PORT)] * count
         self.nodes = tuple(
-            LocalNode(f"node-{i}", *ports[i], str(directory / f"node-{i}")) for i in range(count)
+            LocalNode(f"node-{i}", *ports[i], str(directory / "nodes" / f"node-{i}"))
+            for i in range(count)
         )
         for node in self.nodes:
-            Path(node.directory).mkdir(parents=True)
-        self.disk = self._mount(self.nodes[0].data_dir)
+            node.data_dir.mkdir(parents=True)
+        self.disks, self.what = disks.make(
+            directory / "nodes", [node.data_dir for node in self.nodes]
+        )
         for i in range(count):
             self._configure(i, settings)
-
-    def _mount(self, place: Path) -> Path | None:
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "warren-nemesis", str(place)]
-        if os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0:
-            return place
-        return None
 
     def _configure(self, i: int, settings: dict[str, Any]) -> None:
         node, host = self.nodes[i], self.network.host(i)
@@ -89,8 +85,7 @@ class Nodes:
     def start(self, i: int) -> None:
         """Does not wait until it serves."""
         node = self.nodes[i]
-        for name in ("ready.json", "listening.json"):
-            (node.data_dir / name).unlink(missing_ok=True)
+        (node.data_dir / "ready.json").unlink(missing_ok=True)
         with node.log_file.open("ab") as log:
             self._processes[i] = subprocess.Popen(
                 [*self.network.inside(i), sys.executable, "-m", "warren_broker",
@@ -143,26 +138,44 @@ class Nodes:
             self._processes[i].send_signal(signal.SIGCONT)
             self.paused.discard(i)
 
-    def fill(self) -> None:
-        """Leave no byte on node 0's disk."""
-        assert self.disk is not None
-        with (self.disk / BALLAST).open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(FILL_BYTES))
-            except OSError:
-                return
+    def disk(self, i: int) -> disks.Disk:
+        """Its own file system; only where there are some."""
+        assert self.disks is not None, self.what
+        return self.disks[i]
 
-    def unfill(self) -> None:
-        """There is space again."""
-        if self.disk is not None:
-            (self.disk / BALLAST).unlink(missing_ok=True)
+    def mend_disks(self) -> None:
+        """Every disk has space, and answers."""
+        for i in range(len(self) if self.disks is not None else 0):
+            self.disk(i).thaw()
+            self.disk(i).unfill()
+
+    def cut_power(self, i: int, flag: int) -> None:
+        """Its machine loses power: the process is gone, and what it had not synced."""
+        self.down.add(i)
+        self.disk(i).cut_power(flag)
+        self.kill(i)
+        self.disk(i).unmount()
+        self.disk(i).mount()
+
+    def starts(self, i: int) -> bool:
+        """Start it, and wait until it listens; False: it has ended by itself, so it refuses."""
+        self.start(i)
+        ready = self.nodes[i].data_dir / "ready.json"
+        ends = time.monotonic() + STARTED_S
+        while not ready.exists():
+            if self._processes[i].poll() is not None:
+                self.stop(i)
+                return False
+            if time.monotonic() > ends:
+                raise TimeoutError(f"node-{i} neither listens nor ends after {STARTED_S:g} s")
+            time.sleep(POLL_S)
+        return True
 
     def wipe(self, i: int) -> None:
         """Its disk is another, empty one; it must be down."""
         assert i in self.down, i
         for path in self.nodes[i].data_dir.iterdir():
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
@@ -182,10 +195,11 @@ class Nodes:
 
     def close(self) -> None:
         """Every process, mount and namespace goes."""
+        self.mend_disks()  # a process that waits for its disk cannot be killed
         for i in list(self._processes):
             self.kill(i)
-        if self.disk is not None:
-            subprocess.run(["umount", str(self.disk)], capture_output=True, check=False)
+        if self.disks is not None:
+            self.disks.close()
         self.network.close()
 
     # ------------------------------------------------------------ questions

@@ -50,8 +50,9 @@ class Run:
         self.began = time.monotonic()
         self.record = history.Recorder(directory / "history.jsonl")
         net, what = network.make(options.nodes)
-        self.say(f"{options.nodes} nodes, {what}; seed {options.seed}; {directory}")
         self.nodes = Nodes(options.nodes, directory, net, SETTINGS)
+        self.say(f"{options.nodes} nodes, {what}, {self.nodes.what}; seed {options.seed}; "
+                 f"{directory}")
         self.world = World(self.nodes, self.record, options.seed, options.rate)
         self.scene = Scene(self.nodes, self.record, list(QUEUES), self.say, self.problem)
         self.threads: list[Working] = []
@@ -131,9 +132,12 @@ class Run:
 
     def _inflict(self) -> None:
         options = self.options
-        can_cut = self.nodes.network.can_cut
-        known = {kind for kind in faults.FAULTS if can_cut or kind not in faults.PARTITIONS}
-        kinds = [kind for kind in options.faults.split(",") if kind in known] or sorted(known)
+        known = faults.possible(self.nodes.network.can_cut, self.nodes.disks is not None)
+        chosen = [kind for kind in options.faults.split(",") if kind]
+        kinds = [kind for kind in chosen if kind in known]
+        if len(kinds) < len(chosen):
+            self.say(f"not possible here: {', '.join(sorted(set(chosen) - known))}")
+        kinds = kinds or sorted(known - faults.ON_REQUEST)
         ends = time.monotonic() + options.minutes * 60
         said = 0.0
         for planned in faults.schedule(options.seed, kinds, 10_000):

@@ -71,6 +71,6 @@ class Scene:
             for receiver in range(count):
                 self.network.heal(sender, receiver)
             self.nodes.resume(sender)
-        self.nodes.unfill()
+        self.nodes.mend_disks()
         for node in sorted(self.nodes.down):
             self.nodes.start(node)
