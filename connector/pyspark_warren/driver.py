@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from pyspark_warren.errors import ClaimLost, Fenced
+from pyspark_warren.errors import BrokerUnavailable, CheckpointRefused, ClaimLost, Fenced
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, claims_between, cut
@@ -18,6 +18,8 @@ log = logging.getLogger("pyspark_warren")
 CLAIM_MESSAGES_MAX = 2**31 - 1
 CLAIM_BYTES_MAX = 1 << 50
 BACKLOG_REFRESH_MS = 1000
+_AFTER_LOSS = "+"
+"""Stands between `readerId` and what is minted when the query goes on after a lost claim."""
 IDLE_POLL_MS_MAX = 1000
 """An idle query asks less and less often, to this: each asking is an entry in the queue's log."""
 
@@ -29,7 +31,7 @@ class ClaimDriver:
     1. `latest(start)`: start is always the end of a batch whose commit log is written, so claims up
        to it are settled, and the next one is opened. A driver that dies after this and before the
        offset log comes back with the same start and is given the same claim.
-    2. `plan(start, end)` may be the first call of a run; it must not need the broker's answer.
+    2. `plan(start, end)` may be the first call of a run, and comes after the offset log.
     3. `settle(end)` says nothing new, and may be late or never come.
 
     clock_ms  monotonic milliseconds
@@ -64,8 +66,7 @@ class ClaimDriver:
         if self._initial is None:
             name = self._options.reader_id
             if name:
-                self._attach(name)
-                self._initial = self._offset(name, self._settled)
+                self._initial = self._hello(name)
             else:
                 self._initial = self._offset(self._mint(), 0, registered=False)
         return self._initial
@@ -75,29 +76,27 @@ class ClaimDriver:
 
         limit  most messages; None: all that are ready, whatever the options say
         """
-        start.check_is_of(self._options.vhost, self._options.queue)
+        self._check_is_ours(start)
         try:
+            if not start.registered:
+                return self._first(start, limit)
             self._attach(start.reader)
             self._check_standing(start)
             self.settle(start)
-            if not start.registered and limit is not None:
-                # The reader's name must be in the checkpoint before a claim is opened under it:
-                # 1. we mint R1 and open its claim.  2. The driver dies before the offset log.
-                # 3. The next run mints R2, and R1's claim holds its messages for ever.
-                # So the first batch is an empty one that only says who we are.
-                return self._offset(start.reader, start.number)
             return self._next(start, limit)
         except client_errors.ClaimLost as lost:
             return self._lost(start, lost)
 
     def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
-        """The slices of a micro-batch; arithmetic, but for fencing older drivers."""
+        """The slices of a micro-batch; arithmetic, but for fencing older drivers and `_first`."""
         for offset in (start, end):
-            offset.check_is_of(self._options.vhost, self._options.queue)
-        slices = cut(claims_between(start, end), end.reader, self._options.partitions)
-        if slices:
+            self._check_is_ours(offset)
+        claims = claims_between(start, end)
+        if claims:
             self._attach(end.reader)
-        return slices
+        opened = tuple(claim if claim.messages else self._open_planned(claim, end)
+                       for claim in claims)
+        return cut(opened, end.reader, self._options.partitions)
 
     def settle(self, upto: Offset) -> None:
         """Acknowledge claims up to that offset; repeating is harmless."""
@@ -141,6 +140,57 @@ class ClaimDriver:
         return self._reader
 
     # -------------------------------------------------------------- steps
+
+    def _check_is_ours(self, offset: Offset) -> None:
+        offset.check_is_of(self._options.vhost, self._options.queue)
+        wanted = self._options.reader_id
+        if wanted and offset.registered and offset.reader.partition(_AFTER_LOSS)[0] != wanted:
+            raise CheckpointRefused(
+                f"the checkpoint is of reader {offset.reader!r}, the option readerId says "
+                f"{wanted!r}; leave readerId out to go on with this checkpoint, or give the query "
+                "another checkpointLocation")
+
+    def _first(self, start: Offset, limit: int | None) -> Offset:
+        """The end of the first batch of a query that has no checkpoint.
+
+        The reader's name must be in the checkpoint before a claim is opened under it:
+        1. We mint R1 and open its claim.  2. The driver dies before the offset log.  3. The next
+        run mints R2, and R1's claim holds its messages for ever.
+        So the first batch is an empty one that only says who we are. Where there is to be one batch
+        (trigger once), it is one whose claim is opened when it is planned: after the offset log,
+        and again, as the same claim, by whoever plans it after a crash.
+        """
+        hello = self._hello(start.reader)
+        if limit is not None:
+            return hello
+        if not self._broker.queue(self._options.queue).messages_ready:
+            return start
+        return hello.after(ClaimInfo(hello.number + 1, 0, 0))
+
+    def _open_planned(self, claim: ClaimInfo, end: Offset) -> ClaimInfo:
+        assert self._reader is not None
+        try:
+            with _Fencing(end):
+                found = self._reader.open(
+                    claim.number, max_messages=CLAIM_MESSAGES_MAX, max_bytes=CLAIM_BYTES_MAX,
+                    ttl_ms=self._options.claim_ttl_ms)
+        except client_errors.ClaimLost as lost:
+            if self._options.on_claim_lost == "fail":
+                raise
+            log.warning("%s; the batch is empty (onClaimLost=continue)", lost)
+            return claim
+        if not found.messages:
+            # The batch must not be empty now and have rows when it is planned again.
+            raise BrokerUnavailable(
+                f"queue {self._options.queue!r} had messages when the query's first batch began "
+                "and has none now: other consumers took them. Start the query again when there are "
+                "some")
+        return ClaimInfo(claim.number, found.messages, found.size_bytes)
+
+    def _hello(self, reader: str) -> Offset:
+        """The offset of a reader before its first claim, or where an earlier checkpoint left it."""
+        self._attach(reader)
+        return self._offset(reader, self._settled)
 
     def _offset(self, reader: str, number: int, registered: bool = True) -> Offset:
         return Offset(self._options.vhost, self._options.queue, reader, number, (), registered)
@@ -211,7 +261,8 @@ class ClaimDriver:
                 self._reader.release()
         except client_errors.PeerError as refused:
             log.info("reader %r was gone already: %s", start.reader, refused)
-        return self._offset(self._mint(), 0)
+        wanted = self._options.reader_id
+        return self._hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
 
 
 class _Fencing:

@@ -9,15 +9,19 @@ from typing import Any, Final
 
 from pyspark_warren.errors import CheckpointRefused
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""1: claims are open when they are named. 2: the claim may be one that is opened when planned.
+
+An offset is written with the lowest version that says it.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClaimInfo:
     """A claim as `partitions` needs to know it, without asking the broker.
 
-    number      1, 2, 3 … per reader
-    messages    at least 1
+    number      ascending by one per reader
+    messages    at least 1; 0: not known, the claim is opened when its batch is planned
     size_bytes  bodies and properties together
     """
 
@@ -56,7 +60,7 @@ class Offset:
             "queue": self.queue,
             "reader": self.reader,
             "registered": self.registered,
-            "version": VERSION,
+            "version": 1 if all(c.messages for c in self.claims) else 2,
             "vhost": self.vhost,
         }
 

@@ -38,7 +38,7 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
     """
     if start == end:
         return ()
-    if start.reader != end.reader:
+    if start.reader != end.reader or not start.registered:
         return end.claims
     wanted = range(start.number + 1, end.number + 1)
     claims = tuple(claim for claim in end.claims if claim.number > start.number)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from spark_world.fake import FakeBroker, FakeClient
+from spark_world.fake import FakeBroker, FakeClient, ReaderState
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
+from pyspark_warren.errors import BrokerUnavailable, CheckpointRefused, ClaimLost, Fenced
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
+from warren import errors as client_errors
 
 
 class World:
@@ -70,7 +71,107 @@ def test_trigger_once_reads_in_its_only_batch() -> None:
     world = World()
     world.publish(25)
     driver = world.driver()
-    assert driver.latest(driver.initial(), None).claims[0].messages == 25
+    start = driver.initial()
+    end = driver.latest(start, None)
+    assert world.state["claims"] == {}  # not before the offset log
+    slices = driver.plan(start, end)
+    assert [(part.first, part.last) for part in slices] == [(0, 25)]
+    assert driver.plan(start, end) == slices
+    assert driver.latest(end, None) is end
+    assert (world.state["acknowledged"], world.state["claims"]) == (25, {})
+
+
+def test_once_left_the_whole_queue_to_a_reader_that_no_checkpoint_knew() -> None:
+    world = World()
+    world.publish(25)
+    died = world.driver()
+    died.latest(died.initial(), None)  # and the driver dies before the offset log
+    again = world.driver()
+    start = again.initial()
+    end = again.latest(start, None)
+    world.publish(3)  # what comes before the claim is opened belongs to it
+    (part,) = again.plan(start, end)
+    assert (part.reader, part.first, part.last) == ("r2", 0, 28)
+    world.publish(4)  # the driver dies while it works on the batch, and plans it again
+    last = world.driver()
+    assert last.plan(last.initial(), Offset.from_dict(end.to_dict())) == (part,)
+    assert last.latest(end, None).claims[0].messages == 4
+    assert world.state["acknowledged"] == 28
+
+
+def test_once_plans_nothing_when_nothing_is_ready_and_no_empty_batch_that_may_fill() -> None:
+    world = World()
+    driver = world.driver()
+    start = driver.initial()
+    assert driver.latest(start, None) is start
+    world.publish(5)
+    end = driver.latest(start, None)
+    world.broker.queues["q"].ready.clear()
+    with pytest.raises(BrokerUnavailable, match="other consumers took them"):
+        driver.plan(start, end)
+    world.publish(2)
+    assert [part.last for part in world.driver().plan(start, end)] == [2]
+
+
+@pytest.mark.parametrize("mode", ["fail", "continue"])
+def test_once_is_told_when_its_first_claim_was_released(mode: str) -> None:
+    world = World(onClaimLost=mode)
+    world.publish(5)
+    driver = world.driver()
+    start = driver.initial()
+    end = driver.latest(start, None)
+    driver.plan(start, end)
+    world.broker.release_claims("q")
+    if mode == "fail":
+        with pytest.raises(client_errors.ClaimLost):
+            world.driver().plan(start, end)
+    else:
+        again = world.driver()
+        assert again.plan(start, end) == ()
+        hello = again.latest(end, None)
+        assert again.plan(hello, again.latest(hello, None))[0].last == 5
+
+
+def test_a_reader_whose_numbers_do_not_begin_at_one_reads_its_first_claim() -> None:
+    for limit in (10, None):
+        world = World()
+        world.publish(5)
+        world.broker.queues["q"].readers["r1"] = ReaderState(settled=7)
+        driver = world.driver()
+        start = driver.initial()
+        end = driver.latest(start, limit)
+        assert end.number == (7 if limit else 8)
+        if limit:
+            assert driver.plan(start, end) == ()
+            start, end = end, driver.latest(end, limit)
+        assert [(part.number, part.last) for part in driver.plan(start, end)] == [(8, 5)]
+        assert driver.latest(end, limit) is end
+        assert world.state["acknowledged"] == 5
+
+
+def test_reader_id_beside_the_checkpoint_of_another_reader_was_ignored() -> None:
+    world = World()
+    world.publish(25)
+    driver = world.driver()
+    start = started(world, driver)
+    end = driver.latest(start, 10)
+    named = world.driver(readerId="nightly")
+    for call in (lambda: named.latest(end, 10), lambda: named.plan(start, end)):
+        with pytest.raises(CheckpointRefused, match="of reader 'r1', the option readerId says 'ni"):
+            call()
+    assert world.state["readers"] == ["r1"]
+
+
+def test_a_named_reader_that_lost_its_claim_goes_on_with_its_checkpoint() -> None:
+    world = World(readerId="nightly", onClaimLost="continue")
+    world.publish(25)
+    driver = world.driver()
+    driver.latest(driver.initial(), 10)
+    world.broker.release_claims("q")
+    again = world.driver()
+    hello = again.latest(driver.initial(), 10)
+    assert hello.reader == "nightly+r1"
+    assert world.driver().latest(hello, 10).claims[0].messages == 10
 
 
 def test_a_driver_that_died_after_the_claim_gets_the_same_one() -> None:

@@ -142,6 +142,14 @@ def test_the_bytes_of_version_1_stay() -> None:
         '"registered": true, "version": 1, "vhost": "/"}')
 
 
+def test_the_bytes_of_version_2_stay() -> None:
+    offset = Offset("/", "q", "r", 1, (ClaimInfo(1, 0, 0),))
+    assert offset.to_json() == (
+        '{"claims": [[1, 0, 0]], "number": 1, "queue": "q", "reader": "r", "registered": true, '
+        '"version": 2, "vhost": "/"}')
+    assert Offset.from_dict(json.loads(offset.to_json())) == offset
+
+
 def test_a_checkpoint_of_another_queue_is_refused() -> None:
     with pytest.raises(CheckpointRefused, match="'q' in vhost '/', the query reads queue 'p'"):
         OFFSET.check_is_of("/", "p")
@@ -151,7 +159,7 @@ def test_a_checkpoint_of_another_queue_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"version": 2}, "upgrade"),
+    ({"version": 3}, "upgrade"),
     ({"version": None}, "not written by this source"),
     ({"claims": "x"}, "cannot be read"),
     ({"claims": [[1, 1, 1]]}, "cannot be read"),

@@ -46,6 +46,21 @@ def test_once_reads_everything_in_its_one_batch_and_the_next_run_settles_it(worl
     world.check_exact(bodies)
 
 
+def test_once_on_a_first_run_killed_around_its_offset_log_left_the_queue_to_nobody(
+    world: World
+) -> None:
+    bodies = world.publish(1500)
+    once = {"once": True}
+    for place in ("after_claim", "after_offset_log"):
+        world.arm(place)
+        died = world.run(source=SMALL, trigger=once)
+        assert world.killed and died.returncode != 0, (place, died.stderr[-2000:])
+    world.finish(source=SMALL, trigger=once)
+    assert sorted(world.server.broker.bodies("out")) == sorted(bodies)
+    world.finish(source=SMALL, trigger=once)  # settles, and has nothing to read
+    world.check_exact(bodies)
+
+
 def test_two_actions_in_foreach_batch_see_the_same_rows(world: World, tmp_path: Path) -> None:
     import pyarrow.dataset as ds
 
