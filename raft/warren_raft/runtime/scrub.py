@@ -122,7 +122,8 @@ class Scrub:
         for file in sorted(store.use.live):
             if file < store.wal.closed_below and file in store.salts:
                 path = store.wal_path(file)
-                yield Piece(path, file, store.salts[file], FILE_HEADER_BYTES, -1)
+                end = store.ends.get(file, -1)
+                yield Piece(path, file, store.salts[file], FILE_HEADER_BYTES, end)
         for number, group in sorted(store.groups.items()):
             if group.snapshot_index:
                 yield Piece(store.snapshot_path(group), group=number)

@@ -81,6 +81,11 @@ def read_catalog(files: Files, directory: Directory) -> Catalog:
     path = directory.path / manifest.NAME
     if files.exists(path):
         catalog.manifest = _decoded(files, path, manifest.decode)
+        disk = catalog.manifest.disk
+        if disk and disk != int(directory.identity.disk, 16):
+            raise LogDamaged(
+                path, 0, f"it was written for disk {disk:016x}, this is {directory.identity.disk}"
+            )
     _read_snapshots(files, directory, catalog)
     _read_segments(files, directory, catalog)
     for parent in (directory.path, directory.segments, directory.snapshots):
@@ -124,6 +129,7 @@ def _read_segments(files: Files, directory: Directory, catalog: Catalog) -> None
         covered = any(
             o.first <= name.first and name.last <= o.last and o.generation > name.generation
             for o in found
+            if o.last < first_file
         )
         if name.last >= first_file or covered:
             catalog.leftovers.append(directory.segments / (name.stem() + segment.INDEX_SUFFIX))

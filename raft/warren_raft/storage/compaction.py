@@ -101,15 +101,24 @@ class Compactor:
             )
         )
 
+    def drop_oldest(self, files: list[int]) -> None:
+        """Nothing living is in the oldest files: let go of them, and of nothing else."""
+        assert not self.busy
+        self.busy = True
+        self._when_done = lambda: None
+        self._carry_out(Plan(retired=files))
+
     def _full(self, error: OSError) -> None:
         log.warning("no space to rewrite the log (%s): tried again later", error)
-        self._end()
+        self.busy = False
+        self.cycles += 1
+        self._when_done()
 
     def _end(self) -> None:
         self.busy = False
         self.cycles += 1
-        self._store.remove_unneeded()
         self._when_done()
+        self._store.remove_unneeded()
 
     # ------------------------------------------------------------ snapshots
 
@@ -140,6 +149,10 @@ class Compactor:
                 group.log.tally(tally)
         self._retire(plan, tally)
         self._merge(plan, tally)
+        self._carry_out(plan)
+
+    def _carry_out(self, plan: Plan) -> None:
+        store = self._store
         if plan.retired or store.ends_listed() or self.manifest_damaged:
             plan.manifest = self._manifest(plan)
         if plan.manifest is None and not plan.targets and not plan.replaced:
@@ -160,9 +173,13 @@ class Compactor:
             if not group.log.volatile:
                 state = group.hard_state
                 vote, last = state.vote or "", group.log.last
-                rows.append(GroupRow(number, group.born, group.created, state.term, vote, last))
+                held = last if group.incoming_file is None else 0
+                rows.append(
+                    GroupRow(number, group.born, group.created, state.term, vote, last, held)
+                )
         first = plan.retired[-1] + 1 if plan.retired else store.first_file
-        return Manifest(first, store.wal.position, tuple(rows))
+        disk = int(store.directory.identity.disk, 16)
+        return Manifest(first, store.wal.position, tuple(rows), disk)
 
     def _may_retire(self, file: int) -> bool:
         """No group needs the file's own records: what it has of entries can go to a segment.

@@ -2,66 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from warren_raft.types import GroupId
 
 
 class FileUse:
-    """Per file: which groups have records in it, and which ends of groups it tells of.
+    """Per file that is to be replayed: which groups that exist have records in it."""
 
-    live  groups that exist and have records in the file
-    void  groups that were deleted and have records in the file
-    ends  groups whose GROUP_DELETED stands in the file
-    Invariant: the three have the same files as keys
-    """
-
-    __slots__ = ("ends", "live", "void")
+    __slots__ = ("live",)
 
     def __init__(self) -> None:
         self.live: dict[int, set[GroupId]] = {}
-        self.void: dict[int, set[GroupId]] = {}
-        self.ends: dict[int, set[GroupId]] = {}
 
     def add_file(self, file: int) -> None:
         """That file exists."""
-        for table in (self.live, self.void, self.ends):
-            table.setdefault(file, set())
+        self.live.setdefault(file, set())
 
     def mention(self, file: int, group: GroupId) -> None:
         """The file has a record of that group."""
         self.live[file].add(group)
 
-    def end(self, file: int, group: GroupId) -> None:
-        """The file says that the group was deleted."""
-        for number, groups in self.live.items():
-            if group in groups:
-                groups.discard(group)
-                self.void[number].add(group)
-        self.ends[file].add(group)
+    def end(self, group: GroupId) -> None:
+        """The group was deleted: its records are void."""
+        for groups in self.live.values():
+            groups.discard(group)
 
-    def unneeded(self, current: int, listed: Collection[GroupId] = ()) -> list[int]:
-        """Files below `current` that may go, oldest first.
+    def unneeded(self, current: int) -> list[int]:
+        """The oldest files, below `current`, in which nothing living is.
 
-        listed  groups that the manifest tells of: the end of one must stay until it does not
-
-        A file goes when nothing live is in it and no older file that stays has records of a group
-        whose end it tells of: else that group would be back after the next start.
+        Only from the oldest on: numbers are without gaps, so that a missing file is noticed.
         """
         gone: list[int] = []
-        staying_void: set[GroupId] = set()
         for file in sorted(self.live):
-            if file >= current:
+            if file >= current or self.live[file]:
                 break
-            ends = self.ends[file]
-            listed_end = any(group in listed for group in ends)
-            if not self.live[file] and not ends & staying_void and not listed_end:
-                gone.append(file)
-            else:
-                staying_void |= self.void[file]
+            gone.append(file)
         return gone
 
     def remove(self, file: int) -> None:
         """That file is gone."""
-        for table in (self.live, self.void, self.ends):
-            del table[file]
+        del self.live[file]

@@ -4,15 +4,15 @@ A file, little-endian:
 
 | at | what |
 | --- | --- |
-| 0 | magic `WARRNWAL`, u32 version = 1, u32 salt, u64 number of the file |
+| 0 | magic `WARRNWAL`, u32 version, u32 salt, u64 number of the file |
 | 24 | u64 number of its first batch, u32 crc32 of bytes 0..31, u32 0 |
-| 40 | records, one after the other, to the end of the file |
+| 40 | records, one after the other |
 
 A record:
 
 | at | what |
 | --- | --- |
-| 0 | magic `WREC` |
+| 0 | u32 the file's salt; in files of version 1 the magic `WREC` |
 | 4 | u32 crc32 of everything from byte 8 to the record's end, started from the file's salt |
 | 8 | u32 length of the data, u8 kind, u8 entry kind, u16 0 |
 | 16 | u64 batch, u64 group, u64 index, u64 term, u64 time_ms |
@@ -21,9 +21,10 @@ A record:
 A batch is what one write and one fdatasync made durable; its last record is BATCH_END. Batches are
 numbered without gaps (but where a file was removed); batch n + 1 is written only after the sync of
 batch n has returned: a valid record of a later batch proves that what comes before its batch was on
-disk. The salt is random: bytes that a user sends, or that an older file left on the disk, do not
-pass for records. A group's records begin with GROUP_CREATED, unless `manifest` tells of the group;
-those of a group that has none (its file was removed) must be followed by its GROUP_DELETED.
+disk. The salt is random and not 0: bytes that a user sends, and records that an earlier use of the
+same disk space left behind, do not pass for records. A group's records begin with GROUP_CREATED,
+unless `manifest` tells of the group; those of a group that has none (its file was removed) must be
+followed by its GROUP_DELETED.
 
 | kind | group | index | term | time_ms | data |
 | --- | --- | --- | --- | --- | --- |
@@ -34,9 +35,19 @@ those of a group that has none (its file was removed) must be followed by its GR
 | 5 BATCH_END | 0 | records in the batch | 0 | 0 | empty |
 | 6 LIVE | yes | of the entry | of the entry | its stamp | its own; replaces nothing |
 | 7 BASE | yes | of a snapshot | of a snapshot | 0 | empty; the log begins anew after it |
+| 8 LINK | 0 | end of file n - 1 | its salt | disk | u64 reserved; of no batch (batch 0) |
 
 LIVE is an entry that another member's snapshot refers to, received with it; BASE says that the
 snapshot is on disk, with all of them.
+
+LINK is the first record of file n of version 2, and stands nowhere else. It is written with the
+header, before the file has its name. It names file n - 1 by its salt and by the byte at which its
+records end, which were on disk by then; both are 0 when there was no such file, or it need not be
+replayed any more. What stands in file n - 1 behind that byte does not count: zeros of space that
+was allocated ahead, or records of an earlier use of that space. `reserved` is the length up to
+which the file's space was allocated ahead when it was begun; 0: the file grows as it is written.
+disk is that of the directory (`identity`). Version 1 has no LINK: nothing is known of file n - 1,
+nor that there was one.
 """
 
 from __future__ import annotations
@@ -44,12 +55,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 from warren_raft.types import Entry, EntryKind
 
-VERSION = 1
+VERSION = 2
+VERSION_DATA = 1
+"""Of a file without a LINK: a segment's data, and what programs before it wrote."""
 FILE_MAGIC = b"WARRNWAL"
 RECORD_MAGIC = b"WREC"
 FILE_HEADER_BYTES = 40
@@ -58,9 +71,13 @@ DATA_BYTES_MAX = 1 << 30
 
 _FILE = struct.Struct("<8sIIQQ")
 _FILE_CRC = struct.Struct("<II")
-_START = struct.Struct("<4sI")
+_START = struct.Struct("<II")
 _BODY = struct.Struct("<IBBHQQQQQ")
-_WHOLE = struct.Struct("<4sIIBBHQQQQQ")
+_WHOLE = struct.Struct("<IIIBBHQQQQQ")
+_RESERVED = struct.Struct("<Q")
+_OLD_TAG = int.from_bytes(RECORD_MAGIC, "little")
+FIRST_RECORD = FILE_HEADER_BYTES + RECORD_HEADER_BYTES + _RESERVED.size
+"""Where the first batch begins in a file with a LINK."""
 
 Data: TypeAlias = bytes | memoryview
 
@@ -75,6 +92,7 @@ class RecordKind(IntEnum):
     BATCH_END = 5
     LIVE = 6
     BASE = 7
+    LINK = 8
 
 
 KINDS = frozenset(RecordKind)
@@ -108,26 +126,86 @@ class Newer(Damaged):
     """Bytes that are whole, and that a newer version wrote: never to be healed, only refused."""
 
 
+class Link(NamedTuple):
+    """What a file's first record says; see the module.
+
+    salt, end  of the file before: (0, 0): there was none that counted
+    """
+
+    disk: int
+    salt: int = 0
+    end: int = 0
+    reserved: int = 0
+
+
+class Head(NamedTuple):
+    """How a file begins; link None: it was written before there were links."""
+
+    number: int
+    salt: int
+    batch: int
+    link: Link | None
+
+    @property
+    def first_record(self) -> int:
+        """Where its first batch begins."""
+        return FILE_HEADER_BYTES if self.link is None else FIRST_RECORD
+
+    @property
+    def tag(self) -> bytes:
+        """How each of its records begins."""
+        return RECORD_MAGIC if self.link is None else self.salt.to_bytes(4, "little")
+
+
+def encode_head(number: int, salt: int, batch: int, link: Link) -> bytes:
+    """How a file of the log begins: header and LINK; salt: unsigned 32 bit."""
+    data = _RESERVED.pack(link.reserved)
+    record = encode_record(
+        salt, 0, RecordKind.LINK, number - 1, link.end, link.salt, data, 0, link.disk
+    )
+    return _file_header(VERSION, number, salt, batch) + record + data
+
+
+def decode_head(data: Data) -> Head:
+    """The inverse of `encode_head`, for files of either version; raises Damaged."""
+    version, number, salt, batch = _decode_file_header(data)
+    if version == VERSION_DATA:
+        return Head(number, salt, batch, None)
+    record = decode_record(salt, data, FILE_HEADER_BYTES)
+    if record.kind is not RecordKind.LINK or record.end != FIRST_RECORD:
+        raise Damaged(f"its first record is {record.kind.name}, not LINK")
+    (reserved,) = _RESERVED.unpack(record.data)
+    return Head(number, salt, batch, Link(record.time_ms, record.term, record.index, reserved))
+
+
 def encode_file_header(number: int, salt: int, batch: int) -> bytes:
-    """The start of file `number`, whose first batch is `batch`; salt: unsigned 32 bit."""
-    start = _FILE.pack(FILE_MAGIC, VERSION, salt, number, batch)
-    return start + _FILE_CRC.pack(crc32(start), 0)
+    """The start of a data file without a LINK; salt: unsigned 32 bit."""
+    return _file_header(VERSION_DATA, number, salt, batch)
 
 
 def decode_file_header(data: Data) -> tuple[int, int, int]:
     """(number, salt, first batch) of a file; raises Damaged."""
+    return _decode_file_header(data)[1:]
+
+
+def _file_header(version: int, number: int, salt: int, batch: int) -> bytes:
+    start = _FILE.pack(FILE_MAGIC, version, salt, number, batch)
+    return start + _FILE_CRC.pack(crc32(start), 0)
+
+
+def _decode_file_header(data: Data) -> tuple[int, int, int, int]:
     if len(data) < FILE_HEADER_BYTES:
         raise Damaged(f"the file has {len(data)} bytes, its header alone has {FILE_HEADER_BYTES}")
     magic, version, salt, number, batch = _FILE.unpack_from(data)
     if magic != FILE_MAGIC:
         raise Damaged(f"it starts with {bytes(magic)!r}, not with {FILE_MAGIC!r}")
     whole = _FILE_CRC.unpack_from(data, _FILE.size) == (crc32(data[: _FILE.size]), 0)
-    if version != VERSION:
+    if not VERSION_DATA <= version <= VERSION:
         kind = Newer if whole else Damaged
         raise kind(f"it has format version {version}, this program knows {VERSION}")
     if not whole:
         raise Damaged("the checksum of the file's header is wrong")
-    return number, salt, batch
+    return version, number, salt, batch
 
 
 def encode_record(
@@ -148,7 +226,7 @@ def encode_record(
     crc = crc32(body, salt)
     if length:
         crc = crc32(data, crc)
-    return _START.pack(RECORD_MAGIC, crc) + body
+    return _START.pack(salt, crc) + body
 
 
 def record_length(file: Data, offset: int) -> int:
@@ -161,11 +239,11 @@ def decode_record(salt: int, file: Data, offset: int) -> Record:
     left = len(file) - offset
     if left < RECORD_HEADER_BYTES:
         raise Damaged(f"{left} bytes are left, a record's header has {RECORD_HEADER_BYTES}")
-    magic, crc, length, kind, entry_kind, zero, batch, group, index, term, time_ms = (
+    tag, crc, length, kind, entry_kind, zero, batch, group, index, term, time_ms = (
         _WHOLE.unpack_from(file, offset)
     )
-    if magic != RECORD_MAGIC:
-        raise Damaged(f"no record starts here: {bytes(magic)!r}")
+    if tag != salt and tag != _OLD_TAG:
+        raise Damaged(f"no record of this file starts here: {bytes(file[offset : offset + 4])!r}")
     end = offset + RECORD_HEADER_BYTES + length
     if length > DATA_BYTES_MAX or end > len(file):
         raise Damaged(f"a record of {length} bytes, {left - RECORD_HEADER_BYTES} are left")

@@ -4,17 +4,19 @@
 
 | field | what |
 | --- | --- |
-| format | 3 |
+| format | 4 |
 | cluster, node | names; another one's directory is refused |
 | disk | 64 random bits, drawn when the directory was made, 16 hexadecimal digits |
 | formed | the cluster is known to exist: an entry of group 0 was committed |
 | cluster_id | of group 0's first entry, which tells clusters of one name apart; "": unknown |
 | founders | name to disk of those that this node founded the cluster with; empty: it did not |
 | peers | name to [host, port] where each peer was last met |
+| logged | there is a log, and what names its newest file (`synced`) |
+| outdated | why this directory is older than what it has vouched for; "": it is not known to be |
 | checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
 
 Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the
-next change gives it one.
+next change gives it one. Format 3 had neither `logged` nor `outdated`.
 
 Without it one rotten digit of `disk` is another disk: the node would register as one that lost its
 data, and what it alone holds would begin anew, empty.
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,9 +36,12 @@ import msgspec
 
 from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
+from warren_raft.storage.manifest import NAME as MANIFEST
 from warren_raft.types import NodeId
 
-FORMAT = 3
+FORMAT = 4
+FORMAT_LOGGED = 4
+"""Since this one it says whether there is a log."""
 FORMAT_CHECKSUM = 3
 """Since this one `node.json` has a checksum."""
 FORMAT_DISK = 2
@@ -46,6 +52,9 @@ LOCK = "lock"
 WAL = "wal"
 SEGMENTS = "segments"
 SNAPSHOTS = "snapshots"
+PARTS = (WAL, SEGMENTS, SNAPSHOTS)
+SYNCED = "synced"
+"""In the directory, and in its `wal`: what names the newest file of the log."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -59,6 +68,8 @@ class Identity(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     founders: dict[NodeId, str] = {}
     peers: dict[NodeId, tuple[str, int]] = {}
+    logged: bool = False
+    outdated: str = ""
     checksum: str = ""
 
     def sealed(self) -> Identity:
@@ -68,7 +79,9 @@ class Identity(msgspec.Struct, frozen=True):
 
     def reckoned(self) -> str:
         """The checksum that it should have."""
-        plain = msgspec.structs.replace(self, checksum="")
+        plain = msgspec.structs.asdict(msgspec.structs.replace(self, checksum=""))
+        if self.format < FORMAT_LOGGED:
+            del plain["logged"], plain["outdated"]
         return f"{crc32(msgspec.json.encode(plain)):08x}"
 
 
@@ -94,6 +107,7 @@ class Directory:
         self.made_before = made_before
         self._lock = lock
         self._files = files
+        self._changing = threading.Lock()
 
     def complete(self) -> None:
         """Write what an earlier version did not know; its log was read and is intact."""
@@ -102,10 +116,11 @@ class Directory:
 
     def change(self, **fields: Any) -> None:
         """Durably replace fields of the identity; raises OSError, having changed nothing."""
-        identity = msgspec.structs.replace(self.identity, **fields).sealed()
-        if identity != self.identity.sealed():
-            _write(self._files, self.path, identity)
-            self.identity = identity
+        with self._changing:  # the log's thread notes that there is a log
+            identity = msgspec.structs.replace(self.identity, **fields).sealed()
+            if identity != self.identity.sealed():
+                _write(self._files, self.path, identity)
+                self.identity = identity
 
     def close(self) -> None:
         """Let another process have it."""
@@ -126,12 +141,7 @@ def open_directory(
     """
     fresh = not files.exists(path / IDENTITY)
     if fresh:
-        if files.exists(path / WAL) and files.names(path / WAL):
-            raise DirectoryRefused(
-                path,
-                f"it holds a log but no {IDENTITY}, so it is not known whose it is",
-                f"restore {IDENTITY} from a copy, or give this node an empty directory",
-            )
+        _refuse_what_is_not_empty(files, path)
     else:
         _known(files, path, cluster, node)
     files.make_directory(path)
@@ -155,7 +165,7 @@ def open_directory(
         made_before = found.format < FORMAT_DISK
         if made_before:
             found = _new(cluster, node, draw)
-        for name in (WAL, SEGMENTS, SNAPSHOTS):
+        for name in PARTS:
             files.make_directory(path / name)
     except BaseException:
         files.close(lock)
@@ -163,13 +173,27 @@ def open_directory(
     return Directory(path, lock, files, found, made_before)
 
 
+def _refuse_what_is_not_empty(files: Files, path: Path) -> None:
+    """Something of a log without `node.json`: a fresh identity would hide what is missing."""
+    held = [name for name in PARTS if files.exists(path / name) and files.names(path / name)]
+    held += [name for name in (SYNCED, MANIFEST) if files.exists(path / name)]
+    if held:
+        raise DirectoryRefused(
+            path,
+            f"it holds a log but no {IDENTITY}, so it is not known whose it is "
+            f"(found: {', '.join(sorted(held))})",
+            f"restore {IDENTITY} from a copy, or give this node an empty directory",
+        )
+
+
 def _new(cluster: str, node: str, draw: Callable[[], int]) -> Identity:
     return Identity(FORMAT, cluster, node, f"{draw():0{DISK_DIGITS}x}").sealed()
 
 
 def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
+    data = files.read(path / IDENTITY)
     try:
-        found = msgspec.json.decode(files.read(path / IDENTITY), type=Identity)
+        found = msgspec.json.decode(data, type=Identity)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DirectoryRefused(
             path, f"{IDENTITY} cannot be read ({error})", f"restore {IDENTITY} from a copy"
@@ -192,7 +216,7 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
             f"it belongs to node {found.node!r}, this node is {node!r}",
             f"give this node another directory, or name it {found.node!r}",
         )
-    damaged = _damage(found)
+    damaged = _damage(found, data)
     if damaged:
         raise DirectoryRefused(
             path, f"{IDENTITY} is damaged: {damaged}", f"restore {IDENTITY} from a copy"
@@ -200,8 +224,10 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
     return found
 
 
-def _damage(found: Identity) -> str:
+def _damage(found: Identity, data: bytes) -> str:
     """What cannot be true of it; "": nothing."""
+    if found.format >= FORMAT_LOGGED and data.rstrip() != msgspec.json.encode(found):
+        return "it is not as it was written"  # of a damaged name of a field the value is ignored
     if found.checksum != found.reckoned() and (found.checksum or found.format >= FORMAT_CHECKSUM):
         return "its checksum is wrong"
     digits = [found.disk, *found.founders.values()] if found.format >= FORMAT_DISK else []

@@ -28,7 +28,7 @@ from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
-from warren_raft.storage.synced import Marker
+from warren_raft.storage.synced import Marker, Marks
 from warren_raft.storage.wal import Job, Place, Wal, file_name
 from warren_raft.types import Entry, GroupId, HardState, Index, NodeId, Term
 
@@ -339,6 +339,7 @@ class LogStore:
         }
         self.salts = recovered.salts
         self.use = recovered.use
+        self.ends = recovered.ends
         self.segments = recovered.catalog.segments
         self.first_file = recovered.catalog.manifest.first_file
         self.listed = {row.group for row in recovered.catalog.manifest.groups}
@@ -378,6 +379,7 @@ class LogStore:
         at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
         """Begin to write, into a new file; post, at_turn_end: see Wal."""
+        marks = Marks(self.files, self.directory)
         self.wal = Wal(
             self.files,
             self.directory.wal,
@@ -386,12 +388,14 @@ class LogStore:
             next_batch=self._recovered.next_batch,
             file_bytes=file_bytes,
             salts=self.salts,
+            link=self._recovered.link,
+            mark=marks.write,
             at_turn_end=at_turn_end,
         )
         self.wal.on_batch = self._batch_written
         self.janitor = Janitor(post, self.directory.path)
         self.compactor = Compactor(self, file_bytes)
-        self.marker = Marker(self.files, self.directory.wal, self.wal, self.janitor)
+        self.marker = Marker(marks, self.wal, self.janitor)
         broken, self._recovered.broken = self._recovered.broken, []
         if broken:
             self._set_aside([each.path for each in broken], broken[0])
@@ -551,17 +555,18 @@ class LogStore:
             self.files.close(fd)
         self.paths.pop(file, None)
         self.salts.pop(file, None)
+        self.ends.pop(file, None)
 
     def ends_listed(self) -> bool:
         """A group that the manifest tells of was deleted since."""
-        return any(group in self.listed for ends in self.use.ends.values() for group in ends)
+        return any(group not in self.groups for group in self.listed)
 
     def _batch_written(self, file: int, groups: set[GroupId], deleted: list[GroupId]) -> None:
         use = self.use
         if file not in use.live:
             use.add_file(file)
         for group in deleted:
-            use.end(file, group)
+            use.end(group)
             path = self._doomed.pop(group, None)
             if path is not None:
                 self.remove_later([path])
@@ -572,14 +577,10 @@ class LogStore:
             self.on_closed()
 
     def remove_unneeded(self) -> None:
-        """Remove the files of the log in which only deleted groups have records.
+        """Let go of the oldest files of the log if only deleted groups have records in them.
 
         Not while a cycle reads them; it calls this at its end.
         """
-        if self.compactor.busy:
-            return
-        gone = self.use.unneeded(self.wal.closed_below, self.listed)
-        for file in gone:
-            self.forget_file(file)
-            self.use.remove(file)
-        self.remove_later([self.wal_path(file) for file in gone])
+        gone = self.use.unneeded(self.wal.closed_below)
+        if gone and not self.compactor.busy:
+            self.compactor.drop_oldest(gone)

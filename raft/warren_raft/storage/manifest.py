@@ -1,17 +1,19 @@
 """What the removed files of the log said about groups, in one file.
 
-`groups.manifest`, framed as `sealed` says with magic `WARRNGRP` and version 2; the payload is a
+`groups.manifest`, framed as `sealed` says with magic `WARRNGRP` and version 3; the payload is a
 MessagePack array:
 
 | field | what |
 | --- | --- |
 | first_file | number of the oldest WAL file that is still to be replayed |
 | position | [batch, record]: every record before it is reflected here |
-| groups | array of [group, born, created, term, vote, last] of each that existed then, ascending |
+| groups | array of [group, born, created, term, vote, last, held] of each that existed then, ascending |
+| disk | of the directory that it was written for (`identity`); 0: unknown |
 
 born is the position of the group's GROUP_CREATED, created its data; vote "" is none; last is the
-end of the group's log: what segments have above it was replaced by a shorter log. Version 1 has no
-`last`: segments had only what was final. It is written
+end of the group's log: what segments have above it was replaced by a shorter log. held is `last`, too, or 0 while another
+member's snapshot may be about to take the log's place: what was written before `position` holds the
+log up to there. Version 2 has neither `disk` nor `held`, version 1 no `last` either: segments had only what was final. It is written
 only when everything before `position` is on disk, and replaces the one before it by a rename.
 """
 
@@ -25,7 +27,7 @@ from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId, Index, NodeId, Term
 
 MAGIC = b"WARRNGRP"
-VERSION = 2
+VERSION = 3
 NAME = "groups.manifest"
 
 
@@ -38,6 +40,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     term: Term
     vote: NodeId
     last: Index | None = None
+    held: Index = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
@@ -46,6 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     first_file: int = 0
     position: Position = (0, 0)
     groups: tuple[GroupRow, ...] = ()
+    disk: int = 0
 
 
 _DECODER = msgspec.msgpack.Decoder(Manifest)

@@ -27,6 +27,7 @@ class RecoveredGroup:
                 a leader without majority are in a segment.  2. 13 … 15 of another one replace
                 them, a snapshot covers these, their files go.  3. 16 must not come back behind it
     taken_over  where entries stand that came with another member's snapshot
+    missing     a file that the group rests on is missing: nothing that follows makes up for it
     diverged    the log's entry at the snapshot's index is another than the snapshot's: what follows
                 it is not the snapshot's continuation. 1. A member holds entries 8, 9, 10 that no
                 majority has.  2. It is sent a snapshot up to 9 of a log with another 9.  3. It
@@ -35,7 +36,7 @@ class RecoveredGroup:
 
     __slots__ = (
         "_base", "_logged", "_wanted", "_wanted_page", "born", "created", "damage",
-        "diverged", "hard_state", "listed_last", "log", "snapshot", "taken_over",
+        "diverged", "hard_state", "listed_last", "log", "missing", "snapshot", "taken_over",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +51,7 @@ class RecoveredGroup:
         self.listed_last: Index | None = None
         self.diverged = False
         self.damage: LogDamaged | None = None
+        self.missing: LogDamaged | None = None
         self._logged: list[tuple[Index, Place]] = []
         self._base = snapshot.base if snapshot is not None else Base()
         self._wanted = snapshot.live_indexes() if snapshot is not None else Indexes()
@@ -126,10 +128,31 @@ class RecoveredGroup:
         self.damage = None
         log.append(entry, place)
 
-    def begin_anew(self) -> None:
-        """The log had another member's snapshot put in its place: what stood there is void."""
+    def begin_anew(self, index: Index, path: Path, offset: int) -> None:
+        """The log had another member's snapshot, up to `index`, put in its place.
+
+        What stood there is void; the snapshot was on disk, and only a later one replaces it.
+        """
         self.diverged = False
         self._void_tail()
+        if self.snapshot is None or self.snapshot.index < index:
+            self.missing = LogDamaged(
+                path, offset,
+                f"group {self.log.group} had a snapshot up to entry {index} here, which is missing",
+            )  # fmt: skip
+
+    def reflect(self, held: Index, position: Position, path: Path) -> None:
+        """Everything was fed that stood before the manifest `path`: the log goes up to `held`."""
+        if self._base.batch and (self._base.batch, self._base.record) >= position:
+            return  # what stood there was replaced by another member's snapshot since
+        if self.log.last < held:
+            # Not for good: rows may be gone from their segment since, because later records, which
+            # follow now, replaced them. An entry that fits in replaces all that is missing.
+            self.damage = LogDamaged(
+                path, 0,
+                f"group {self.log.group} had {held} entries, and {self.log.last} are here: a "
+                "snapshot, or a segment, is missing",
+            )  # fmt: skip
 
     def _void_tail(self) -> None:
         """Everything that was fed of the log above the snapshot was replaced."""
@@ -140,6 +163,8 @@ class RecoveredGroup:
     def finish(self, directory: Path) -> None:
         """Everything was fed: what the snapshot refers to must be here; raises LogDamaged."""
         log, snapshot = self.log, self.snapshot
+        if self.missing is not None:
+            raise self.missing
         if self.damage is not None:
             raise self.damage
         newer = self.taken_over or self._logged

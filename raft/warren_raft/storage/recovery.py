@@ -6,20 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warren_raft.storage import synced
+from warren_raft.storage import chain, manifest, synced
 from warren_raft.storage.catalog import Catalog, Segment, damaged, read_catalog
 from warren_raft.storage.errors import GroupAlone, LogDamaged
 from warren_raft.storage.file_use import FileUse
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
-    FILE_HEADER_BYTES,
-    RECORD_MAGIC,
+    FIRST_RECORD,
     Damaged,
+    Head,
+    Link,
     Newer,
     Record,
     RecordKind,
     decode_entry,
-    decode_file_header,
+    decode_head,
     decode_record,
 )
 from warren_raft.storage.group_log import GroupLog
@@ -51,24 +52,46 @@ class Recovered:
     """Everything the disk says.
 
     use    which groups stand in which files of the log that are still to be replayed
-    salts  per file, for reading it later
+    salts  per file, for reading it later; ends: where its records end, if another one follows
+    link   what the next file is to say of the newest one
     cut    (file, offset, bytes) of the torn tail that was cut, for the log line
     condemned  groups that cannot be recovered; the others can
     broken   damaged snapshots that nothing rests on
+    reflected  every record that the manifest reflects was read
     orphans  groups with records but no beginning, and where: their end must follow, because a
              file that held the beginning is removed only once the end is on disk
     """
 
     catalog: Catalog = field(default_factory=Catalog)
+    manifest: Path = Path(manifest.NAME)
     groups: dict[GroupId, RecoveredGroup] = field(default_factory=dict)
     use: FileUse = field(default_factory=FileUse)
     salts: dict[int, int] = field(default_factory=dict)
     next_file: int = 1
     next_batch: int = 1
+    link: Link = Link(0)
+    ends: dict[int, int] = field(default_factory=dict)
     cut: tuple[Path, int, int] | None = None
     orphans: dict[GroupId, tuple[Path, int]] = field(default_factory=dict)
     condemned: dict[GroupId, Condemned] = field(default_factory=dict)
     broken: list[LogDamaged] = field(default_factory=list)
+    reflected: bool = False
+
+    def reflect(self) -> None:
+        """What follows was written after the manifest: the groups are as it says now, or longer.
+
+        1. The snapshot of a group up to 9 is on disk, what it made needless is gone; the manifest
+        says that its log ends with 9.  2. The snapshot's file gets lost.  3. The log has nothing of
+        the group any more: it would begin with an empty log, and with the vote that it gave.
+        """
+        if self.reflected:
+            return
+        self.reflected = True
+        found = self.catalog.manifest
+        for row in found.groups:
+            group = self.groups.get(row.group)
+            if group is not None:
+                group.reflect(row.held, found.position, self.manifest)
 
 
 def recover(
@@ -80,7 +103,7 @@ def recover(
     may_heal  which groups may be condemned; None: none
     raises    LogDamaged; nothing was changed then
     """
-    recovered = Recovered(read_catalog(files, directory))
+    recovered = Recovered(read_catalog(files, directory), directory.path / manifest.NAME)
     catalog = recovered.catalog
     for row in catalog.manifest.groups:
         found = _begin(recovered, row.group, row.created, row.born)
@@ -89,16 +112,7 @@ def recover(
     for segment, index in zip(catalog.segments, catalog.rows, strict=True):
         _take_segment(recovered, segment, index)
     catalog.rows.clear()
-    present = [n for n in map(file_number, files.names(directory.wal)) if n is not None]
-    numbers = [number for number in present if number >= catalog.manifest.first_file]
-    cut: tuple[Path, int, int] | None = None
-    known = synced.read(files, directory.wal)
-    _settle(files, directory, directory.wal / file_name(max(numbers)) if numbers else None)
-    for number in sorted(numbers):
-        assert cut is None
-        file = _File(files, directory.wal, number, recovered, memtable)
-        file.synced = known.end if number == known.file else 0
-        cut = file.read(number == max(numbers))
+    cut = _read_log(files, directory, memtable, recovered)
     for group, (path, offset) in sorted(recovered.orphans.items()):
         raise LogDamaged(
             path, offset, f"group {group} has records here, but its beginning is missing"
@@ -108,10 +122,56 @@ def recover(
         files.cut(cut[0], cut[1])
         recovered.cut = cut
     _clean(files, directory, recovered)
-    ends = [segment.name.last for segment in catalog.segments]
-    recovered.next_file = max([*present, *ends, catalog.manifest.first_file - 1, 0]) + 1
-    recovered.next_batch = max(recovered.next_batch, catalog.manifest.position[0] + 1)
     return recovered
+
+
+def _read_log(
+    files: Files, directory: Directory, memtable: Memtable, recovered: Recovered
+) -> tuple[Path, int, int] | None:
+    """Read the files of the log that are to be replayed; returns what is to be cut off."""
+    catalog = recovered.catalog
+    first_file, position = catalog.manifest.first_file, catalog.manifest.position
+    present = [n for n in map(file_number, files.names(directory.wal)) if n is not None]
+    numbers = sorted(number for number in present if number >= first_file)
+    _settle(files, directory, directory.wal / file_name(numbers[-1]) if numbers else None)
+    heads = {number: _head(files, directory, number) for number in numbers}
+    links = chain.verify(directory, heads, first_file, synced.read_both(files, directory))
+    recovered.ends.update(links.ends)
+    cut: tuple[Path, int, int] | None = None
+    end = 0
+    for number in numbers:
+        file = _File(files, directory.wal, heads[number], recovered, memtable)
+        file.end = links.ends.get(number)
+        file.synced = links.synced if number == numbers[-1] else 0
+        cut = file.read(number == numbers[-1])
+        end = file.offset
+    if numbers and recovered.next_batch < position[0] + (position[1] > 0):
+        raise LogDamaged(
+            directory.wal / file_name(numbers[-1]), end,
+            f"the log ends before batch {recovered.next_batch}, and {manifest.NAME} tells of "
+            f"batch {position[0]}",
+        )  # fmt: skip
+    recovered.reflect()
+    ends = [segment.name.last for segment in catalog.segments]
+    recovered.next_file = max([*present, *ends, first_file - 1, 0]) + 1
+    recovered.next_batch = max(recovered.next_batch, position[0] + 1)
+    disk = int(directory.identity.disk, 16)
+    recovered.link = links.link(disk, recovered.next_file, end)
+    return cut
+
+
+def _head(files: Files, directory: Directory, number: int) -> Head:
+    path = directory.wal / file_name(number)
+    fd = files.open_read(path)
+    try:
+        head = decode_head(files.read_at(fd, 0, FIRST_RECORD))
+    except Damaged as damage:
+        raise damaged(path, 0, damage) from None
+    finally:
+        files.close(fd)
+    if head.number != number:
+        raise LogDamaged(path, 16, f"this is file {head.number} under another name")
+    return head
 
 
 def _settle(files: Files, directory: Directory, newest: Path | None) -> None:
@@ -205,46 +265,60 @@ class _File:
     """One file being read."""
 
     def __init__(
-        self, files: Files, directory: Path, number: int, recovered: Recovered, memtable: Memtable
+        self, files: Files, directory: Path, head: Head, recovered: Recovered, memtable: Memtable
     ) -> None:
-        self.path = directory / file_name(number)
-        self.number = number
+        self.head = head
+        self.number = head.number
+        self.path = directory / file_name(head.number)
         self.into = recovered
         self.memtable = memtable
         self.data = memoryview(files.read(self.path))
         self.ended = True  # the batch of the last record has its BATCH_END
         self.position = (0, 0)
+        self.offset = head.first_record
+        self.end: int | None = None  # where its records end; None: it is not known
         self.synced = 0  # so many bytes are known to have been on disk
 
     def read(self, newest: bool) -> tuple[Path, int, int] | None:
         """Take every record; returns what is to be cut off."""
-        try:
-            number, salt, batch = decode_file_header(self.data)
-        except Damaged as damage:
-            raise damaged(self.path, 0, damage) from None
-        if number != self.number:
-            raise LogDamaged(self.path, 16, f"this is file {number} under another name")
-        if batch < self.into.next_batch:
+        if self.head.batch < self.into.next_batch:
             raise LogDamaged(
-                self.path, 24, f"it begins with batch {batch}, after {self.into.next_batch - 1}"
-            )
-        self.into.next_batch = batch
-        self.into.salts[number] = salt
-        self.into.use.add_file(number)
-        offset, size = FILE_HEADER_BYTES, len(self.data)
-        while offset < size:
+                self.path, 24,
+                f"it begins with batch {self.head.batch}, after {self.into.next_batch - 1}",
+            )  # fmt: skip
+        self.into.next_batch = self.head.batch
+        salt = self.into.salts[self.number] = self.head.salt
+        self.into.use.add_file(self.number)
+        size = len(self.data)
+        if self.end is not None:
+            if size < self.end:
+                raise LogDamaged(
+                    self.path, size, f"it ends here; it had {self.end} bytes when it was complete"
+                )
+            size = self.end
+            self.data = self.data[:size]
+        while self.offset < size:
             try:
-                record = decode_record(salt, self.data, offset)
+                record = decode_record(salt, self.data, self.offset)
             except Damaged as damage:
                 if not newest or isinstance(damage, Newer):
-                    raise damaged(self.path, offset, damage) from None
-                self._refuse_unless_torn(salt, offset, str(damage))
-                return self.path, offset, size - offset
+                    raise damaged(self.path, self.offset, damage) from None
+                self._refuse_unless_torn(salt, self.offset, str(damage))
+                return None if self._unused() else (self.path, self.offset, size - self.offset)
             self._take(record)
-            offset = record.end
+            self.offset = record.end
         if size < self.synced:
             raise LogDamaged(self.path, size, f"it ends here; it had {self.synced} bytes on disk")
         return None
+
+    def _unused(self) -> bool:
+        """What follows the records is space that was allocated ahead, with nothing of this file.
+
+        It holds zeros, or what the space was used for before: records with another salt.
+        """
+        link = self.head.link
+        rest = bytes(self.data[self.offset :])
+        return link is not None and link.reserved > 0 and self.head.tag not in rest
 
     def _refuse_unless_torn(self, salt: int, offset: int, damage: str) -> None:
         if offset < self.synced:
@@ -261,7 +335,7 @@ class _File:
         damaged_batch = self.into.next_batch if self.ended else self.into.next_batch - 1
         position = offset
         whole = bytes(self.data)
-        while (position := whole.find(RECORD_MAGIC, position + 1)) >= 0:
+        while (position := whole.find(self.head.tag, position + 1)) >= 0:
             try:
                 later = decode_record(salt, self.data, position)
             except Damaged:
@@ -282,9 +356,13 @@ class _File:
             )
         if record.batch != self.position[0]:
             self.position = (record.batch, 0)
+        if self.position >= self.into.catalog.manifest.position:
+            self.into.reflect()
         self.into.next_batch = record.batch + 1
         self.ended = record.kind is RecordKind.BATCH_END
         if not self.ended:
+            if record.kind not in TAKE:
+                raise LogDamaged(self.path, record.offset, "a LINK among a file's records")
             TAKE[record.kind](self, record)
         self.position = (record.batch, self.position[1] + 1)
 
@@ -326,7 +404,7 @@ class _File:
     def _base(self, record: Record) -> None:
         group = self._group(record)
         if group is not None:
-            group.begin_anew()
+            group.begin_anew(record.index, self.path, record.offset)
 
     def _hard_state(self, record: Record) -> None:
         group = self._group(record)
@@ -348,7 +426,7 @@ class _File:
             return
         if found is not None:  # it was condemned, and began anew: what it had is void
             self.memtable.drop(found.log)
-            self.into.use.end(self.number, record.group)
+            self.into.use.end(record.group)
         self.into.orphans.pop(record.group, None)
         self.into.use.mention(self.number, record.group)
         _begin(self.into, record.group, bytes(record.data), self.position)
@@ -360,7 +438,7 @@ class _File:
         if gone is not None:
             self.memtable.drop(gone.log)
         self.into.orphans.pop(record.group, None)
-        self.into.use.end(self.number, record.group)
+        self.into.use.end(record.group)
 
 
 TAKE: dict[RecordKind, Callable[[_File, Record], None]] = {

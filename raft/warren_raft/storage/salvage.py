@@ -6,7 +6,7 @@
 | --- | --- |
 | `reason` | file, offset and reason of the damage, as text |
 | `moving` | the same while the whole log is being moved; a start that finds it goes on with that |
-| `wal/…`, `segments/…`, `snapshots/…`, `groups.manifest` | the files |
+| `wal/…`, `segments/…`, `snapshots/…`, `groups.manifest`, `synced` | the files |
 
 The snapshot of one group concerns that group alone. Of a damaged log, manifest or index it is not
 known whom it concerns: everything is set aside, and the directory is another disk from then on, for
@@ -23,7 +23,7 @@ from pathlib import Path
 from warren_raft.storage import manifest
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.files import Files
-from warren_raft.storage.identity import Directory
+from warren_raft.storage.identity import SYNCED, Directory
 
 log = logging.getLogger("warren.raft")
 
@@ -75,7 +75,7 @@ def report(files: Files, directory: Directory) -> None:
         kept = sum(
             len(files.names(part)) for part in _parts(directory, place) if files.exists(part)
         )
-        kept += files.exists(place / manifest.NAME)
+        kept += sum(files.exists(place / name) for name in (manifest.NAME, SYNCED))
         reason = files.read(place / REASON).decode(errors="replace").strip()
         log.warning(
             "%s holds %s files that were damaged once (%s); remove it when nobody needs them",
@@ -101,12 +101,13 @@ def _move_all(
 ) -> None:
     # 1. Some files are moved.  2. A crash.  3. The others are taken for a whole log: what this node
     # has vouched for is forgotten, and it votes all the same. So it is another disk first.
-    directory.change(disk=f"{draw():016x}", founders={})
+    directory.change(disk=f"{draw():016x}", founders={}, logged=False, outdated="")
     for part in (directory.wal, directory.segments, directory.snapshots):
         for name in files.names(part):
             _move(files, directory, part / name, place)
-    if files.exists(directory.path / manifest.NAME):
-        _move(files, directory, directory.path / manifest.NAME, place)
+    for name in (manifest.NAME, SYNCED):
+        if files.exists(directory.path / name):
+            _move(files, directory, directory.path / name, place)
     files.rename(place / MOVING, place / REASON)
 
 

@@ -4,7 +4,7 @@ A segment is a data file, in the format of a WAL file (`format`), of which only 
 index names count; and the index, `segments/FIRST-LAST.GENERATION.idx` (WAL file numbers of 12
 digits, generation of 4): it holds what was left of those WAL files. The data are in
 `segments/FIRST-LAST.GENERATION.seg`, or, when most of a WAL file was left, in that file itself.
-The index is framed as `sealed` says with magic `WARRNIDX` and version 2; the payload:
+The index is framed as `sealed` says with magic `WARRNIDX` and version 3; the payload:
 
 | at | what |
 | --- | --- |
@@ -21,7 +21,8 @@ A group:
 | | u32 offset[count] of the record in the data file, u32 length[count] of the entry's data |
 | | u64 config[configs]: which of the indexes are CONFIG entries, ascending |
 
-In version 1 the field `configs` is 0: there were no CONFIG entries.
+In version 1 the field `configs` is 0: there were no CONFIG entries. Since version 3 the records of
+the data file may begin with its salt (`format`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId
 
 MAGIC = b"WARRNIDX"
-VERSION = 2
+VERSION = 3
 INDEX_SUFFIX = ".idx"
 DATA_SUFFIX = ".seg"
 ID_BASE = 1 << 31

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files, is_full
 from warren_raft.storage.format import (
-    FILE_HEADER_BYTES,
+    FIRST_RECORD,
     RECORD_HEADER_BYTES,
+    Link,
     RecordKind,
-    encode_file_header,
+    encode_head,
     encode_record,
 )
 from warren_raft.types import Entry, GroupId, HardState, Index, Term
@@ -29,6 +30,8 @@ SYNC_MS_SHORT = 1
 SYNC_MS_LONG = 50
 SLOW_MAX = 16
 """A batch up to that size is written without the thread while most syncs are short, none long."""
+Mark = Callable[[int, int, int], None]
+"""Have it on disk, beside the log, that file (number) is the newest, up to byte (end), its salt."""
 SPACE_RETRY_S = 0.2
 """So long after a write that found no space it is tried again."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
@@ -61,13 +64,15 @@ def file_number(name: str) -> int | None:
 class _Batch:
     """Records on their way to one file.
 
+    link  what the file's beginning says of the file before it
     Invariant: size is the sum of the buffers' lengths
     """
 
     number: int
     file: int
     salt: int
-    offset: int
+    link: Link
+    offset: int = FIRST_RECORD
     size: int = 0
     records: int = 0
     buffers: list[bytes | memoryview] = field(default_factory=list)
@@ -87,11 +92,12 @@ class _Writer:
           after one that took longer than SYNC_MS_LONG
     """
 
-    __slots__ = ("_directory", "_fd", "_files", "file", "path", "slow")
+    __slots__ = ("_directory", "_fd", "_files", "_mark", "file", "path", "slow")
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path, mark: Mark) -> None:
         self._files = files
         self._directory = directory
+        self._mark = mark
         self.file, self._fd = -1, -1
         self.path = directory
         self.slow = 0
@@ -102,11 +108,7 @@ class _Writer:
             return
         files = self._files
         if batch.file != self.file:
-            self.close()
-            self.path = self._directory / file_name(batch.file)
-            head = encode_file_header(batch.file, batch.salt, batch.number)
-            self._fd = files.create(self.path, head)
-            self.file = batch.file
+            self._begin(batch)
         files.write_at(self._fd, batch.offset, batch.buffers)
         began = time.monotonic()
         files.sync_data(self._fd)
@@ -116,8 +118,21 @@ class _Writer:
         else:
             self.slow = SLOW_MAX if took_ms > SYNC_MS_LONG else min(SLOW_MAX, self.slow + 1)
 
+    def _begin(self, batch: _Batch) -> None:
+        # 1. The file is made, its directory synced.  2. It is noted elsewhere that there is such a
+        # file.  3. Only then a record of it is vouched for. Without 2 a newest file that is missing
+        # at a start would be missed by nobody: the one before it is whole.
+        # Replayed by tests/raft/storage/test_whole_directory.py
+        self.close()
+        self.path = self._directory / file_name(batch.file)
+        head = encode_head(batch.file, batch.salt, batch.number, batch.link)
+        self._fd = self._files.create(self.path, head)
+        self._mark(batch.file, len(head), batch.salt)
+        self.file = batch.file
+
     def close(self) -> None:
         """Let go of the file."""
+        self.file = -1
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._files.close(fd)
@@ -145,15 +160,19 @@ class Wal:
         next_batch: int,
         file_bytes: int,
         salts: dict[int, int],
+        link: Link,
+        mark: Mark,
         at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
         on_full (set later) is told when there is no space for the batch in flight, and, with
         None, when there was in the end. `on_disk` is the file of the last batch that is on disk,
-        and where it ends there; (0, 0) before the first.
+        and where it ends there; (0, 0) before the first. `synced_batch` is its number.
 
         salts        of the files there are; those of new ones are added
+        link         what `next_file` is to say of the file before it
+        mark         see Mark; called on the thread before a new file's first record is written
         at_turn_end  calls when all that may leave before a sync has left, then calls what that
                      returns on the owner's thread; the job may block, and touches the writer
                      only. None: every batch goes to the thread
@@ -166,16 +185,17 @@ class Wal:
         self._in_flight: _Batch | None = None
         self.salts = salts
         self._collecting = _Batch(
-            next_batch, next_file, self._new_salt(next_file), FILE_HEADER_BYTES
+            next_batch, next_file, self._new_salt(next_file), link
         )
         self._at_turn_end = at_turn_end
         self._here: _Batch | None = None
-        self._writer = _Writer(files, directory)
+        self._writer = _Writer(files, directory, mark)
         self._failed = False
         self._closing = Event()
         self.batches = 0
         self.bytes_written = 0
         self.on_disk = (0, 0)
+        self.synced_batch = next_batch - 1
         self.full: OSError | None = None
         self.on_full: Callable[[OSError | None], None] = lambda error: None
         self.on_batch: Callable[[int, set[GroupId], list[GroupId]], None] | None = None
@@ -248,8 +268,12 @@ class Wal:
             self._start()
 
     def _new_salt(self, file: int) -> int:
-        salt = self.salts[file] = int.from_bytes(os.urandom(4), "little")
+        salt = self.salts[file] = int.from_bytes(os.urandom(4), "little") or 1
         return salt
+
+    def _link(self, batch: _Batch, end: int) -> Link:
+        """To the file of that batch, whose records end there."""
+        return Link(batch.link.disk, batch.salt, end)
 
     @property
     def current_file(self) -> int:
@@ -264,10 +288,10 @@ class Wal:
     def roll(self) -> None:
         """Let the next batch begin a new file; nothing when the newest is empty."""
         batch = self._collecting
-        if not batch.records and batch.offset > FILE_HEADER_BYTES:
+        if not batch.records and batch.offset > FIRST_RECORD:
             self._collecting = _Batch(
-                batch.number, batch.file + 1, self._new_salt(batch.file + 1), FILE_HEADER_BYTES,
-                done=batch.done,
+                batch.number, batch.file + 1, self._new_salt(batch.file + 1),
+                self._link(batch, batch.offset), done=batch.done,
             )  # fmt: skip
 
     @property
@@ -302,13 +326,13 @@ class Wal:
                 encode_record(batch.salt, batch.number, RecordKind.BATCH_END, 0, batch.records, 0)
             )
             batch.size += RECORD_HEADER_BYTES
-        file, number = batch.file, batch.number + (1 if batch.records else 0)
+        file, number, link = batch.file, batch.number + (1 if batch.records else 0), batch.link
         if end >= self._file_bytes:
-            file, end = file + 1, FILE_HEADER_BYTES
+            file, link, end = file + 1, self._link(batch, end), FIRST_RECORD
             self._new_salt(file)
         self._in_flight = batch
-        self._collecting = _Batch(number, file, self.salts[file], end)
-        # A new file is synced, and its directory: three syncs, on a disk that may be slow by now.
+        self._collecting = _Batch(number, file, self.salts[file], link, end)
+        # A new file takes several syncs, on a disk that may be slow by now.
         open_already = batch.file == self._writer.file
         quick = (
             open_already
@@ -351,6 +375,7 @@ class Wal:
         self.bytes_written += batch.size
         if batch.records:
             self.on_disk = (batch.file, batch.offset + batch.size)
+            self.synced_batch = batch.number
         if batch.records and self.on_batch is not None:
             self.on_batch(batch.file, batch.groups, batch.deleted)
         for done in batch.done:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import queue
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -83,3 +86,21 @@ class Disk:
 def wal_files(root: Path) -> list[Path]:
     """The log's files, oldest first."""
     return sorted((root / "wal").glob("*.wal"))
+
+
+def before_there_were_links(root: Path) -> None:
+    """Write the directory that a program made whose files did not name each other.
+
+    Groups 1 and 2 have entries up to 16, of terms 2 and 4; 3 was deleted. There are two segments,
+    files 6 to 8 of the log, and a snapshot of group 1 up to entry 10 which refers to 2 and 9.
+    """
+    frozen = Path(__file__).with_name("directory_without_links.json")
+    for part in ("wal", "segments", "snapshots"):
+        (root / part).mkdir(parents=True)
+    for name, data in json.loads(frozen.read_text()).items():
+        (root / name).write_bytes(zlib.decompress(base64.b64decode(data)))
+
+
+def marks(root: Path) -> list[Path]:
+    """The two files that name the newest file of the log."""
+    return [root / "wal" / "synced", root / "synced"]

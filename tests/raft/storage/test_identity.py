@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import Disk
+from tests.raft.storage.kit import Disk, before_there_were_links
 from warren_raft.storage.errors import DirectoryRefused, LogDamaged
 
 
@@ -31,7 +31,7 @@ def says(data: bytes) -> Callable[[Path], object]:
     [
         ("n2", "c", None, "belongs to node 'n1', this node is 'n2'", "another directory"),
         ("n1", "d", None, "belongs to cluster 'c', this node is of cluster 'd'", "another"),
-        ("n1", "c", says(b'{"format":4,"cluster":"c","node":"n1"}'), "format 4", "version that"),
+        ("n1", "c", says(b'{"format":5,"cluster":"c","node":"n1"}'), "format 5", "version that"),
         ("n1", "c", says(b"{"), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "checksum", "restore"),
@@ -75,21 +75,21 @@ def test_a_disk_keeps_its_number_and_another_one_gets_another(tmp_path: Path) ->
     made(tmp_path / "1")
     made(tmp_path / "2")
     first = identity(tmp_path / "1")
-    assert first["format"] == 3 and first["formed"] is False
+    assert first["format"] == 4 and first["formed"] is False
     assert len(str(first["disk"])) == 16 and first["disk"] != identity(tmp_path / "2")["disk"]
     made(tmp_path / "1")
     assert identity(tmp_path / "1") == first
 
 
 def test_a_directory_of_format_1_is_completed_once(tmp_path: Path) -> None:
-    made(tmp_path)
+    before_there_were_links(tmp_path)
     (tmp_path / "node.json").write_bytes(b'{"format":1,"cluster":"c","node":"n1"}\n')
     disk = Disk(tmp_path)
     assert disk.store.directory.made_before
-    assert disk.contents()[1][1] == [(1, 1, b"a")]
+    assert disk.contents()[1][1][-1][0] == 16
     disk.close()
     completed = identity(tmp_path)
-    assert completed["format"] == 3 and len(str(completed["disk"])) == 16
+    assert completed["format"] == 4 and len(str(completed["disk"])) == 16
     disk = Disk(tmp_path)
     assert not disk.store.directory.made_before
     disk.close()
@@ -100,7 +100,7 @@ def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) 
     """One of `disk` would make it another disk, whose data are taken for lost."""
     disk = Disk(tmp_path)
     disk.store.directory.change(
-        formed=True, cluster_id="1" * 16, founders={"n1": "0" * 16}, peers={"n2": ("h", 1)}
+        formed=True, cluster_id="1" * 16, founders={"n1": "0" * 16}, peers={"n2": ("h", 1)},
     )
     disk.close()
     path = tmp_path / "node.json"
@@ -118,16 +118,16 @@ def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) 
 
 
 def test_a_directory_of_format_2_keeps_its_disk_and_gets_a_checksum(tmp_path: Path) -> None:
-    made(tmp_path)
+    before_there_were_links(tmp_path)
     before = {k: v for k, v in identity(tmp_path).items() if k != "checksum"} | {"format": 2}
     (tmp_path / "node.json").write_text(json.dumps(before))
     disk = Disk(tmp_path)
     assert not disk.store.directory.made_before
-    assert disk.contents()[1][1] == [(1, 1, b"a")]
+    assert disk.contents()[1][1][-1][0] == 16
     disk.store.directory.change(formed=True)
     disk.close()
     after = identity(tmp_path)
-    assert after["disk"] == before["disk"] and after["format"] == 3
+    assert after["disk"] == before["disk"] and after["format"] == 4
     Disk(tmp_path).close()
 
 
@@ -142,9 +142,10 @@ def test_what_is_changed_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_damaged_directory_of_format_1_stays_as_it_is(tmp_path: Path) -> None:
-    made(tmp_path)
+    before_there_were_links(tmp_path)
     (tmp_path / "node.json").write_bytes(b'{"format":1,"cluster":"c","node":"n1"}\n')
     (tmp_path / "groups.manifest").write_bytes(b"no manifest")
+    (tmp_path / "lock").touch()
     before = tree(tmp_path)
     with pytest.raises(LogDamaged):
         Disk(tmp_path)
