@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.raft.runtime.kit import Listing, Recorder, until
+from tests.raft.storage.kit import take_links_out
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.formation import Formation
@@ -317,6 +318,7 @@ def test_a_directory_of_before_counts_as_formed(nodes: Nodes) -> None:
     for name in ABC:
         said = {"format": 1, "cluster": "test", "node": name}
         (nodes.root / name / "node.json").write_text(json.dumps(said))
+        take_links_out(nodes.root / name)
     for name in ABC:
         host = nodes.start(name)
         assert host.formed and nodes.found[name].stored

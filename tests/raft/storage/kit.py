@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from warren_raft.storage.files import Files
+from warren_raft.storage.format import FIRST_RECORD, decode_head, encode_file_header
 from warren_raft.storage.log_store import GroupStore, LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, HardState
@@ -104,3 +105,14 @@ def before_there_were_links(root: Path) -> None:
 def marks(root: Path) -> list[Path]:
     """The two files that name the newest file of the log."""
     return [root / "wal" / "synced", root / "synced"]
+
+
+def take_links_out(root: Path) -> None:
+    """What a program wrote that did not name each file elsewhere."""
+    for path in wal_files(root):
+        data = path.read_bytes()
+        head = decode_head(data)
+        start = encode_file_header(head.number, head.salt, head.batch)
+        path.write_bytes(start + data[FIRST_RECORD:])
+    for path in marks(root):
+        path.unlink()

@@ -17,6 +17,7 @@ from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files, SyncFailed, is_full
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
+from warren_raft.storage.wal import Job
 from warren_raft.types import Entry, EntryKind
 
 FILE_BYTES = 2_000
@@ -123,7 +124,7 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     files.free.set()
     store = LogStore(files, tmp_path, "c", "n1", 1 << 20)
     posted: queue.Queue[Callable[[], None]] = queue.Queue()
-    turn_end: list[Callable[[], None]] = []
+    turn_end: list[Job] = []
     store.start(posted.put, 1 << 20, turn_end.append)
     told: list[bool] = []
     store.wal.on_full = lambda error: told.append(error is not None)
@@ -136,7 +137,7 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     group.append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"one")])
     done: list[bool] = []
     store.wal.submit(lambda: done.append(True))
-    turn_end.pop()()
+    turn_end.pop()()()
     assert told == [True] and not done
     assert store.wal.backlog_bytes > 0
     group.append(None, [Entry(2, 1, EntryKind.COMMAND, 1, b"two")])
@@ -147,7 +148,7 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     files.free.set()
     while len(done) < 2:
         if turn_end:
-            turn_end.pop()()
+            turn_end.pop()()()
         else:
             posted.get(timeout=WAIT_S)()
     assert told == [True, False]
