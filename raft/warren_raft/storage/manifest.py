@@ -7,14 +7,15 @@ MessagePack array:
 | --- | --- |
 | first_file | number of the oldest WAL file that is still to be replayed |
 | position | [batch, record]: every record before it is reflected here |
-| groups | array of [group, born, created, term, vote, last, held] of each that existed then, ascending |
+| groups | array of [group, born, created, term, vote, last, held], ascending |
 | disk | of the directory that it was written for (`identity`); 0: unknown |
 
-born is the position of the group's GROUP_CREATED, created its data; vote "" is none; last is the
-end of the group's log: what segments have above it was replaced by a shorter log. held is `last`, too, or 0 while another
-member's snapshot may be about to take the log's place: what was written before `position` holds the
-log up to there. Version 2 has neither `disk` nor `held`, version 1 no `last` either: segments had only what was final. It is written
-only when everything before `position` is on disk, and replaces the one before it by a rename.
+groups has each group that existed then. born is the position of its GROUP_CREATED, created its
+data; vote "" is none; last is the end of the group's log: what segments have above it was replaced
+by a shorter log. held is `last`, too, or 0 while another member's snapshot may be about to take the
+log's place: what was written before `position` holds the log up to there. Version 2 has neither
+`disk` nor `held`, version 1 no `last` either: segments had only what was final. It is written only
+when everything before `position` is on disk, and replaces the one before it by a rename.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Recovered:
     salts: dict[int, int] = field(default_factory=dict)
     next_file: int = 1
     next_batch: int = 1
-    link: Link = Link(0)
+    link: Link = field(default_factory=lambda: Link(0))
     ends: dict[int, int] = field(default_factory=dict)
     cut: tuple[Path, int, int] | None = None
     orphans: dict[GroupId, tuple[Path, int]] = field(default_factory=dict)

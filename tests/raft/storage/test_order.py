@@ -1,4 +1,4 @@
-"""In which order a life asks the system for changes: names are durable before anything rests on them."""
+"""The order of changes to a disk: names are durable before anything rests on them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def live(root: Path) -> None:
-    """A start in nothing, several files, snapshots of both kinds, segments, deletions, a restart."""
+    """A start in nothing, several files, snapshots of both kinds, segments, a restart."""
     life = Life(root, Files())
     for _ in range(4):
         life.write(1, 3, 2, "n2")
