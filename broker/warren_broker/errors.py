@@ -217,6 +217,12 @@ class Unavailable(InternalError):
     http_status = 503
 
 
+class HomeNodeDown(Unavailable):
+    """The queue lives on one node, which is not heard of. The same may work when it is back."""
+
+    reply_code, word, ends = 404, "NOT_FOUND", "channel"
+
+
 # ------------------------------------------------------------------ RabbitMQ's texts
 
 
@@ -228,6 +234,12 @@ def named(kind: str, name: str, vhost: str) -> str:
 def no_queue(name: str, vhost: str) -> NotFound:
     """The queue does not exist."""
     return NotFound(f"no {named('queue', name, vhost)}")
+
+
+def home_node_down(name: str, vhost: str, durable: bool, node: str) -> HomeNodeDown:
+    """The only node that has the queue is not heard of."""
+    what = named("durable queue" if durable else "queue", name, vhost)
+    return HomeNodeDown(f"home node '{node}' of {what} is down or inaccessible")
 
 
 def no_exchange(name: str, vhost: str) -> NotFound:

@@ -11,6 +11,7 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
+from warren_broker.cluster.absences import Absences
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.consuming import Consuming
 from warren_broker.cluster.continuous import ContinuousReconciling
@@ -94,6 +95,8 @@ class Broker:
         self.replies = DirectReplies(cluster)
         self.publishing = Publishing(self.queues, self.replies)
         self.dead_letters = DeadLetters(self.queues, self.publishing)
+        patience_ms = settings.queues.consumer_disconnected_timeout_ms
+        self.absences = Absences(self.queues, self.reading, patience_ms)
         self.reconciling = Reconciling(cluster, self.definitions)
         self.handing_over = HandingOver(cluster)
         self.maintenance = Maintenance(cluster, self.definitions, self.handing_over)
@@ -215,6 +218,9 @@ class Broker:
 
     def queue_counts(self, queue: Queue, touch: bool, done: Answer) -> None:
         """A StatReply: with what this node has sent before in it."""
+        if self.queues.absent(queue):
+            done(self.queues.unavailable(queue))
+            return
         client = self.cluster.client(queue.group)
         busy = client is not None and (client.uplink.unanswered or client.uplink.waiting)
         if busy or (touch and queue.config.expires_ms is not None):
@@ -235,6 +241,14 @@ class Broker:
             done(requests.Counted(0))
             return
         queue = self.queues.find(vhost, name, connection)
+        if self.queues.absent(queue):
+            # RabbitMQ: what it holds is not known; without a condition it is deleted all the same.
+            if if_empty:
+                done(errors.not_empty(name, vhost))
+            else:
+                self._forget_queue(queue, lambda gone: done(
+                    gone if isinstance(gone, errors.Refusal) else requests.Counted(0)))
+            return
 
         def deleted(reply: Any) -> None:
             if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):

@@ -56,6 +56,9 @@ class Cluster:
         self.remark: Callable[[], str] = lambda: ""
         self.on_peer_up: list[Callable[[str], None]] = []
         self.on_peer_down: list[Callable[[str], None]] = []
+        self.on_peer_suspected: list[Callable[[str], None]] = []
+        self.on_peer_gone: list[Callable[[str], None]] = []
+        self.on_peer_back: list[Callable[[str], None]] = []
         self.on_leader: list[Callable[[int], None]] = []
         self.on_led: list[Callable[[int], None]] = []
         self.on_members: list[Callable[[int], None]] = []
@@ -170,7 +173,7 @@ class Cluster:
     def congested(self, client: GroupClient) -> bool:
         """Too many bytes are under way: take no more from who publishes to it."""
         return (
-            client.uplink.size_bytes > self.queue_bytes_max
+            client.uplink.waited_for_bytes > self.queue_bytes_max
             or self.in_flight.size_bytes > self.node_bytes_max
         )
 
@@ -181,7 +184,7 @@ class Cluster:
 
     def answered(self, client: GroupClient) -> None:
         """Bytes in flight went down."""
-        if not self._waiting or 2 * client.uplink.size_bytes > self.queue_bytes_max:
+        if not self._waiting or 2 * client.uplink.waited_for_bytes > self.queue_bytes_max:
             return
         if 2 * self.in_flight.size_bytes <= self.node_bytes_max:
             waiting, self._waiting = self._waiting, {}
@@ -288,15 +291,21 @@ class Cluster:
         """See `Observer`."""
         log.warning("node %s is suspected: no sign of life", node)
         self.leading.node_suspected(node)
+        for call in self.on_peer_suspected:
+            call(node)
 
     def peer_gone(self, node: str) -> None:
         """See `Observer`."""
         log.warning("node %s is gone: nothing listens at its address", node)
         self.leading.node_suspected(node)
+        for call in self.on_peer_gone:
+            call(node)
 
     def peer_back(self, node: str) -> None:
         """See `Observer`."""
         self.leading.node_back(node)
+        for call in self.on_peer_back:
+            call(node)
 
     def peer_restarted(self, node: str, old_boot_id: int, new_boot_id: int) -> None:
         """See `Observer`."""

@@ -69,15 +69,19 @@ class Consuming:
     def cancel(self, consumer: int, done: Answer) -> None:
         """It gets nothing more once `done` was called; what it holds stays its own."""
         client = self._client(consumer)
-        if client is None or consumer not in client.consumers:
+        queue = self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
+        if client is None or queue is None or consumer not in client.consumers:
             done(requests.Done())
             return
 
-        def cancelled(reply: Any, index: int) -> None:
+        def cancelled(reply: Any) -> None:
+            # Whatever the answer is: what comes from now on is not for the client.
             client.consumers.pop(consumer, None)
             done(requests.Done())
 
-        client.command(commands.Cancel(consumer), cancelled)
+        if self._queues.absent(queue):
+            client.command(commands.Cancel(consumer))
+        self._queues.ask(queue, commands.Cancel(consumer), cancelled)
 
     def credit(self, command: commands.Credit) -> None:
         """A consumer's flow."""

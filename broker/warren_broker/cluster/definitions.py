@@ -35,6 +35,7 @@ from warren_broker.metadata.lives import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Queue, User, Vhost
 from warren_broker.metadata.state import MetadataState
+from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.topology import Topology
 from warren_broker.session.permissions import Permissions
 from warren_broker.session.requests import ExchangeFacts
@@ -62,6 +63,7 @@ class Definitions:
     on_access    hears when users or vhosts may be gone: their clients are to be sent away
     on_ready     hear once, when this node knows the definitions
     incarnation  the number of this node's life; 0 until it is ready
+    absent       the nodes that this one does not hear (`cluster.absences`)
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
@@ -87,7 +89,8 @@ class Definitions:
         self.on_access: Callable[[], None] = lambda: None
         self.on_ready: list[Callable[[], None]] = []
         self._carrying = Carrying(cluster, lambda queue: self.on_deleted(queue))
-        self.topology = Topology(self._state.scopes)
+        self.absent = AbsentNodes()
+        self.topology = Topology(self._state.scopes, self.absent)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
         cluster.on_metadata_restored = self._restored
@@ -270,7 +273,10 @@ class Definitions:
             for _, answer, result in seen_here:
                 answer(result)
 
-        others = [node for node in self.others() if self._cluster.host.connected(node)]
+        host = self._cluster.host
+        others = [
+            node for node in self.others() if host.connected(node) and not host.suspected(node)
+        ]
         if others and self.ready:
             self._everywhere.call_when_seen(others, max(item[0] for item in seen_here), tell)
         else:
@@ -323,7 +329,7 @@ class Definitions:
         state: MetadataState = self._cluster.host.state(METADATA_GROUP)
         if state is not self._state:
             self._state = state
-            self.topology = Topology(state.scopes)
+            self.topology = Topology(state.scopes, self.absent)
         return state
 
     def authenticate(self, user: str, password: str) -> bool:

@@ -15,7 +15,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 
 PATIENCE_MS = 500
-"""A node that hangs holds declarations up this long; one that is known to be gone, not at all."""
+"""A node that hangs holds a declaration up this long; one that is suspected, not at all."""
 
 
 @dataclass(slots=True)
@@ -39,6 +39,7 @@ class Everywhere:
         cluster.handlers[messages.HaveYouSeen] = self._on_asked
         cluster.handlers[messages.HasSeen] = self._on_seen
         cluster.on_peer_down.append(self._peer_down)
+        cluster.on_peer_suspected.append(self._peer_silent)
 
     def call_when_seen(self, nodes: Iterable[str], index: int, call: Callable[[], None]) -> None:
         """Call when each of these nodes has applied `index`, is gone, or takes too long."""
@@ -68,6 +69,9 @@ class Everywhere:
 
     def _peer_down(self, node: str) -> None:
         self._asked = [asked for asked in self._asked if asked[0] != node]
+        self._peer_silent(node)
+
+    def _peer_silent(self, node: str) -> None:
         for number in list(self._waiting):
             self._told(node, number)
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from warren_broker import errors
 from warren_broker.arguments import plain
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.queues import ENQUEUE, Queues, block_for
@@ -77,6 +78,11 @@ class Publishing:
                 if on_confirmed is not None:
                     on_confirmed(number, True, None)
                 assert there or name.startswith(REPLY_PREFIX), name
+                continue
+            if self._queues.absent(queue):
+                # RabbitMQ: the queue's process cannot be reached, so the message is not confirmed.
+                if on_confirmed is not None:
+                    on_confirmed(number, False, None)
                 continue
             client = self._queues.client(queue)
             touched.append(client)
@@ -207,7 +213,10 @@ def _confirmer(
     def on_reply(reply: Any, index: int) -> None:
         # A queue deleted under way takes nothing and refuses nothing: to the publisher it is as if
         # it had never been routed to.
-        ok = not isinstance(reply, Refused) or reply.reason == "deleted"
+        if not isinstance(reply, Refused):
+            tell(number, not isinstance(reply, errors.Refusal), None)
+            return
+        ok = reply.reason == "deleted"
         refused = None
         if not ok and reply.accepted and own is not None:
             refused = own.after(reply.accepted)

@@ -69,6 +69,7 @@ class Queues:
         self._compress_bytes_min = compress_bytes_min
         self.definitions = definitions
         self._deadlines = Deadlines(cluster.loop, timeout_ms)
+        self._asked: dict[int, dict[int, Done]] = {}
         definitions.on_deleted = self._deleted
 
     def find(self, vhost: str, name: str, connection: int = 0) -> Queue:
@@ -116,19 +117,63 @@ class Queues:
         done  hears the reply, a Refusal, or Unavailable after the timeout
         late  hears a reply that comes after that: it was applied all the same
         """
-        number = self._deadlines.add(lambda: done(self.unavailable(queue)))
+        if self.absent(queue):
+            done(self.unavailable(queue))
+            return
+
+        def give_up() -> None:
+            self._answered(queue.group, number)
+            done(self.unavailable(queue))
 
         def replied(reply: Any, index: int) -> None:
             result = to_refusal(reply, queue) if isinstance(reply, Refused) else reply
             if self._deadlines.answered(number):
+                self._answered(queue.group, number)
                 done(result)
             elif late is not None:
                 late(result)
 
+        number = self._deadlines.add(give_up)
+        self._asked.setdefault(queue.group, {})[number] = done
         self.client(queue).command(command, replied, ordered=True)
+
+    def _answered(self, group: int, number: int) -> None:
+        asked = self._asked[group]
+        del asked[number]
+        if not asked:
+            del self._asked[group]
+
+    def absent(self, queue: Queue) -> bool:
+        """Whether the only node that has the queue is not heard of."""
+        return self.definitions.absent.holds(queue)
+
+    def park(self, queue: Queue) -> None:
+        """Its only node is not heard of: nobody here waits for it any longer.
+
+        A queue that does not outlive its node is as if it had never been routed to. What was
+        published to another one is refused, as RabbitMQ does when a queue's process is lost.
+        """
+        client = self.cluster.client(queue.group)
+        if client is not None:
+            gone = Refused("deleted", f"queue {queue.name!r}: its node is not heard of")
+            client.uplink.park(gone if queue.passing else self.unavailable(queue))
+            self.cluster.answered(client)
+        for number, done in list(self._asked.get(queue.group, {}).items()):
+            if self._deadlines.answered(number):
+                self._answered(queue.group, number)
+                done(self.unavailable(queue))
+
+    def unpark(self, queue: Queue) -> None:
+        """Its only node is heard of again."""
+        client = self.cluster.client(queue.group)
+        if client is not None:
+            client.uplink.unpark()
 
     def unavailable(self, queue: Queue) -> errors.Unavailable:
         """Nobody leads the queue."""
+        if self.absent(queue):
+            durable = queue.config.durable
+            return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
             f"{self._deadlines.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "

@@ -159,6 +159,12 @@ class Reading:
             )
         )
 
+    def give_up(self, group: int) -> None:
+        """The only node that has the group is not heard of."""
+        for request, pending in list(self._of_group.get(group, {}).items()):
+            self._deadlines.answered(pending.number)
+            self._give_up(request)
+
     def _try(self, request: int) -> None:
         pending = self._pending.get(request)
         if pending is None or pending.asked is not None:

@@ -42,7 +42,8 @@ class DirectReplies:
         node = node_of(name)
         if node == self._cluster.host.node_id:
             return name in self._takers
-        return node is not None and self._cluster.host.connected(node)
+        host = self._cluster.host
+        return node is not None and host.connected(node) and not host.suspected(node)
 
     def publish(self, name: str, selection: Selection) -> bool:
         """Hand messages over; False when nobody is there."""

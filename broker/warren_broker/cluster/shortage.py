@@ -19,7 +19,8 @@ class Shortage:
     """One node's shortage blocks the publishers of all: what they publish ends on its disk, too.
 
     own      what this node is short of, sorted
-    others   the same of every node that is connected and short of something
+    others   the same of every node that is connected and short of something; while it is suspected
+             nobody waits for it: it takes nothing, and may never say that it has enough again
     reasons  of all together, sorted: what publishers are told
 
     A node whose disk takes nothing more hands its leaderships to members with space: the group
@@ -38,6 +39,8 @@ class Shortage:
         cluster.handlers[messages.Short] = self._on_short
         cluster.on_peer_up.append(self._peer_up)
         cluster.on_peer_down.append(self._peer_down)
+        cluster.on_peer_suspected.append(lambda node: self._changed())
+        cluster.on_peer_back.append(lambda node: self._changed())
 
     def listen(self, listener: Callable[[tuple[str, ...]], None]) -> None:
         """Call with the reasons whenever they change."""
@@ -80,7 +83,7 @@ class Shortage:
 
     def _changed(self) -> None:
         reasons = dict.fromkeys(self.own)
-        for found in self.others.values():
+        for found in self._heard().values():
             reasons.update(dict.fromkeys(found))
         now = tuple(sorted(reasons))
         if now == self.reasons:
@@ -93,9 +96,13 @@ class Shortage:
         for listener in self._listeners:
             listener(now)
 
+    def _heard(self) -> dict[str, tuple[str, ...]]:
+        suspected = self._cluster.host.suspected
+        return {node: found for node, found in self.others.items() if not suspected(node)}
+
     def explained(self) -> str:
         """Which node is short of what."""
-        short = dict(self.others)
+        short = self._heard()
         if self.own:
             short[self._cluster.host.node_id] = self.own
         return "; ".join(f"{node} is low on {' & '.join(r)}" for node, r in sorted(short.items()))

@@ -58,8 +58,10 @@ class InFlight:
 class Uplink:
     """Numbers submissions, keeps them until answered, hands out what is to be sent.
 
+    parked  nobody answers for now, and nobody waits: what is under way counts nowhere
+
     Invariants: unanswered seqs are consecutive; sent_seq <= the last of them; bytes_unanswered is
-    their sum.
+    their sum, and part of the node's bytes in flight unless it is parked.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Uplink:
         "_open",
         "bytes_unanswered",
         "next_seq",
+        "parked",
         "sent_seq",
         "unanswered",
     )
@@ -86,6 +89,7 @@ class Uplink:
         self.bytes_unanswered = 0
         self.next_seq = 1
         self.sent_seq = 0
+        self.parked = False
 
     def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
         """Messages that join this turn's block; `part` is what `assemble` takes."""
@@ -109,7 +113,7 @@ class Uplink:
     def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
         """A command that owns a ready-made block, in a submission of its own."""
         self._close()
-        self._append((command,), block, (), (on_reply,))
+        self._append((command,), block, (on_reply,), ())
 
     def _close(self) -> None:
         pending = self._open
@@ -134,8 +138,44 @@ class Uplink:
         self.next_seq += 1
         data = self._encode(seq, commands, block, seq - 1 - len(self.unanswered))
         self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
-        self.bytes_unanswered += len(data)
-        self._in_flight.size_bytes += len(data)
+        self._count(len(data))
+
+    def _count(self, size_bytes: int) -> None:
+        self.bytes_unanswered += size_bytes
+        if not self.parked:
+            self._in_flight.size_bytes += size_bytes
+
+    @property
+    def waited_for_bytes(self) -> int:
+        """What publishers are to wait for: nothing while nobody answers."""
+        return 0 if self.parked else self.size_bytes
+
+    def park(self, reply: Any) -> None:
+        """Nobody will answer for now: who has published hears `reply` instead.
+
+        What is under way stays so: its numbers are given out, and it may have been applied. It is
+        sent again as ever. Commands keep their callbacks: who asked is told by `cluster.queues`.
+        """
+        if not self.parked:
+            self.parked = True
+            self._in_flight.size_bytes -= self.bytes_unanswered
+        told: list[OnReply | None] = []
+        for at, sent in enumerate(self.unanswered):
+            if sent.enqueue_replies != (None,):
+                told += sent.enqueue_replies
+                silent = (None,) if sent.enqueue_replies else ()
+                self.unanswered[at] = Sent(sent.seq, sent.data, silent, sent.replies)
+        told += self._open.part_replies
+        self._open.part_replies = [None] * len(self._open.part_replies)
+        for on_reply in told:
+            if on_reply is not None:
+                on_reply(reply, 0)
+
+    def unpark(self) -> None:
+        """Somebody answers again."""
+        if self.parked:
+            self.parked = False
+            self._in_flight.size_bytes += self.bytes_unanswered
 
     @property
     def size_bytes(self) -> int:
@@ -176,8 +216,7 @@ class Uplink:
         if not self.unanswered or self.unanswered[0].seq != seq:
             return False
         sent = self.unanswered.popleft()
-        self.bytes_unanswered -= len(sent.data)
-        self._in_flight.size_bytes -= len(sent.data)
+        self._count(-len(sent.data))
         # 1. A leader change rewound sent_seq below this submission.  2. The old leader's answer
         # arrives after all.  sent_seq must not stay below the first unanswered submission.
         self.sent_seq = max(self.sent_seq, seq)
@@ -198,8 +237,7 @@ class Uplink:
         waiting += [*self._open.part_replies, *self._open.replies]
         self._open = _Open()
         self.unanswered.clear()
-        self._in_flight.size_bytes -= self.bytes_unanswered
-        self.bytes_unanswered = 0
+        self._count(-self.bytes_unanswered)
         self.sent_seq = self.next_seq - 1
         return [on_reply for on_reply in waiting if on_reply is not None]
 

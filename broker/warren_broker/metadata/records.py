@@ -121,6 +121,19 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
         return self.config.kind == "quorum" and not self.life and not self.owner_uplink
 
     @property
+    def home(self) -> str:
+        """The node that it lives on alone; "": its members may be changed."""
+        return "" if self.replicated else self.nodes[0]
+
+    @property
+    def passing(self) -> bool:
+        """It does not outlive a node that stays away: exclusive, auto-delete or transient."""
+        config = self.config
+        return not self.replicated and (
+            config.exclusive or config.auto_delete or not config.durable
+        )
+
+    @property
     def carriers(self) -> tuple[str, ...]:
         """Every node that has, or may have, something of it."""
         return (*self.nodes, *self.leaving)

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from warren_broker.errors import no_exchange
 from warren_broker.metadata.records import Binding, BindingKey, Exchange, Queue
+from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.direct import DirectMatcher
 from warren_broker.routing.fanout import FanoutMatcher
 from warren_broker.routing.headers import HeadersMatcher
@@ -63,13 +64,18 @@ class Arranged:
 class VhostTopology:
     """Routing within one vhost.
 
-    Invariant: what is cached was computed at `version`.
+    Invariant: what is cached was computed at `version`, with the nodes absent that `seen` counts.
     """
 
-    __slots__ = ("arranged", "cache", "cached_bytes", "definitions", "version", "with_headers")
+    __slots__ = (
+        "absent", "arranged", "cache", "cached_bytes", "definitions", "seen", "version",
+        "with_headers",
+    )
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, absent: AbsentNodes) -> None:
         self.definitions = definitions
+        self.absent = absent
+        self.seen = absent.version
         self.arranged: dict[str, Arranged] = {}
         self.cache: dict[tuple[str, str], tuple[str, ...]] = {}
         self.cached_bytes = 0
@@ -77,6 +83,9 @@ class VhostTopology:
         self.version = -1
 
     def _refresh(self) -> None:
+        if self.seen != self.absent.version:
+            self.seen = self.absent.version
+            self._forget()
         if self.version == self.definitions.version:
             return
         self._forget()
@@ -94,7 +103,7 @@ class VhostTopology:
         """The names of the queues, sorted, each once; the exchange exists."""
         self._refresh()
         if exchange == "":
-            return (routing_key,) if routing_key in self.definitions.queues else ()
+            return (routing_key,) if self._there(routing_key) else ()
         if self.needs_headers(exchange):
             return self._search(exchange, (routing_key,), headers)
         cached = self.cache.get((exchange, routing_key))
@@ -102,6 +111,11 @@ class VhostTopology:
             cached = self._search(exchange, (routing_key,), None)
             self._remember(exchange, routing_key, cached)
         return cached
+
+    def _there(self, name: str) -> bool:
+        """Whether messages may go to that queue."""
+        queue = self.definitions.queues.get(name)
+        return queue is not None and not self.absent.hides(queue)
 
     def route_all(
         self, exchange: str, routing_keys: Sequence[str], headers: Headers | None
@@ -149,7 +163,7 @@ class VhostTopology:
     ) -> dict[Destination, None]:
         found: dict[Destination, None] = {}
         if exchange.name == "":
-            if routing_key in self.definitions.queues:
+            if self._there(routing_key):
                 found[(True, routing_key)] = None
             return found
         arranged = self.arranged.get(exchange.name)
@@ -158,6 +172,8 @@ class VhostTopology:
         version = self.definitions.source_versions.get(exchange.name, 0)
         arranged.follow(self.definitions.bindings.get(exchange.name, {}), version)
         arranged.matcher.match(routing_key, headers, found)
+        if self.absent.nodes:
+            return {one: None for one in found if not one[0] or self._there(one[1])}
         return found
 
     def needs_headers(self, exchange: str) -> bool:
@@ -192,10 +208,14 @@ class VhostTopology:
 class Topology:
     """Routing over all vhosts of a state; cheap to make, it arranges what is asked for."""
 
-    __slots__ = ("scopes", "vhosts")
+    __slots__ = ("absent", "scopes", "vhosts")
 
-    def __init__(self, scopes: Mapping[str, Definitions]) -> None:
+    def __init__(
+        self, scopes: Mapping[str, Definitions], absent: AbsentNodes | None = None
+    ) -> None:
+        """absent: nodes that are not heard of, as they are at any time; None: never any."""
         self.scopes = scopes
+        self.absent = AbsentNodes() if absent is None else absent
         self.vhosts: dict[str, VhostTopology] = {}
 
     def _vhost(self, vhost: str, exchange: str) -> VhostTopology:
@@ -204,7 +224,7 @@ class Topology:
             raise no_exchange(exchange, vhost)
         there = self.vhosts.get(vhost)
         if there is None or there.definitions is not definitions:
-            there = self.vhosts[vhost] = VhostTopology(definitions)
+            there = self.vhosts[vhost] = VhostTopology(definitions, self.absent)
         return there
 
     def route(

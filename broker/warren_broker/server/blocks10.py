@@ -115,6 +115,9 @@ def _to_each(
             done(refusals[0] if refusals else None)
 
     for queue, data in parts:
+        if asker.broker.queues.absent(queue):
+            replied(queue, asker.broker.queues.unavailable(queue), 0)
+            continue
         client = asker.broker.queues.client(queue)
         client.with_block(command, data, asker.guard(partial(replied, queue)))
 

@@ -132,7 +132,10 @@ def _list_queues(asker: Asker, request: management.ListQueues, answer: Answer) -
     if not queues:
         finish()
     for queue in queues:
-        asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
+        if asker.broker.queues.absent(queue):
+            counted(queue, None)
+        else:
+            asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
 
 
 def _delete_queue(asker: Asker, request: management.DeleteQueue, answer: Answer) -> None:

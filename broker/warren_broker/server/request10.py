@@ -55,4 +55,6 @@ class Asker:
 
 def refusal_of(reply: Any, queue: Queue) -> errors.Refusal | None:
     """The refusal that a queue's reply is, or None."""
+    if isinstance(reply, errors.Refusal):
+        return reply
     return to_refusal(reply, queue) if isinstance(reply, Refused) else None

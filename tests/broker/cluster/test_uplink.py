@@ -140,3 +140,32 @@ def test_once_and_in_order_through_lost_messages_and_new_leaders(seed):
         uplink.check()
     assert machine.applied == sent_order
     assert heard == [(name, ("reply", name)) for name in sent_order]
+
+
+def test_nobody_waits_for_a_parked_uplink_and_what_is_under_way_is_sent_again() -> None:
+    in_flight = InFlight()
+    uplink = Uplink(encode, lambda parts: b"|".join(parts), "ENQ", in_flight)
+    heard: list[tuple[str, object]] = []
+    uplink.publish(b"a", 1, lambda reply, index: heard.append(("a", reply)))
+    uplink.command("asked", lambda reply, index: heard.append(("asked", reply)))
+    (first,) = uplink.take()
+    uplink.with_block("STAGE", b"block", lambda reply, index: heard.append(("block", reply)))
+    uplink.publish(b"b", 1, lambda reply, index: heard.append(("b", reply)))
+    uplink.park("gone")
+    uplink.check()
+    assert heard == [("a", "gone"), ("block", "gone"), ("b", "gone")]
+    assert in_flight.size_bytes == 0 and uplink.waited_for_bytes == 0
+    uplink.park("gone")
+    uplink.rewind()
+    assert [sent.seq for sent in uplink.take()] == [1, 2, 3]
+    assert in_flight.size_bytes == 0 and len(heard) == 3
+    uplink.unpark()
+    uplink.unpark()
+    assert in_flight.size_bytes == uplink.bytes_unanswered > 0
+    assert uplink.answered(1, ("done", "yes"), 7)
+    assert heard[3:] == [("asked", "yes")]
+    uplink.park("gone")
+    assert uplink.answered(2, ("done",), 8)
+    uplink.abandon()
+    assert in_flight.size_bytes == 0 and uplink.bytes_unanswered == 0 and len(heard) == 4
+    assert first.seq == 1

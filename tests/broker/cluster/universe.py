@@ -9,9 +9,9 @@ raised when what was committed is lost, or when a member begins a second time as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from broker.cluster.model_log import Died, Log, Member, Stored, Violation
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import NodeConfig
@@ -34,49 +34,6 @@ CONNECTED_AFTER_STEPS = 3
 CALM_STEPS = 4_000
 
 
-class Violation(AssertionError):
-    """What must never happen has happened."""
-
-
-class Died(BaseException):
-    """The node that runs is dead: nothing of it goes on."""
-
-
-@dataclass
-class Log:
-    """One group, as all its members together know it.
-
-    entries  (kind, data), the first has index 1; committed: how many
-    """
-
-    group: int
-    base: Membership
-    entries: list[tuple[EntryKind, Any]] = field(default_factory=list)
-    committed: int = 0
-    leader: str | None = None
-    term: int = 0
-
-    def membership(self, upto: int | None = None) -> Membership:
-        """In effect after so many entries."""
-        for kind, data in reversed(self.entries[:upto]):
-            if kind is EntryKind.CONFIG:
-                return data
-        return self.base
-
-
-@dataclass
-class Member:
-    """A group's log on one disk, with the state that the running process has made of it."""
-
-    identity: int
-    held: int = 0
-    machine: Any = None
-    state: Any = None
-    applied: int = 0
-    leading: bool = False
-    told: tuple[str | None, int] = (None, 0)
-
-
 class ModelHost:
     """What a node's broker takes for its Raft host."""
 
@@ -87,6 +44,7 @@ class ModelHost:
         self.boot_id = boot_id
         self.started: dict[int, Member] = {}
         self.peers: set[str] = set()
+        self.hanging: set[str] = set()
         self.judge_peer: Callable[[Any], str | None] = lambda hello: None
         self.address = ("10.0.0.1", 1)
         self.dead = False
@@ -239,7 +197,11 @@ class ModelHost:
         return frozenset((self.node_id, node)) in self.universe.connections
 
     def suspected(self, node: str) -> bool:
-        return node != self.node_id and not self.connected(node)
+        return node in self.hanging or (
+            node != self.node_id and not self.connected(node))
+
+    def disk_slow(self, node: str) -> bool:
+        return False
 
     def gone(self, node: str) -> bool:
         return self.suspected(node) and node not in self.universe.running
@@ -251,8 +213,13 @@ class ModelHost:
         self.universe.mail.append((self.node_id, node, data))
         return True
 
-    def read_entry(self, group: int, index: int) -> Any:
-        raise KeyError(index)
+    def read_entry(self, group: int, index: int) -> Stored:
+        if index > self._member(group).held:
+            raise KeyError(index)
+        return Stored(self.universe.logs[group].entries[index - 1][1])
+
+    def sent_term(self, group: int, node: str, index: int) -> int:
+        return 0
 
 
 class Running:

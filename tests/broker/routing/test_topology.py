@@ -10,6 +10,7 @@ from broker.metadata.world import World
 from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import commands
 from warren_broker.routing import topology
+from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.headers import same
 from warren_broker.routing.sender_selected import further_keys
 from warren_broker.routing.topology import Topology
@@ -209,3 +210,34 @@ def test_following_changes_gives_what_starting_afresh_gives(seed: int) -> None:
             for key in ("a", "a.b", "c"):
                 assert routes.route("/", exchange, key, {}) == fresh.route(
                     "/", exchange, key, {}), (step, exchange, key)
+
+
+def test_what_lives_with_a_node_that_is_not_heard_of_gets_nothing(world: World) -> None:
+    """Not even from what was routed there a moment ago; its alternate exchange gets it instead."""
+    world.declare("own", exclusive=True, nodes=("b",))
+    world.declare("transient", durable=False, nodes=("b",))
+    world.declare("deleting", auto_delete=True, nodes=("b",))
+    world.declare("lasting", arguments={"x-queue-type": "classic"}, nodes=("b",))
+    world.declare("near", exclusive=True, nodes=("a",))
+    world.declare("quorum", nodes=("b",))
+    world.exchange("x", "direct", arguments={"alternate-exchange": "amq.fanout"})
+    world.bind("amq.fanout", "p")
+    passing = ("own", "transient", "deleting")
+    for name in (*passing, "lasting", "near", "quorum"):
+        world.bind("x", name, name, connection=1)
+        world.bind("x", name, "all", connection=1)
+    absent = AbsentNodes()
+    routes = Topology(world.state.scopes, absent)
+    everything = ("deleting", "lasting", "near", "own", "quorum", "transient")
+    for _ in range(2):
+        assert routes.route("/", "x", "all") == everything
+        for name in passing:
+            assert routes.route("/", "x", name) == routes.route("/", "", name) == (name,)
+        absent.add("b")
+        assert routes.route("/", "x", "all") == ("lasting", "near", "quorum")
+        for name in passing:
+            assert routes.route("/", "x", name) == ("p",)
+            assert routes.route("/", "", name) == ()
+            assert routes.route("/", "", "none", None, (name, "near")) == ("near",)
+        assert routes.route("/", "", "lasting") == ("lasting",)
+        absent.remove("b")

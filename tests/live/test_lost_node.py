@@ -1,0 +1,280 @@
+"""A node is lost, or hangs, with queues that live on it alone: clients of the others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import ChannelClosedByBroker, NackError
+
+from live.conftest import eventually
+from live.load import connect
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+WITHIN_S = 5.0
+"""Suspicion takes two seconds (`raft.suspect_after_ms`), the rest is the machine's load."""
+PASSING_KEPT_MS = 8_000
+QUORUM = {"x-queue-type": "quorum"}
+CLASSIC = {"x-queue-type": "classic"}
+Lose = Callable[[LocalCluster, int], None]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three nodes; node 2 leads no quorum queue of these tests."""
+    settings = {"queues": {"consumer_disconnected_timeout_ms": PASSING_KEPT_MS}}
+    with LocalCluster(nodes=3, directory=tmp_path, settings=settings) as made:
+        yield made
+
+
+def confirmed(channel: BlockingChannel, exchange: str, body: bytes, key: str = "") -> float:
+    """Publish with a confirm; how long that took, in seconds."""
+    began = time.monotonic()
+    channel.basic_publish(exchange, key, body)
+    return time.monotonic() - began
+
+
+def bodies(cluster: LocalCluster, queue: str, node: int = 0) -> list[bytes]:
+    """What a queue holds, by gets."""
+    with connect(cluster, node) as connection:
+        channel = connection.channel()
+        found = []
+        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append(got[2])
+        return found
+
+
+def exists(cluster: LocalCluster, queue: str, node: int = 0) -> bool:
+    """Whether the queue is defined; an exclusive one is locked for others."""
+    with connect(cluster, node) as connection:
+        try:
+            connection.channel().queue_declare(queue, passive=True)
+        except ChannelClosedByBroker as closed:
+            return closed.reply_code == 405 or "is down or inaccessible" in closed.reply_text
+    return True
+
+
+@pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
+def test_a_fanout_exchange_goes_on_without_the_exclusive_queue_of_a_lost_node(
+    cluster: LocalCluster, lose: Lose
+) -> None:
+    publisher, owner = connect(cluster, 0), connect(cluster, 2)
+    channel = publisher.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("kept", durable=True, arguments=QUORUM)
+    channel.exchange_declare("all", "fanout")
+    channel.queue_bind("kept", "all")
+    own = owner.channel()
+    name = own.queue_declare("", exclusive=True).method.queue
+    own.queue_bind(name, "all")
+    told: list[Any] = []
+    own.add_on_cancel_callback(told.append)
+    own.basic_consume(name, lambda *delivery: None, auto_ack=True)
+    sent = [b"before"]
+    confirmed(channel, "all", sent[0])
+    lose(cluster, 2)
+    longest = 0.0
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        sent.append(b"%d" % len(sent))
+        longest = max(longest, confirmed(channel, "all", sent[-1]))
+    assert longest < WITHIN_S, f"a confirm took {longest:.1f} s"
+    assert len(sent) > 10, "they go on one after the other"
+    assert bodies(cluster, "kept") == sent, "lost in the queue that everybody can reach"
+    eventually(lambda: not exists(cluster, name), "it is deleted", PASSING_KEPT_MS / 1000 + 10)
+    _come_back(cluster, lose)
+    if lose is LocalCluster.pause:
+        _its_owner_is_told(owner, own, name, told)
+    eventually(lambda: not exists(cluster, name, 2), "nothing of it is left on its node")
+    confirmed(channel, "all", b"after")
+    assert bodies(cluster, "kept") == [b"after"]
+
+
+def _come_back(cluster: LocalCluster, lose: Lose) -> None:
+    if lose is LocalCluster.pause:
+        cluster.resume(2)
+    else:
+        cluster.start(2)
+
+
+def _its_owner_is_told(
+    owner: pika.BlockingConnection, own: BlockingChannel, name: str, told: list[Any]
+) -> None:
+    """basic.cancel, and 404 for whatever it asks of the queue after that."""
+    eventually(
+        lambda: owner.process_data_events(0.05) or told, "the consumer is cancelled, or it is over"
+    )
+    with pytest.raises(ChannelClosedByBroker) as closed:
+        own.queue_declare(name, passive=True)
+    assert closed.value.reply_code == 404
+
+
+def test_a_publisher_without_confirms_does_not_stall_when_a_node_hangs(
+    cluster: LocalCluster,
+) -> None:
+    """More than a node keeps for a queue that does not answer (32 MiB) goes to those that do."""
+    body, count = bytes(1 << 20), 80
+    with connect(cluster, 0) as publisher, connect(cluster, 2) as owner:
+        channel = publisher.channel()
+        channel.queue_declare("kept", durable=True, arguments=QUORUM)
+        channel.exchange_declare("all", "fanout")
+        channel.queue_bind("kept", "all")
+        own = owner.channel()
+        name = own.queue_declare("", exclusive=True).method.queue
+        own.queue_bind(name, "all")
+        cluster.pause(2)
+        began = time.monotonic()
+        for _ in range(count):
+            channel.basic_publish("all", "", body)
+        held = eventually(
+            lambda: channel.queue_declare("kept", passive=True).method.message_count == count,
+            "everything is in the quorum queue",
+        )
+        assert held and time.monotonic() - began < 20
+        cluster.resume(2)
+
+
+def test_one_that_hangs_for_a_moment_keeps_its_exclusive_queue(cluster: LocalCluster) -> None:
+    with connect(cluster, 0) as publisher, connect(cluster, 2) as owner:
+        channel = publisher.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare("all", "fanout")
+        own = owner.channel()
+        name = own.queue_declare("", exclusive=True).method.queue
+        own.queue_bind(name, "all")
+        cluster.pause(2)
+        confirmed(channel, "all", b"meanwhile")  # when it is suspected: unroutable from then on
+        cluster.resume(2)
+
+        def arrives() -> bool:
+            confirmed(channel, "all", b"after")
+            got = own.basic_get(name, auto_ack=True)
+            while got[0] is not None and got[2] != b"after":
+                got = own.basic_get(name, auto_ack=True)
+            return got[2] == b"after"
+
+        eventually(arrives, "it is routed to again")
+
+
+@pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
+def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
+    cluster: LocalCluster, lose: Lose
+) -> None:
+    with connect(cluster, 2) as there:
+        there.channel().queue_declare("lasting", durable=True, arguments=CLASSIC)
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "lasting", b"1", mandatory=True)
+        lose(cluster, 2)
+        began = time.monotonic()
+        with pytest.raises(NackError):
+            for _ in range(1_000):
+                channel.basic_publish("", "lasting", b"2", mandatory=True)
+        assert time.monotonic() - began < WITHIN_S
+        for ask in (
+            lambda one: one.queue_declare("lasting", durable=True, arguments=CLASSIC),
+            lambda one: one.queue_declare("lasting", passive=True),
+            lambda one: one.basic_get("lasting"),
+            lambda one: one.basic_consume("lasting", lambda *delivery: None),
+            lambda one: one.queue_purge("lasting"),
+        ):
+            began = time.monotonic()
+            with pytest.raises(ChannelClosedByBroker) as closed:
+                ask(connection.channel())
+            assert closed.value.reply_code == 404
+            node = cluster.nodes[2].name
+            assert closed.value.reply_text == (
+                f"NOT_FOUND - home node '{node}' of durable queue 'lasting' in vhost '/' is down "
+                "or inaccessible"
+            )
+            assert time.monotonic() - began < 1
+        assert connection.is_open
+        _come_back(cluster, lose)
+        eventually(lambda: _reachable(connection), "it is there again")
+        assert b"1" in bodies(cluster, "lasting")
+
+
+def _reachable(connection: pika.BlockingConnection) -> bool:
+    try:
+        connection.channel().queue_declare("lasting", passive=True)
+    except ChannelClosedByBroker as closed:
+        assert closed.reply_code == 404, closed
+        return False
+    return True
+
+
+@pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
+@pytest.mark.parametrize("held", [0, 1])
+def test_the_next_consumer_takes_over_from_a_single_active_one_on_a_lost_node(
+    cluster: LocalCluster, lose: Lose, held: int
+) -> None:
+    arguments = {**QUORUM, "x-single-active-consumer": True}
+    got: list[bytes] = []
+    first, second = connect(cluster, 2), connect(cluster, 1)
+    channel = second.channel()
+    channel.queue_declare("single", durable=True, arguments=arguments)
+    active = first.channel()
+    active.basic_consume("single", lambda *delivery: None)
+    channel.basic_consume(
+        "single", lambda one, method, properties, body: got.append(body), auto_ack=True
+    )
+    with connect(cluster, 0) as publisher:
+        to = publisher.channel()
+        to.confirm_delivery()
+        for number in range(held):
+            to.basic_publish("", "single", b"held %d" % number)
+        if held:
+            eventually(lambda: first.process_data_events(0.05) or _taken(to), "it holds one")
+        lose(cluster, 2)
+        # What is published before it is suspected is handed to its consumer still.
+        with Connection(cluster.node_address(1)) as leading:
+            eventually(
+                lambda: [one["name"] for one in Admin(leading).overview()["nodes"]
+                         if not one["alive"]] == [cluster.nodes[2].name],
+                "it is suspected",
+            )
+        to.basic_publish("", "single", b"next")
+        # A node that merely hangs may have a client that works on what it holds.
+        waits = lose is LocalCluster.pause and held
+        deadline = PASSING_KEPT_MS / 1000 + 10 if waits else WITHIN_S
+        began = time.monotonic()
+        eventually(lambda: second.process_data_events(0.05) or b"next" in got, "the next one", 30)
+        took = time.monotonic() - began
+        assert took < deadline, f"the next consumer took over after {took:.1f} s"
+        assert not waits or took > PASSING_KEPT_MS / 1000 - 3
+        assert got == [b"held 0"] * held + [b"next"]
+        if lose is LocalCluster.pause:
+            cluster.resume(2)
+            to.basic_publish("", "single", b"later")
+            eventually(lambda: second.process_data_events(0.05) or b"later" in got, "it goes on")
+
+
+def _taken(channel: BlockingChannel) -> bool:
+    return not channel.queue_declare("single", passive=True).method.message_count
+
+
+def test_definitions_do_not_wait_for_a_node_that_hangs(cluster: LocalCluster) -> None:
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        cluster.pause(2)
+        eventually(lambda: _declared_within(channel, 0.3), "it is suspected")
+        began = time.monotonic()
+        for number in range(10):
+            channel.queue_declare(f"q{number}", durable=True, arguments=QUORUM)
+        assert time.monotonic() - began < 4, "half a second for each, were it waited for"
+        cluster.resume(2)
+
+
+def _declared_within(channel: BlockingChannel, seconds: float) -> bool:
+    began = time.monotonic()
+    channel.exchange_declare(f"x{began}", "fanout", auto_delete=True)
+    return time.monotonic() - began < seconds
