@@ -69,6 +69,7 @@ class RawClient:
         vhost: str = "/",
         capabilities: dict[str, bool] | None = None,
         frame_max: int = 131_072,
+        user: str = "guest",
     ) -> None:
         self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,7 +78,7 @@ class RawClient:
             lambda: (self.send(PROTOCOL_HEADER), self.expect(spec.Connection.Start)),
             lambda: (
                 self.send(method(spec.Connection.StartOk(
-                    {"capabilities": capabilities or {}}, "PLAIN", f"\0guest\0{password}",
+                    {"capabilities": capabilities or {}}, "PLAIN", f"\0{user}\0{password}",
                     "en_US"), 0)),
                 self.expect(spec.Connection.Tune),
             ),

@@ -7,9 +7,15 @@ from typing import Any
 
 from proton import Array, Delivery, Link, Message, MessageException
 
-from warren_broker.errors import ContentTooLarge, PreconditionFailed, Refusal, SyntaxRefused
+from warren_broker.errors import (
+    AccessRefused,
+    ContentTooLarge,
+    PreconditionFailed,
+    Refusal,
+    SyntaxRefused,
+)
 from warren_broker.session.link import AnyAnswer
-from warren_broker.session.link_parts import LinkHost, LinkPart, drop
+from warren_broker.session.link_parts import Fault, LinkHost, LinkPart, drop
 from warren_broker.session.management import ManagementRequest, Result
 from warren_broker.session.management_answers import render_result
 from warren_broker.session.management_member_answers import MEMBER_VALUES
@@ -110,6 +116,8 @@ class RequestsLink(LinkPart):
         self.host.ask(request, answered)  # type: ignore[arg-type]
 
     def _answer(self, number: Any, request: ManagementRequest, result: AnyAnswer) -> None:
+        if isinstance(result, AccessRefused):
+            self.host.faults.append(Fault(self.link.name, result))
         status, body = render_result(request, result)
         message = Message(
             correlation_id=number,

@@ -84,7 +84,7 @@ def check_topic(permissions: Permissions | None, permission: Permission, routing
     pattern = pattern.replace("{vhost}", re.escape(vhost)).replace("{username}", re.escape(user))
     if not _found(pattern, routing_key):
         raise errors.AccessRefused(
-            f"{permission} access to topic '{routing_key}' in exchange "
+            f"{permission} access to topic '{routing_key}' in "
             f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'")
 
 

@@ -1,7 +1,7 @@
 """Which right each operation needs: one table, asked of both protocols.
 
-The rights are those of RabbitMQ's table in its guide on access control. `tests/live/
-test_access_rights.py` asks the same of a running broker, RabbitMQ included.
+The rights are those of RabbitMQ's table in its guide on access control; test_access_rights.py in
+tests/live asks the rows of AMQP 0.9.1 of a running broker, RabbitMQ included.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def test_topic_permissions_hold_for_every_key_of_a_message(
         return
     assert type(found) is errors.AccessRefused
     assert found.detail == (
-        f"write access to topic '{refused}' in exchange exchange 'amq.topic' in vhost '/' refused "
+        f"write access to topic '{refused}' in exchange 'amq.topic' in vhost '/' refused "
         "for user 'guest'")
     assert attempt(operation, granted(WRITE_TOPIC)) is None  # none set: all are allowed
 

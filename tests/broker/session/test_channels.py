@@ -499,7 +499,7 @@ def test_topic_permissions(peer: Peer) -> None:
     peer.publish(exchange="amq.topic", key="guest.a")
     peer.the(requests.Publish)
     peer.publish(exchange="amq.topic", key="other.a")
-    peer.channel_closed(403, "write access to topic 'other.a' in exchange exchange 'amq.topic' "
+    peer.channel_closed(403, "write access to topic 'other.a' in exchange 'amq.topic' "
                              "in vhost '/' refused for user 'guest'")
     peer.send(spec.Queue.Bind(queue="q", exchange="amq.topic", routing_key="b"))
     peer.channel_closed(403, "read access to topic 'b'")
