@@ -20,6 +20,7 @@ class RaftConfig:
     inflight_messages_max  unanswered AppendEntries per follower
     inflight_bytes_max     unanswered payload per follower
     apply_bytes_max        payload of the committed entries of one Ready
+    apply_entries_max      number of the committed entries of one Ready
     transfer_timeout_ms    a leader transfer is given up after that long
     reads_pending_max      read-index requests waiting for their round
     promote_learners       a leader promotes learners that have caught up; else they wait for
@@ -36,6 +37,7 @@ class RaftConfig:
     inflight_messages_max: int = 128
     inflight_bytes_max: int = 16 << 20
     apply_bytes_max: int = 8 << 20
+    apply_entries_max: int = 1_024
     transfer_timeout_ms: int = 2_000
     reads_pending_max: int = 4_096
     promote_learners: bool = True
@@ -50,5 +52,6 @@ class RaftConfig:
         assert self.inflight_messages_max > 0, self.inflight_messages_max
         assert self.inflight_bytes_max >= self.append_bytes_max, self.inflight_bytes_max
         assert self.apply_bytes_max > 0, self.apply_bytes_max
+        assert self.apply_entries_max > 0, self.apply_entries_max
         assert self.transfer_timeout_ms > 0, self.transfer_timeout_ms
         assert self.reads_pending_max > 0, self.reads_pending_max

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from warren_raft.config import RaftConfig
 from warren_raft.ports import LogStore
 from warren_raft.types import Entry, EntryKind, Index, Term
 
@@ -216,11 +217,12 @@ class LogView:
         self.writes.append([self.sequence, self.writing])
         return entries
 
-    def take_committed(self, bytes_max: int) -> Sequence[Entry]:
-        """What is to be applied next, at most about bytes_max of it."""
+    def take_committed(self, config: RaftConfig) -> Sequence[Entry]:
+        """What is to be applied next, at most about apply_bytes_max, apply_entries_max of it."""
         if self.applying == self.committed:
             return ()
-        entries = self.slice(self.applying + 1, self.committed, bytes_max)
+        last = min(self.committed, self.applying + config.apply_entries_max)
+        entries = self.slice(self.applying + 1, last, config.apply_bytes_max)
         if not entries:
             return ()
         self.applying = entries[-1].index

@@ -305,7 +305,7 @@ class Node:
             self.hard_changed = False
             hard_state = HardState(self.term, self.vote)
         entries = log.take_writes(hard_state is not None)
-        committed = log.take_committed(self.config.apply_bytes_max)
+        committed = log.take_committed(self.config)
         soft_state = None
         if self.soft_given != (self.role, self.leader, self.term):
             self.soft_given = (self.role, self.leader, self.term)

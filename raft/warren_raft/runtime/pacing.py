@@ -88,6 +88,11 @@ class DiskPace:
             return None if node.leader == message.sender else without_entries(message)
         return message
 
+    def put_off(self, to_apply: ToApply) -> None:
+        """That was ripe, and comes first when `ripe` is asked again."""
+        assert not self._late, len(self._late)
+        self._late = to_apply
+
     def ripe(self, to_apply: ToApply) -> ToApply:
         """What is to be applied now, in order; news of who leads does not wait."""
         if self._late:

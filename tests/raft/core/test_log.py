@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.disk import Log
+from warren_raft.config import RaftConfig
 from warren_raft.core.log import LogView
 from warren_raft.types import Entry, EntryKind
 
@@ -115,7 +116,7 @@ def test_the_tail_keeps_what_is_not_durable_or_not_handed_out() -> None:
     log.append(entries(1, 1, 1, 1))
     number = written(log, store)
     log.commit_to(2)
-    assert [entry.index for entry in log.take_committed(1 << 20)] == [1, 2]
+    assert [entry.index for entry in log.take_committed(RaftConfig())] == [1, 2]
     assert log.tail_first == 1, "not durable here yet"
     log.on_durable(number)
     assert log.tail_first == 3
@@ -128,9 +129,12 @@ def test_committed_entries_are_handed_out_in_bounded_pieces() -> None:
     written(log, store)
     log.commit_to(4)
     taken = []
-    while batch := log.take_committed(25):
+    while batch := log.take_committed(RaftConfig(apply_bytes_max=25)):
         taken.append([entry.index for entry in batch])
     assert taken == [[1, 2], [3, 4]]
+    log.append(entries(5, 1, 1, 1))
+    log.commit_to(7)
+    assert len(log.take_committed(RaftConfig(apply_entries_max=2))) == 2
 
 
 def test_an_entry_larger_than_the_bound_goes_alone() -> None:
@@ -209,7 +213,7 @@ def test_against_a_dumb_disk(steps: list[tuple[str, int]]) -> None:
         elif step == "commit":
             log.commit_to(min(log.durable, log.committed + count))
         elif step == "apply":
-            batch = log.take_committed(2)
+            batch = log.take_committed(RaftConfig(apply_bytes_max=2))
             if batch:
                 log.on_applied(batch[-1].index)
         log.check()
