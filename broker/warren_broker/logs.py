@@ -16,6 +16,8 @@ LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 TIME = "%Y-%m-%dT%H:%M:%S"
 BOUNDED_LOGGER = "warren_broker.server"
 """Lines of this logger, and of those below it, are caused by clients: their number is bounded."""
+BOUNDED_MODULE = ("warren.raft", "transport")
+"""So are those of a logger from one module: who connects to the port for peers causes them."""
 BURST_LINES = 200
 LINES_PER_SECOND = 20
 KINDS_MAX = 1024
@@ -62,6 +64,15 @@ class _Bucket:
     left_out: int = 0
 
 
+def _from_outside(record: logging.LogRecord) -> bool:
+    """Whether somebody who connects can cause as many such lines as it likes."""
+    name = record.name
+    return (
+        name == BOUNDED_LOGGER or name.startswith(BOUNDED_LOGGER + ".")
+        or (name, record.module) == BOUNDED_MODULE
+    )  # fmt: skip
+
+
 class FloodFilter(logging.Filter):
     """Lets BURST_LINES lines of a kind pass at once, then LINES_PER_SECOND.
 
@@ -75,8 +86,7 @@ class FloodFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
-        bounded = record.name == BOUNDED_LOGGER or record.name.startswith(BOUNDED_LOGGER + ".")
-        if not bounded or record.levelno >= logging.CRITICAL:
+        if not _from_outside(record) or record.levelno >= logging.CRITICAL:
             return True
         now = self._clock()
         kind = (record.name, str(record.msg))

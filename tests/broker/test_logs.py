@@ -69,6 +69,17 @@ def test_a_flood_of_one_kind_is_bounded_and_counted() -> None:
     assert later[1].getMessage() == "refused 10.0.0.1"
 
 
+def test_strangers_at_the_port_for_peers_are_bounded_too() -> None:
+    flood = FloodFilter(lambda: 0.0)
+    passed = {}
+    for module in ("transport", "host"):
+        lines = [record("closed: %s", n, name="warren.raft") for n in range(BURST_LINES + 9)]
+        for line in lines:
+            line.module = module
+        passed[module] = sum(flood.filter(line) for line in lines)
+    assert passed == {"transport": BURST_LINES, "host": BURST_LINES + 9}
+
+
 def test_the_kinds_that_are_counted_are_bounded() -> None:
     flood = FloodFilter(lambda: 0.0)
     for number in range(3 * KINDS_MAX):

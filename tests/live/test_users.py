@@ -92,7 +92,7 @@ def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) 
                 return None
 
             assert eventually(ended, "the end of a deleted user's connection") == (
-                "320 CONNECTION_FORCED - user 'ann' was deleted")
+                "320 CONNECTION_FORCED - user 'ann' is deleted")
         with pytest.raises(WarrenError):
             own.whoami()
     assert not admin.permissions(user=None, vhost="/")[1:]

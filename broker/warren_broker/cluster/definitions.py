@@ -60,7 +60,8 @@ class Definitions:
     on_deleted   hears of each queue that is gone, after its group was stopped here
     on_members   hear of each group whose members are to be others
     on_nodes     hear when the registry of nodes is another: which one joined or left, "": neither
-    on_access    hears when users or vhosts may be gone: their clients are to be sent away
+    on_access    hears of users and vhosts that were deleted, though there may be new ones of these
+                 names; without any, when it is not known which were: it is to compare
     on_ready     hear once, when this node knows the definitions
     incarnation  the number of this node's life; 0 until it is ready
     absent       the nodes that this one does not hear (`cluster.absences`)
@@ -76,7 +77,8 @@ class Definitions:
         self._begun = False
         self._dirty: dict[int, None] = {}
         self._all_dirty = False
-        self._access_changed = False
+        self._gone_users: dict[str, None] = {}
+        self._gone_vhosts: dict[str, None] = {}
         self._nodes_changed: dict[str, None] = {}
         self._everywhere = Everywhere(cluster, self._applied_index)
         self._asked = False
@@ -86,7 +88,8 @@ class Definitions:
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
         self.on_members: list[Callable[[int], None]] = []
         self.on_nodes: list[Callable[[str], None]] = []
-        self.on_access: Callable[[], None] = lambda: None
+        self.on_access: Callable[[tuple[str, ...], tuple[str, ...]], None] = (
+            lambda users, vhosts: None)
         self.on_ready: list[Callable[[], None]] = []
         self._carrying = Carrying(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
@@ -211,8 +214,11 @@ class Definitions:
         match change:
             case QueueCreated(queue) | QueueDeleted(queue) | MembersSet(queue):
                 self._dirty[queue.group] = None
-            case VhostDeleted() | UserChanged():
-                self._access_changed = True
+            case VhostDeleted(name):
+                self._gone_vhosts[name] = None
+            case UserChanged(name, deleted):
+                if deleted:
+                    self._gone_users[name] = None
             case NodesChanged(joined, left):
                 self._nodes_changed[joined or left] = None
             case NodeRenewed(node, uplink, _):
@@ -221,7 +227,7 @@ class Definitions:
                     self._all_dirty = True
 
     def _restored(self) -> None:
-        self._all_dirty = self._access_changed = True
+        self._all_dirty = True
         self._nodes_changed[""] = None
         self._cluster.leading.definitions_replaced()
         self._ask_settle()
@@ -287,7 +293,8 @@ class Definitions:
         state = self.state
         nodes, self._nodes_changed = self._nodes_changed, {}
         dirty, self._dirty = self._dirty, {}
-        if self._all_dirty:
+        compare = self._all_dirty
+        if compare:
             self._all_dirty = False
             dirty = dict.fromkeys(state.groups)
             self._carrying.settle_all(state)
@@ -299,9 +306,10 @@ class Definitions:
         for group in dirty:
             for call in self.on_members:
                 call(group)
-        if self._access_changed:
-            self._access_changed = False
-            self.on_access()
+        if self._gone_users or self._gone_vhosts or compare:
+            users, self._gone_users = self._gone_users, {}
+            vhosts, self._gone_vhosts = self._gone_vhosts, {}
+            self.on_access(tuple(users), tuple(vhosts))
 
     # ------------------------------------------------------------ looking up
 

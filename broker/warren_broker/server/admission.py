@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.server.listener import AmqpListener
-from warren_raft.runtime.loop import Loop, Timer
+from warren_broker.server.listener import AmqpListener, Client
+from warren_raft.runtime.loop import Loop
 
-REVIEW_DELAY_MS = 1_000
+LEAVING_DELAY_MS = 1_000
 """So long after the change, for its answer leaves before: whoever asked for it may be sent away,
 too. Nothing is permitted to these clients from the change on."""
 
 
 class Admission:
-    """Looks at every open connection after users or vhosts were deleted, as RabbitMQ does.
+    """Sends away the open connections of users and vhosts that were deleted, as RabbitMQ does.
 
-    Invariant: at most one review is under way.
+    Invariant: at most one timer is under way, exactly while `_leaving` is not empty.
     """
 
     def __init__(self, loop: Loop, definitions: Definitions, listener: AmqpListener) -> None:
         self._loop = loop
         self._definitions = definitions
         self._listener = listener
-        self._timer: Timer | None = None
-        definitions.on_access = self.changed
+        self._leaving: dict[Client, str] = {}
+        definitions.on_access = self.deleted
 
-    def changed(self) -> None:
-        """Users or vhosts may be gone."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(REVIEW_DELAY_MS, self._review)
-
-    def _review(self) -> None:
-        self._timer = None
+    def deleted(self, users: tuple[str, ...], vhosts: tuple[str, ...]) -> None:
+        """These were; or, where a snapshot was restored, others that are not there any more."""
+        # Now, not when they are sent away: 1. A user is deleted.  2. One of that name is added.
+        # 3. A client of the new one connects: it stays, those of the first go.
         state = self._definitions.state
-        for connection in list(self._listener.connections):
+        waiting = bool(self._leaving)
+        for connection in self._listener.connections:
             client = connection.client
             if client is None or client.opened_as is None:
                 continue
             user, vhost = client.opened_as
-            if user not in state.users:
-                client.shut_down(f"user '{user}' was deleted")
-            elif vhost not in state.scopes:
-                client.shut_down(f"vhost '{vhost}' is deleted")
+            if user in users or user not in state.users:
+                self._leaving.setdefault(client, f"user '{user}' is deleted")
+            elif vhost in vhosts or vhost not in state.scopes:
+                self._leaving.setdefault(client, f"vhost '{vhost}' is deleted")
+        if self._leaving and not waiting:
+            self._loop.call_later(LEAVING_DELAY_MS, self._send_away)
+
+    def _send_away(self) -> None:
+        leaving, self._leaving = self._leaving, {}
+        for client, reason in leaving.items():
+            client.shut_down(reason)
