@@ -49,6 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(node: Node) -> int:
     """Start, turn until a signal, stop."""
+    node.on_serving = lambda: print(
+        f"warren ready node={node.settings.node} amqp={node.amqp_address} "
+        f"peers={node.peer_address}",
+        flush=True,
+    )
     try:
         node.start()
     except (OSError, StorageError) as error:
@@ -56,11 +61,6 @@ def run(node: Node) -> int:
         return EXIT_FAILED
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: node.loop.post(node.shut_down))
-    print(
-        f"warren ready node={node.settings.node} amqp={node.amqp_address} "
-        f"peers={node.peer_address}",
-        flush=True,
-    )
     try:
         node.loop.run()
     except StorageError as error:

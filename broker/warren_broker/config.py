@@ -7,6 +7,7 @@ tables joined with two underscores: `WARREN_LISTEN__AMQP=0.0.0.0:5672`.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +17,22 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 ENVIRONMENT_PREFIX = "WARREN_"
+OTHER_VARIABLES = {
+    "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_broker.kernel)",
+    "WARREN_URI": "where the command line connects to (warren.cli)",
+    "WARREN_STRICT": "tests that cannot run here fail (tests, build.py)",
+    "WARREN_REWRITE": "transcripts are written anew (tests)",
+    "WARREN_TEST_URI": "the broker that the live tests run against (tests)",
+    "WARREN_TEST_CTL": "the command that manages that broker's users (tests)",
+    "WARREN_TEST_KILL": "where a node kills itself (tests)",
+    "WARREN_MEMBERSHIP_SEEDS": "how many worlds of changing members are looked at (tests)",
+    "WARREN_LOADGEN": "the load generator that is used (bench)",
+}
+"""Variables of that prefix that are not settings of a node, each with what reads it. A node ignores
+them; any other one is refused."""
+DEFAULT_SECRET = "warren"
+DEFAULT_PASSWORD = "guest"
+LOOPBACK_NAMES = ("localhost", "")
 MIB = 1024 * 1024
 
 
@@ -29,6 +46,15 @@ def parse_address(value: str) -> tuple[str, int]:
     if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
         raise ValueError(f"{value!r} is not HOST:PORT with a port from 0 to 65535")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether `host:port` can be reached from this machine alone."""
+    host = parse_address(address)[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK_NAMES
 
 
 class _Table(BaseModel):
@@ -127,10 +153,10 @@ class NodeConfig(_Table):
 
     node: str = Field("warren-1", min_length=1, max_length=255)
     cluster: str = Field("warren", min_length=1, max_length=255)
-    secret: str = Field("warren", min_length=1, repr=False)
+    secret: str = Field(DEFAULT_SECRET, min_length=1, repr=False)
     data_dir: Path = Path("warren-data")
     default_user: str = Field("guest", min_length=1, max_length=255)
-    default_pass: str = Field("guest", min_length=1, repr=False)
+    default_pass: str = Field(DEFAULT_PASSWORD, min_length=1, repr=False)
     default_vhost: str = Field("/", min_length=1, max_length=255)
     loopback_users: tuple[str, ...] = Field(
         ("guest",), description="may connect from this machine only"
@@ -157,6 +183,18 @@ class NodeConfig(_Table):
         for address in value.values():
             parse_address(address)
         return value
+
+    @model_validator(mode="after")
+    def _own_secret(self) -> NodeConfig:
+        if self.secret == DEFAULT_SECRET and not is_loopback(self.listen.peers):
+            raise ValueError(
+                "secret is the default one, which everybody knows, and listen.peers="
+                f"{self.listen.peers!r} is reached from other machines: whoever has the secret may "
+                "be a node of the cluster. Give all nodes the same long random text, such as "
+                "`openssl rand -base64 32` prints, as `secret` or in WARREN_SECRET; or listen on "
+                "127.0.0.1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _member(self) -> NodeConfig:
@@ -191,13 +229,35 @@ def _override(values: dict[str, Any], environment: Mapping[str, str]) -> None:
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX):
             continue
+        if name in OTHER_VARIABLES:
+            continue
         *tables, key = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
         if (tables[0] if tables else key) not in NodeConfig.model_fields:
-            continue  # WARREN_KERNEL and the like steer other parts
+            raise ConfigError(_unknown_variable(name))
         place = values
         for table in tables:
             place = place.setdefault(table, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{name}: {table!r} is no table; {_unknown_variable(name)}")
         place[key] = environment[name]
+
+
+def _unknown_variable(name: str) -> str:
+    near = difflib.get_close_matches(name, (*_variables(), *OTHER_VARIABLES), 1, 0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"environment variable {name} is no setting of a node{hint}"
+
+
+def _variables(model: type[BaseModel] | None = None, prefix: str = ENVIRONMENT_PREFIX) -> list[str]:
+    """The names of all variables that are settings."""
+    found = []
+    for key, field in (model or NodeConfig).model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found += _variables(kind, f"{prefix}{key.upper()}__")
+        else:
+            found.append(f"{prefix}{key.upper()}")
+    return found
 
 
 def _known_keys(location: tuple[Any, ...]) -> list[str]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.maintenance import REASON
 from warren_broker.cluster.shortage import Shortage
-from warren_broker.config import NodeConfig, parse_address
+from warren_broker.config import DEFAULT_PASSWORD, NodeConfig, parse_address
 from warren_broker.server.admission import Admission
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
 from warren_broker.session.handshake091 import ConnectionConfig
+from warren_raft.quoting import quoted
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
@@ -25,13 +27,19 @@ from warren_raft.storage.files import is_full
 
 log = logging.getLogger(__name__)
 READY_FILE = "ready.json"
+LISTENING_FILE = "listening.json"
+READY_POLL_MS = 20
 STOP_GRACE_MS = 300
 READY_RETRY_MS = 1_000
 SECRET_BYTES_MIN = 8
 
 
 class Node:
-    """One node: loop, host, cluster, broker, listeners."""
+    """One node: loop, host, cluster, broker, listeners.
+
+    on_serving  hears once, when clients are served
+    Invariant: READY_FILE is there only while they are
+    """
 
     def __init__(self, settings: NodeConfig) -> None:
         self.settings = settings
@@ -47,6 +55,8 @@ class Node:
         self.alarms = Alarms(self.loop, settings.alarms, settings.data_dir, self.shortage)
         self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
+        self.on_serving: Callable[[], None] = lambda: None
+        self._knows_users = False
 
     @property
     def amqp_address(self) -> str:
@@ -60,11 +70,10 @@ class Node:
         return f"{parse_address(self.settings.listen.peers)[0]}:{self.host.port}"
 
     def start(self) -> None:
-        """Recover, listen, join; raises OSError, StorageError."""
-        ready = self.settings.data_dir / READY_FILE
+        """Recover, listen, join; raises OSError, StorageError. `on_serving` is called later."""
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.host.start()
-        ready.unlink(missing_ok=True)
+        self._remove(READY_FILE, LISTENING_FILE)
         limits = self.settings.limits
         self.listener = AmqpListener(
             self.loop,
@@ -92,7 +101,8 @@ class Node:
         self.broker.start()
         self.shortage.listen(self.listener.blocked)
         self.alarms.start()
-        self._write_ready(ready)
+        self._write(LISTENING_FILE)
+        self.broker.definitions.call_at_ready(self._serving)
         log.info(
             "node %s listens on %s for clients, on %s for peers",
             self.settings.node,
@@ -100,8 +110,33 @@ class Node:
             self.peer_address,
         )
 
-    def _write_ready(self, path: Path) -> None:
+    def _serving(self) -> None:
+        """This node knows the definitions: clients are served as soon as there are users."""
+        if not self.broker.definitions.state.bootstrapped:
+            # 1. The first leader has not proposed the first user yet.  2. This node's own start
+            # came back before that.  3. A client that connects now would be refused.
+            self.loop.call_later(READY_POLL_MS, self._serving)
+            return
+        user, password = self.settings.default_user, DEFAULT_PASSWORD
+        if self.broker.definitions.authenticate(user, password):
+            where = "this machine" if user in self.settings.loopback_users else "anywhere"
+            log.warning(
+                "user %s has the default password and may connect from %s: `warren users "
+                "change-password %s` gives it another one", quoted(user), where, quoted(user),
+            )  # fmt: skip
+        self._knows_users = True
+        if not self.broker.maintenance.drained:
+            self._write(READY_FILE)
+        log.info("node %s serves clients", self.settings.node)
+        self.on_serving()
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            (self.settings.data_dir / name).unlink(missing_ok=True)
+
+    def _write(self, name: str) -> None:
         """Say where this node listens; a disk without space is waited for, as by the log."""
+        path = self.settings.data_dir / name
         values = {
             "node": self.settings.node,
             "amqp": self.amqp_address,
@@ -114,14 +149,17 @@ class Node:
             if not is_full(error):
                 raise
             log.error("no space for %s (%s); it is tried again", path, error.strerror)
-            self.loop.call_later(READY_RETRY_MS, lambda: self._write_ready(path))
+            self.loop.call_later(READY_RETRY_MS, lambda: self._write(name))
 
     def _drained(self, drained: bool) -> None:
         assert self.listener is not None
         if drained:
             self.listener.suspend(REASON)
+            self._remove(READY_FILE)
         else:
             self.listener.resume()
+            if self._knows_users:
+                self._write(READY_FILE)
 
     def shut_down(self) -> None:
         """Say good-bye to clients, hand leaderships over, then stop the loop."""
@@ -134,7 +172,7 @@ class Node:
     def stopped(self) -> None:
         """After the loop has ended."""
         self.host.stop()
-        (self.settings.data_dir / READY_FILE).unlink(missing_ok=True)
+        self._remove(READY_FILE, LISTENING_FILE)
 
 
 def host_config(settings: NodeConfig) -> HostConfig:

@@ -18,8 +18,10 @@ from typing import Any, TypeAlias
 
 from warren.admin import Admin
 from warren.connection import Connection
-from warren.errors import NotFound, PeerError, Unavailable, UsageError, WarrenError
+from warren.errors import NotFound, Unavailable, UsageError, WarrenError
 from warren.local_node import (
+    LISTENING_FILE,
+    READY_FILE,
     STATE_FILE,
     LocalNode,
     State,
@@ -297,8 +299,7 @@ class LocalCluster:
 
     def _spawn(self, node: LocalNode) -> None:
         self._dismiss_guard(node)
-        ready = node.data_dir / "ready.json"
-        ready.unlink(missing_ok=True)
+        _forget_files(node)
         with node.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "warren_broker", "--config", str(node.config_file)],
@@ -319,21 +320,15 @@ class LocalCluster:
 
     def _wait_listening(self, node: LocalNode, deadline: float) -> None:
         """Until the node says so itself."""
-        while not (node.data_dir / "ready.json").exists():
-            self._check_alive(node, deadline, "is not ready")
+        while not (node.data_dir / LISTENING_FILE).exists():
+            self._check_alive(node, deadline, "does not listen")
             time.sleep(POLL_S)
 
     def _wait_serving(self, node: LocalNode, deadline: float) -> None:
-        """Until it has answered a request, for which the cluster needs its majority."""
-        address = Address(hosts=(("127.0.0.1", node.amqp_port),), request_timeout_s=1.0)
-        with Connection(address) as connection:
-            while True:
-                try:
-                    Admin(connection).exchanges()
-                    return
-                except (Unavailable, PeerError) as error:
-                    self._check_alive(node, deadline, str(error))
-                    time.sleep(POLL_S)
+        """Until it serves clients, for which the cluster needs its majority."""
+        while not (node.data_dir / READY_FILE).exists():
+            self._check_alive(node, deadline, "does not serve clients")
+            time.sleep(POLL_S)
 
     def _check_alive(self, node: LocalNode, deadline: float, what: str) -> None:
         running = self.is_running(node.name)
@@ -354,7 +349,7 @@ class LocalCluster:
                 return False
             time.sleep(POLL_S)
         self._dismiss_guard(node)
-        (node.data_dir / "ready.json").unlink(missing_ok=True)
+        _forget_files(node)
         return True
 
     def _dismiss_guard(self, node: LocalNode) -> None:
@@ -377,6 +372,12 @@ def existing_cluster(directory: str | Path) -> LocalCluster:
     if not (Path(directory) / STATE_FILE).exists():
         raise NotFound(f"no cluster in {directory}; start one with `warren cluster start`")
     return LocalCluster(directory=directory, detached=True)
+
+
+def _forget_files(node: LocalNode) -> None:
+    """What a process that was killed could not take away."""
+    for name in (READY_FILE, LISTENING_FILE):
+        (node.data_dir / name).unlink(missing_ok=True)
 
 
 def _guard(pid: int) -> subprocess.Popen[bytes]:

@@ -12,6 +12,9 @@ from typing import Any
 from warren.errors import UsageError
 
 STATE_FILE = "cluster.json"
+LISTENING_FILE = "listening.json"
+READY_FILE = "ready.json"
+"""A node's, in its data directory: its ports are open; it serves clients."""
 PEERS_PORT_OFFSET = 20_000
 """RabbitMQ's: 5672 for clients goes with 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET
@@ -37,7 +40,7 @@ class LocalNode:
 
     @property
     def data_dir(self) -> Path:
-        """Where it keeps its data, and `ready.json` while it runs."""
+        """Where it keeps its data, with LISTENING_FILE and READY_FILE while it does that."""
         return Path(self.directory) / "data"
 
     @property

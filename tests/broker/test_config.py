@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from warren_broker import config
 from warren_broker.config import ConfigError, load
 
 CONTINUOUS = """
@@ -46,3 +47,57 @@ def test_mistakes_are_named(tmp_path: Path, line: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value", "text"), [
+    ("WARREN_LISTENN__AMQP", "x", "WARREN_LISTENN__AMQP is no setting of a node; did you mean "
+     "WARREN_LISTEN__AMQP?"),
+    ("WARREN_SECRETT", "x", "did you mean WARREN_SECRET?"),
+    ("WARREN_KERNL", "x", "did you mean WARREN_KERNEL?"),
+    ("WARREN_ALARM__DISK_FREE_LIMIT_BYTES", "0", "did you mean WARREN_ALARMS__DISK_FREE_LIMIT"),
+    ("WARREN_SOMETHING_ELSE_ENTIRELY_5", "x", "WARREN_SOMETHING_ELSE_ENTIRELY_5 is no setting"),
+    ("WARREN_", "x", "is no setting of a node"),
+    ("WARREN_LISTEN__AMQB", "x", "listen.amqb: no such key; did you mean 'amqp'?"),
+    ("WARREN_NODE__X", "x", "is no"),
+])
+def test_an_unknown_variable_is_refused_with_the_nearest_name(
+    name: str, value: str, text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {"WARREN_NODE": "n", name: value})
+    assert text in str(caught.value)
+
+
+def test_variables_of_other_programs_and_of_other_parts_are_ignored() -> None:
+    others = dict.fromkeys((*config.OTHER_VARIABLES, "WARRENX", "PATH"), "x")
+    assert load(None, {**others, "WARREN_CLUSTER": "c"}).cluster == "c"
+
+
+@pytest.mark.parametrize(("peers", "refused"), [
+    ("127.0.0.1:25672", False), ("[::1]:25672", False), ("localhost:1", False), (":25672", False),
+    ("0.0.0.0:25672", True), ("10.0.0.1:25672", True), ("[::]:25672", True), ("warren-1:1", True),
+])
+@pytest.mark.parametrize("given", [{}, {"WARREN_SECRET": "warren"}])
+def test_the_default_secret_stays_on_this_machine(
+    peers: str, refused: bool, given: dict[str, str]
+) -> None:
+    asked = {"WARREN_LISTEN__PEERS": peers, **given}
+    if not refused:
+        assert load(None, asked).secret == "warren"
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(None, asked)
+    text = str(caught.value)
+    assert f"listen.peers='{peers}'" in text and "WARREN_SECRET" in text and "openssl" in text
+    assert load(None, {**asked, "WARREN_SECRET": "a text of their own"}).listen.peers == peers
+
+
+def test_who_may_connect_from_this_machine_only(tmp_path: Path) -> None:
+    path = tmp_path / "warren.toml"
+    path.write_text('loopback_users = ["a", "b"]')
+    assert load(None, {}).loopback_users == ("guest",)
+    assert load(path, {}).loopback_users == ("a", "b")
+    assert load(path, {"WARREN_LOOPBACK_USERS": "c, d"}).loopback_users == ("c", "d")
+    assert load(path, {"WARREN_LOOPBACK_USERS": "none"}).loopback_users == ()
+    path.write_text("loopback_users = []")
+    assert load(path, {}).loopback_users == ()

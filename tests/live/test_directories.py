@@ -23,7 +23,7 @@ from warren_raft.storage.identity import Identity
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 QUEUE = "kept"
 MESSAGES = 50
-PASSING = {"ready.json", "lock"}
+PASSING = {"ready.json", "listening.json", "lock"}
 """What a start may write or remove before it looks at the rest."""
 
 

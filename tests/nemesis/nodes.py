@@ -85,7 +85,8 @@ class Nodes:
     def start(self, i: int) -> None:
         """Does not wait until it serves."""
         node = self.nodes[i]
-        (node.data_dir / "ready.json").unlink(missing_ok=True)
+        for name in ("ready.json", "listening.json"):
+            (node.data_dir / name).unlink(missing_ok=True)
         with node.log_file.open("ab") as log:
             self._processes[i] = subprocess.Popen(
                 [*self.network.inside(i), sys.executable, "-m", "warren_broker",

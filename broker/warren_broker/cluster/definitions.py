@@ -143,6 +143,13 @@ class Definitions:
         for call in (*self.on_ready, *waiting):
             call()
 
+    def call_at_ready(self, call: Callable[[], None]) -> None:
+        """Call now or when this node knows the definitions, however long that takes."""
+        if self.ready:
+            call()
+        else:
+            self.on_ready.append(call)
+
     def call_when_ready(self, call: Callable[[], None], too_late: Callable[[], None]) -> None:
         """Call now or when this node knows the definitions; `too_late` after the timeout."""
         if self.ready:

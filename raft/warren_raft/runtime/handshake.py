@@ -1,22 +1,34 @@
 """How two nodes convince each other that they are of one cluster.
 
 1. The initiator (who calls, see `transport`) sends Hello.
-2. The acceptor answers Hello, Proof. Its proof covers both Hellos and the word "acceptor".
-3. The initiator checks it and sends Proof, with the word "initiator".
-4. The acceptor checks it and sends WELCOME; both may send everything now.
+2. The acceptor answers Hello.
+3. The initiator sends Proof: it covers both Hellos and the word "initiator".
+4. The acceptor checks it and sends Proof, with the word "acceptor".
+5. The initiator checks that and sends WELCOME; both may send everything now.
 
 A node that has proved itself may still be refused (it was removed from the cluster, it is to form
 another one): each side judges the other one's Hello after its proof.
 
-Whoever is not satisfied sends Refused with the reason and closes. The secret is the key of an
-HMAC-SHA256 and never sent; fresh nonces of both keep an old proof from being used again, the two
-words keep one's own proof from being sent back. What follows the handshake is neither signed nor
+Whoever is not satisfied sends Refused with the reason and closes. The secret is never sent. A proof
+is an HMAC-SHA256 whose key is derived from the secret by scrypt (`peer_key`); fresh nonces of both
+keep an old proof from being used again, the two words keep one's own proof from being sent back.
+
+Who calls proves itself first, for a proof is something to try guesses of the secret on, at home, as
+many as one likes: a stranger who connects gets none. Who is called in a peer's place (its address
+was taken over, the network is not ours) does get one; then each guess costs scrypt's time and
+memory, so that a secret of a few random words is out of reach, where with the bare HMAC of peer
+protocol 2 a graphics card tried billions a second. What follows the handshake is neither signed nor
 encrypted: the peers' network is to be trusted, or tunnelled.
+
+Version: the order and the key are those of peer protocol 3 (`wire.PROTOCOL`). A node of protocol 2
+is refused, by name, and refuses: to speak both would give strangers the old proof.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -59,7 +71,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """HMAC-SHA256 by the cluster's secret, see `prove`."""
+    """HMAC-SHA256 by the key of the cluster's secret, see `prove`."""
 
     mac: bytes
 
@@ -90,16 +102,33 @@ class RefusedByPeer(PeerRefused):
 
 Side = Literal["initiator", "acceptor"]
 
+SCRYPT_N = 1 << 15
+SCRYPT_R = 8
+SCRYPT_BYTES_MAX = 64 << 20
+"""With N and r, 32 MiB and about 80 ms for each guess of the secret, and once per process here."""
 
-def prove(secret: bytes, side: Side, initiator: Hello, acceptor: Hello) -> Proof:
-    """What `side` shows to the other one."""
+
+@lru_cache(maxsize=16)
+def peer_key(secret: bytes, cluster: str) -> bytes:
+    """The key of this cluster's proofs; slow on purpose, so it is derived before any connection.
+
+    The cluster's name is the salt: a table of guesses serves for one name only.
+    """
+    return hashlib.scrypt(
+        secret, salt=b"warren peer\0" + cluster.encode(), n=SCRYPT_N, r=SCRYPT_R, p=1,
+        maxmem=SCRYPT_BYTES_MAX, dklen=32,
+    )  # fmt: skip
+
+
+def prove(key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> Proof:
+    """What `side` shows to the other one; key: `peer_key`."""
     said = msgspec.msgpack.encode(("warren peer", side, initiator, acceptor))
-    return Proof(hmac.digest(secret, said, "sha256"))
+    return Proof(hmac.digest(key, said, "sha256"))
 
 
-def check_proof(proof: Proof, secret: bytes, side: Side, initiator: Hello, acceptor: Hello) -> None:
+def check_proof(proof: Proof, key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> None:
     """Raises PeerRefused unless `side` knows the secret."""
-    expected = prove(secret, side, initiator, acceptor)
+    expected = prove(key, side, initiator, acceptor)
     if not hmac.compare_digest(proof.mac, expected.mac):
         other = initiator if side == "initiator" else acceptor
         raise PeerRefused(

@@ -35,6 +35,7 @@ class ConnectionOwner(Protocol):
     """Who hears of a connection."""
 
     config: HostConfig
+    key: bytes
 
     def greeting(self, to: NodeId) -> Hello:
         """What this node says of itself to that one, with a fresh nonce."""
@@ -174,10 +175,10 @@ class PeerConnection:
             raise RefusedByPeer(_refused.decode(body).reason)
         if kind == wire.HELLO and self.hello is None:
             self._greeted(_hello.decode(body))
-        elif kind == wire.PROOF and self.hello is not None:
+        elif kind == wire.PROOF and self.hello is not None and not self.boot_id:
             assert self._own is not None
             self._proved(_proof.decode(body), self._own, self.hello)
-        elif kind == wire.WELCOME and self._initiator and self.boot_id:
+        elif kind == wire.WELCOME and not self._initiator and self.boot_id:
             self._established()
         else:
             raise wire.BadFrame(f"a frame of kind {kind} in the handshake")
@@ -193,25 +194,25 @@ class PeerConnection:
                     f"node {hello.node!r} answers at the address given for {self.node!r}; correct "
                     f"the peers' addresses of node {self._own.node!r}"
                 )
+            self._send(wire.PROOF, prove(self._owner.key, "initiator", self._own, hello))
             return
         self._owner.admit(self, hello)
         self.node = hello.node
         self._send(wire.HELLO, self._own)
-        self._send(wire.PROOF, prove(self._owner.config.secret, "acceptor", hello, self._own))
 
     def _proved(self, proof: Proof, own: Hello, other: Hello) -> None:
-        secret = self._owner.config.secret
+        key = self._owner.key
         if self._initiator:
-            check_proof(proof, secret, "acceptor", own, other)
+            check_proof(proof, key, "acceptor", own, other)
             self._owner.judge(other)
             self.boot_id = other.boot_id
-            self._send(wire.PROOF, prove(secret, "initiator", own, other))
+            self.stream.send(wire.frame(wire.WELCOME, b""))
+            self._established()
             return
-        check_proof(proof, secret, "initiator", other, own)
+        check_proof(proof, key, "initiator", other, own)
         self._owner.judge(other)
         self.boot_id = other.boot_id
-        self.stream.send(wire.frame(wire.WELCOME, b""))
-        self._established()
+        self._send(wire.PROOF, prove(key, "acceptor", other, own))
 
     def _established(self) -> None:
         self._timer.cancel()

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.connector import Connector
-from warren_raft.runtime.handshake import CrossedCalls, Hello, PeerRefused
+from warren_raft.runtime.handshake import CrossedCalls, Hello, PeerRefused, peer_key
 from warren_raft.runtime.loop import Listener, Loop, Timer
 from warren_raft.runtime.peer_connection import PeerConnection
 from warren_raft.runtime.stream import Buffer
@@ -114,6 +114,7 @@ class Transport:
 
     def __init__(self, config: HostConfig, loop: Loop, boot_id: int, owner: TransportOwner) -> None:
         self.config = config
+        self.key = peer_key(config.secret, config.cluster)
         self.boot_id = boot_id
         self._loop = loop
         self._owner = owner

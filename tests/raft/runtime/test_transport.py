@@ -15,11 +15,12 @@ import pytest
 from tests.raft.runtime.kit import Cluster, Recorder, until
 from warren_raft.runtime import wire
 from warren_raft.runtime.config import HostConfig
-from warren_raft.runtime.handshake import Hello, Proof, prove
+from warren_raft.runtime.handshake import Hello, Proof, peer_key, prove
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 
 SECRET = b"a secret of the tests"
+KEY = peer_key(SECRET, "test")
 
 
 def made(loop: Loop, root: Path, node: str, **settings: Any) -> Host:
@@ -158,7 +159,7 @@ def test_who_says_something_else_is_closed_and_the_node_stays_up(
         assert kind == wire.REFUSED and answer in msgspec.msgpack.decode(body)[0]
     good = Raw(loop, host)
     good.send(greeting(hello()))
-    good.read(lambda r: len(r.frames()) == 2)
+    good.read(lambda r: len(r.frames()) == 1)
     host.stop()
     loop.close()
 
@@ -170,22 +171,28 @@ def test_a_proof_of_another_connection_or_of_the_other_side_does_not_serve(
     host = made(loop, tmp_path, "b")
     host.add_peer("a", ("127.0.0.1", 1))
     mine = hello()
-    for forge in ("replayed", "reflected", "right"):
+    for forge in ("replayed", "reflected", "the bare secret", "right"):
         raw = Raw(loop, host)
         raw.send(greeting(mine))
-        raw.read(lambda r: len(r.frames()) == 2)
-        (_, theirs), (_, proof) = raw.frames()
+        raw.read(lambda r: len(r.frames()) == 1)
+        ((_, theirs),) = raw.frames()
         other = msgspec.msgpack.decode(theirs, type=Hello)
         if forge == "replayed":
-            answer = prove(SECRET, "initiator", mine, hello("b", nonce=b"m" * 32))
+            answer = prove(KEY, "initiator", mine, hello("b", nonce=b"m" * 32))
         elif forge == "reflected":
-            answer = msgspec.msgpack.decode(proof, type=Proof)
-        else:
+            answer = prove(KEY, "acceptor", mine, other)
+        elif forge == "the bare secret":
             answer = prove(SECRET, "initiator", mine, other)
+        else:
+            answer = prove(KEY, "initiator", mine, other)
         raw.send(wire.frame(wire.PROOF, msgspec.msgpack.encode(answer)))
-        raw.read(lambda r: len(r.frames()) > 2)
-        assert raw.frames()[2][0] == (wire.WELCOME if forge == "right" else wire.REFUSED), forge
-        assert host.connected("a") == (forge == "right")
+        raw.read(lambda r: len(r.frames()) > 1)
+        kind, body = raw.frames()[1]
+        assert kind == (wire.PROOF if forge == "right" else wire.REFUSED), forge
+        assert not host.connected("a"), "it has not said that it is satisfied"
+    assert msgspec.msgpack.decode(body, type=Proof) == prove(KEY, "acceptor", mine, other)
+    raw.send(wire.frame(wire.WELCOME, b""))
+    until(loop, lambda: host.connected("a"))
     # Established now: a frame of nonsense ends it, and only it.
     raw.send(wire.frame(wire.RAFT, b"\xff" * 9))
     until(loop, lambda: not host.connected("a"))
@@ -197,8 +204,54 @@ def test_the_proof_is_an_hmac_of_both_greetings() -> None:
     one, two = hello(), hello("b")
     said = msgspec.msgpack.encode(("warren peer", "acceptor", one, two))
     assert (
-        prove(SECRET, "acceptor", one, two).mac == hmac.new(SECRET, said, hashlib.sha256).digest()
+        prove(KEY, "acceptor", one, two).mac == hmac.new(KEY, said, hashlib.sha256).digest()
     )
+
+
+def test_the_key_of_the_proofs_is_slow_to_derive_and_of_one_cluster() -> None:
+    salt = b"warren peer\0test"
+    assert hashlib.scrypt(SECRET, salt=salt, n=32768, r=8, p=1, maxmem=1 << 26, dklen=32) == KEY
+    assert peer_key(SECRET, "other") != KEY != peer_key(SECRET + b"x", "test")
+    derived = peer_key.cache_info().misses
+    assert peer_key(SECRET, "test") == KEY and peer_key.cache_info().misses == derived
+
+
+def test_a_stranger_who_connects_gets_nothing_to_try_guesses_of_the_secret_on(
+    tmp_path: Path,
+) -> None:
+    loop = Loop()
+    host = made(loop, tmp_path, "b")
+    host.add_peer("a", ("127.0.0.1", 1))
+    for then in (None, wire.frame(wire.PROOF, msgspec.msgpack.encode(Proof(b"x" * 32))),
+                 wire.frame(wire.WELCOME, b""), greeting(hello())):
+        raw = Raw(loop, host)
+        raw.send(greeting(hello()))
+        raw.read(lambda r: len(r.frames()) == 1)
+        if then is not None:
+            raw.send(then)
+        raw.read(lambda r: r.ended)  # at once, or after handshake_ms_max
+        kinds = [kind for kind, _ in raw.frames()]
+        assert kinds[0] == wire.HELLO and wire.PROOF not in kinds, (then, kinds)
+        assert not host.connected("a")
+    host.stop()
+    loop.close()
+
+
+def test_two_proofs_in_one_handshake_end_it(tmp_path: Path) -> None:
+    loop = Loop()
+    host = made(loop, tmp_path, "b")
+    host.add_peer("a", ("127.0.0.1", 1))
+    raw, mine = Raw(loop, host), hello()
+    raw.send(greeting(mine))
+    raw.read(lambda r: len(r.frames()) == 1)
+    other = msgspec.msgpack.decode(raw.frames()[0][1], type=Hello)
+    right = msgspec.msgpack.encode(prove(KEY, "initiator", mine, other))
+    raw.send(wire.frame(wire.PROOF, right) * 2)
+    raw.read(lambda r: r.ended)
+    assert [kind for kind, _ in raw.frames()] in ([wire.HELLO], [wire.HELLO, wire.PROOF])
+    assert not host.connected("a")
+    host.stop()
+    loop.close()
 
 
 def test_messages_arrive_in_order_whole_and_with_their_sender(tmp_path: Path) -> None:

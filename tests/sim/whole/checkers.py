@@ -11,8 +11,9 @@ from sim.whole.directories import Directories
 from sim.whole.durability import Durability
 from sim.whole.elections import Elections
 from sim.whole.memberships import Memberships
+from sim.whole.order import Order
 from sim.whole.states import States
-from warren_raft.machine import Meta
+from warren_raft.machine import Applied, Meta
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.types import Membership
 
@@ -31,6 +32,7 @@ class Checkers:
         self.states = States(world)
         self.durability = Durability(world)
         self.directories = Directories(world)
+        self.order = Order(world)
 
     @property
     def bodies(self) -> dict[tuple[int, int], list[bytes]]:
@@ -47,10 +49,12 @@ class Checkers:
         """A process has read its disk."""
         self.durability.started(process)
 
-    def applied(self, process: Process, group: int, meta: Meta, data: bytes) -> None:
+    def applied(
+        self, process: Process, group: int, meta: Meta, data: bytes, applied: Applied
+    ) -> None:
         """A member has applied an entry."""
         self.elections.applied(group, meta)
-        self.states.applied(process, group, meta, data)
+        self.states.applied(process, group, meta, data, applied)
 
     def restored(self, process: Process, group: int) -> None:
         """A member's state is another one's snapshot now."""

@@ -99,7 +99,7 @@ class Subscription:
         for at in range(delivery.first, delivery.last + 1):
             body, msg_id = bytes(block.body(at)), self.next_msg_id
             self.next_msg_id += 1
-            self.book.deliver(body, delivery.index)
+            self.book.deliver(body, delivery.index, delivery.acquired_count)
             if delivery.acquired_count == 0 and self.book.plan.name != DEAD:
                 self.in_order(body, block.priority(at))
             if self.no_ack:
@@ -231,7 +231,7 @@ class Getter(Person):
                 broker.consuming.session_down(session, False)
                 return
             delivery, body = reply.delivery, bytes(reply.block.body(reply.delivery.first))
-            book.deliver(body, delivery.index)
+            book.deliver(body, delivery.index, delivery.acquired_count)
             if no_ack:
                 book.settle([body])
             done = commands.Settle(consumer, ((delivery.first_msg_id, delivery.first_msg_id),))

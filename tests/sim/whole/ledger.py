@@ -93,10 +93,15 @@ class Book:
         known = self.seen.setdefault(body, index)
         require(known == index, "enqueued twice", self.group, body, known, index)
 
-    def deliver(self, body: bytes, index: int) -> None:
-        """A consumer gets it."""
+    def deliver(self, body: bytes, index: int, acquired: int) -> None:
+        """A consumer gets it, and hears how often somebody had it before."""
         self.deliveries += 1
+        before = self.seen.get(body)
         self.see(body, index)
+        require(
+            acquired > 0 or before is None or self.plan.name == DEAD,
+            "delivered again as if for the first time", self.group, body,
+        )
         require(
             body not in self.settled or self.plan.takes_back or self.plan.name == DEAD,
             "delivered after its settle was answered", self.group, body,

@@ -36,10 +36,10 @@ class Loner(Person):
 
     def act(self) -> None:
         """Begin, unless something is under way."""
-        if self.busy is None or self.busy.dead:
+        if self.busy is None or self.busy.dead or self.busy.shunned:
             machine = self.world.processes[self.rng.choice(self.world.names)]
             process = machine.running
-            if process is not None and process.broker.definitions.ready and not process.leaving:
+            if process is not None and process.serves:
                 self.busy = process
                 self.rounds += 1
                 process.inject(lambda: self.declare(process))
@@ -87,6 +87,9 @@ class Loner(Person):
                     received.append(bytes(block.body(at)))
                 if len(received) >= MESSAGES:
                     process.inject(received_all)
+                else:
+                    gone = commands.Credit(consumer, len(received), 0)
+                    process.inject(lambda: broker.consuming.credit(gone))
 
             def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
                 """See Receiver."""

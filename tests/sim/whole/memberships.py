@@ -50,10 +50,14 @@ class Memberships:
         members = self.world.members(group)
         for process in members:
             found = process.host._groups[group].node
-            leading = [p for p in members if p.host.is_leader(group)]
+            every = self.world.members(group, every=True)
+            leading = [process for process in every if process.host.is_leader(group)]
             if not leading:
                 return False
             membership = leading[0].host.members(group)
-            if membership.learners or not membership.votes(process.name, found.member_id):
+            learners = [
+                name for name in membership.learners if name not in self.world.profile.bad
+            ]
+            if learners or not membership.votes(process.name, found.member_id):
                 return False
         return True

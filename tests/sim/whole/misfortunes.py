@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sim.whole.process import Machine, Process
     from sim.whole.world import World
 
+FOR_GOOD_MS = 10_000_000
 JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
 
@@ -42,7 +43,7 @@ class Misfortunes:
             self.plan()
 
     def stop(self) -> None:
-        """No more, and what is broken is mended."""
+        """No more, and what is broken is mended; but for what is broken for good."""
         self.stopped = True
         for machine in self.world.processes.values():
             machine.slow_until = machine.hung_until = 0
@@ -57,6 +58,26 @@ class Misfortunes:
                 machine.running.wake(self.world.agenda.now_ms)
         for link in self.world.wire.links.values():
             self.world.wire.heal(link)
+        for name in self.world.profile.bad:
+            self.never_well(self.world.processes[name])
+
+    def never_well(self, machine: Machine) -> None:
+        """One of a minority that the others must do without."""
+        kinds = ["down", "down", "cut off"]
+        if not self.world.profile.write_here:
+            kinds.append("hung")  # it stands between its clients and the others as before
+        how = self.rng.choice(kinds)
+        self.world.note("never well", machine.name, how)
+        machine.lost_for_good = True
+        if machine.running is not None:
+            machine.running.shunned = how != "hung"
+        if how == "down" or machine.running is None:
+            machine.crash(silent=self.rng.random() < 0.5)
+        elif how == "hung":
+            machine.hung_until = self.world.agenda.now_ms + FOR_GOOD_MS
+        else:
+            for link in self.world.wire.links_of(machine.name):
+                self.world.wire.cut(link, FOR_GOOD_MS)
 
     # ------------------------------------------------------------------ who
 
@@ -94,6 +115,13 @@ class Misfortunes:
         for machine in self.world.processes.values():
             self.crash(machine)
 
+    def power_cut(self) -> None:
+        """The power goes, for the whole cluster at one moment."""
+        for machine in self.world.processes.values():
+            if not machine.absent and not machine.gone:
+                machine.crash(silent=self.rng.random() < 0.3, power=True)
+                self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
+
     def flapping(self) -> None:
         """One machine comes up only to go again."""
         machine = self.anybody()
@@ -103,6 +131,24 @@ class Misfortunes:
     def _again(self, machine: Machine) -> None:
         if not self.stopped and machine.running is not None:
             self.crash(machine, 1)
+
+    def many_lives(self) -> None:
+        """A node begins life after life while some queue has no leader to be told of it."""
+        groups = [group for group in self.world.groups() if group]
+        machine = self.anybody()
+        if not groups or self.world.profile.unlucky or machine.running is None:
+            return
+        group = self.rng.choice(groups)
+        members = [process.name for process in self.world.members(group)]
+        away = [name for name in members if name != machine.name][: len(members) // 2 + 1]
+        count = len(self.world.names)
+        if 2 * len(away) <= len(members) - 1 or 2 * (count - len(away)) <= count:
+            return  # the queue would have a majority still, or the cluster would have none
+        lives, life_ms = self.rng.choice((2, 3, 4)), self.rng.choice((400, 900))
+        for name in away:
+            self.crash(self.world.processes[name], (lives + 1) * life_ms)
+        for at in range(lives):
+            self.world.agenda.after(at * life_ms, self._again, machine)
 
     def rolling_restart(self) -> None:
         """One after the other is stopped in good order and started again."""
@@ -187,8 +233,9 @@ class Misfortunes:
         self.anybody().slow_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))
 
     def hung_disk(self) -> None:
-        """A disk does not answer for less, or for more, than it takes to be suspected."""
-        self.anybody().hung_until = self.world.agenda.now_ms + self.rng.choice((300, 1_500, 5_000))
+        """A disk does not answer for a while; the leader's, more often."""
+        machine = self.leader() if self.rng.random() < 0.6 else self.anybody()
+        machine.hung_until = self.world.agenda.now_ms + self.rng.choice((300, 1_500, 4_000))
 
     def sync_fails(self) -> None:
         """A disk takes what is written and cannot keep it: the node must stop."""

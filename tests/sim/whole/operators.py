@@ -71,7 +71,7 @@ class Declarer(Person):
         """Declare what is missing, on some node."""
         machine = self.world.processes[self.rng.choice(self.world.names)]
         process = machine.running
-        if process is not None and process.broker.definitions.ready and not process.leaving:
+        if process is not None and process.serves:
             process.inject(lambda: self.look(process))
         self.again(400)
 

@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
+from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedTransport
 from warren_broker.metadata import passwords
+from warren_broker.queue.codec import MalformedEntry, decode_submission
+from warren_broker.queue.machine import QueueMachine
+from warren_broker.queue.state import QueueState
 from warren_broker.queue.turn import Turn
+from warren_raft.machine import Applied, Meta
 from warren_raft.runtime import host as host_module
 from warren_raft.storage import log_store as log_store_module
 from warren_raft.storage import wal as wal_module
 
 if TYPE_CHECKING:
     from sim.whole.world import World
+
+
+def machines(world: World) -> list[tuple[Any, str, Any]]:
+    """The checkers hear of what the machines do."""
+    dead_letter = Turn.dead_letter
+
+    def heard(self: Turn, reason: Any, index: int, first: int, last: int) -> None:
+        world.checkers.buried(reason, index, first, last, self.now)
+        dead_letter(self, reason, index, first, last)
+
+    apply = QueueMachine.apply
+
+    def applying(self: QueueMachine, meta: Meta, data: Any, state: QueueState) -> Applied:
+        with suppress(MalformedEntry):
+            submission, _ = decode_submission(data)
+            world.checkers.order.begins(state, submission, meta.time_ms)
+        return apply(self, meta, data, state)
+
+    return [(Turn, "dead_letter", heard), (QueueMachine, "apply", applying)]
 
 
 @contextmanager
@@ -47,12 +71,6 @@ def outside(world: World) -> Iterator[None]:
         )
         return process.janitor
 
-    dead_letter = Turn.dead_letter
-
-    def heard(self: Turn, reason: Any, index: int, first: int, last: int) -> None:
-        world.checkers.buried(reason, index, first, last, self.now)
-        dead_letter(self, reason, index, first, last)
-
     class Time:
         """What the log measures its syncs by."""
 
@@ -71,8 +89,9 @@ def outside(world: World) -> Iterator[None]:
             (wal_module, "threading", NoThreading),
             (wal_module, "time", Time),
             (passwords, "hash_password", lambda password, salt: "hash"),
-            (Turn, "dead_letter", heard),
+            *machines(world),
         ):
             stack.enter_context(patch.object(where, name, by))
+        stack.enter_context(shrunk(world.profile.windows))
         stack.enter_context(patch("warren_broker.cluster.broker.random", world.rng))
         yield

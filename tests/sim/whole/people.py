@@ -34,14 +34,13 @@ class Person:
     def connected(self) -> Process | None:
         """The node it is connected to; a new one when that has died, or the queue is not there."""
         at = self.at
-        if at is None or at.dead or self.queue(at) is None:
+        if at is None or at.dead or at.shunned or self.queue(at) is None:
             self.at = None
             machine = self.world.processes[self.rng.choice(self.world.names)]
             process = machine.running
-            if process is not None and process.broker.definitions.ready and not process.leaving:
-                if self.queue(process) is not None:
-                    self.at = process
-                    self.arrived(process)
+            if process is not None and process.serves and self.queue(process) is not None:
+                self.at = process
+                self.arrived(process)
         return self.at
 
     def queue(self, process: Process) -> Queue | None:

@@ -12,7 +12,7 @@ from sim.whole.files import MemoryFiles
 from sim.whole.sync import SimulatedJanitor, SimulatedWal
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.config import Listen, NodeConfig
+from warren_broker.config import Listen, NodeConfig, Queues
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
@@ -38,6 +38,8 @@ DATA_DIR = Path("/sim")
 PORT = 25_672
 TURNS_AT_ONCE_MAX = 100
 RESTART_MS = 300
+DISCONNECTED_MS = 12_000
+"""So long a consumer keeps what it holds on a suspected node: longer than any way is cut."""
 KEPT = ("/lock", "/node.json")
 """Files that no damage strikes: nothing could heal the name of a node."""
 
@@ -92,7 +94,7 @@ class Ear:
         self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool
     ) -> None:
         """See Observer."""
-        self.process.world.checkers.applied(self.process, group, meta, data)
+        self.process.world.checkers.applied(self.process, group, meta, data, applied)
         self.cluster.applied(group, meta, data, applied, leading)
 
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
@@ -135,7 +137,10 @@ class Machine:
     stops      how often a process stopped by itself, because of the disk
     disks      how many disks it has had
     damaged    its disk does not hold what was written any more
+    hung_until its disk takes what is written, and no sync of it returns before that
+    images     copies of its disk that somebody made
     absent     it is not there yet; gone: it has left the cluster, for good
+    lost_for_good  it is one of a minority that never becomes well again
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -153,8 +158,10 @@ class Machine:
         self.damaged = False
         self.absent = False
         self.gone = False
+        self.lost_for_good = False
         self.slow_until = 0
         self.hung_until = 0
+        self.images: list[dict[str, bytes]] = []
 
     def peers(self) -> list[str]:
         """The other nodes that its configuration names: a joiner knows some, who know nothing
@@ -167,14 +174,12 @@ class Machine:
     def sync_ms(self) -> int:
         """How long the next sync takes."""
         took = self.rng.randrange(*self.world.profile.sync_ms)
-        now = self.world.agenda.now_ms
-        if now < self.hung_until:
-            return self.hung_until - now + took
-        return took * 10 if now < self.slow_until else took
+        now_ms = self.world.agenda.now_ms
+        return took * (10 if now_ms < self.slow_until else 1) + max(0, self.hung_until - now_ms)
 
     def start(self) -> None:
         """Start a process, if there is none."""
-        if self.running is not None or self.gone:
+        if self.running is not None or self.gone or self.lost_for_good:
             return
         self.absent = False
         self.lives += 1
@@ -235,8 +240,10 @@ class Machine:
             return min(len(data), known.end)
         return 0 if self.damaged else last_batch(data)
 
-    def crash(self, silent: bool) -> None:
+    def crash(self, silent: bool, power: bool | None = None) -> None:
         """The power goes, for this machine; or for the process alone, and the system goes on."""
+        if power is None:
+            power = self.rng.random() < 0.5
         process, self.running = self.running, None
         if process is not None:
             self.world.note("crash", self.name, silent)
@@ -244,11 +251,11 @@ class Machine:
             process.loop.close()
             self._cut_short(process.wal, 8)
             self._cut_short(process.janitor, 30)
-            if self.rng.random() < 0.5:
+            if not power:
                 self.files.kill()
-            else:
-                self.files.crash()
             self.world.wire.died(self.name, silent)
+        if power:
+            self.files.crash()  # also of what a process wrote that has ended since
 
     def _cut_short(self, writer: Any, steps_max: int) -> None:
         """The power goes while somebody is writing."""
@@ -277,6 +284,7 @@ class Process:
     """One life of a node: the parts as `warren_broker.node` puts them together.
 
     leaving  it is being stopped in good order: nobody connects to it any more
+    shunned  it will never be well again: whoever is connected to it goes elsewhere
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -286,6 +294,7 @@ class Process:
         self.clock = SimulatedClock(machine)
         self.dead = False
         self.leaving = False
+        self.shunned = False
         self.janitor: SimulatedJanitor | None = None
         self.wal: SimulatedWal | None = None
         self.paused_until = 0
@@ -323,13 +332,20 @@ class Process:
             NodeConfig(
                 node=self.name,
                 cluster="sim",
+                secret="what the simulated nodes have in common",
                 listen=Listen(peers=f"{world.addresses[self.name]}:{PORT}"),
                 peers={
                     name: f"{world.addresses[name]}:{PORT}"
                     for name in sorted((*machine.peers(), self.name))
                 },
+                queues=Queues(consumer_disconnected_timeout_ms=DISCONNECTED_MS),
             ),
         )
+
+    @property
+    def serves(self) -> bool:
+        """Whether somebody may connect to it."""
+        return self.broker.definitions.ready and not self.leaving and not self.shunned
 
     def start(self) -> None:
         """Recover and join."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
+from sim.whole import windows
 from warren_raft.config import RaftConfig
 
 DEAD = "dead"
@@ -46,6 +47,8 @@ class Profile:
     nodes        that form the cluster; joiners: nodes that come later
     faults       which kinds strike, each as often as it is named
     skew_ms      clocks differ by up to so much, and jump
+    windows      bounds of the product that are smaller than its own
+    bad          of the unlucky ones: these never become well again, also when all is calm
     write_here   the log writes small batches itself, without a thread, as on a quick disk
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
     changes      operators change the members of queues, and drain nodes
@@ -62,6 +65,7 @@ class Profile:
     faults: tuple[str, ...]
     skew_ms: int
     unlucky: tuple[str, ...]
+    bad: tuple[str, ...]
     queues: tuple[QueuePlan, ...]
     messages: int
     publishers: int
@@ -84,19 +88,21 @@ class Profile:
     memtable_bytes: int
     write_here: bool
     codec: bool
+    windows: windows.Windows
     config: RaftConfig
 
 
 FAULTS = (
     "crash", "crash", "crash_leader", "crash_leader", "crash_all", "pause", "pause_leader", "cut",
-    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "hung_disk",
-    "sync_fails",
-    "disk_full", "clock_jump", "rolling_restart", "flapping",
+    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
+    "disk_full", "clock_jump", "rolling_restart", "flapping", "power_cut", "hung_disk",
+    "many_lives",
 )  # fmt: skip
 BRIEF_SHARE = 0.7
 """Most worlds are over soon: there can be the more of them."""
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.35
+BAD_SHARE = 0.4
 UNLUCKY = ("wipe", "wipe", "rot", "rot", "misdirect")
 """These strike the unlucky only."""
 
@@ -105,7 +111,6 @@ def draw(rng: Random) -> Profile:
     """A profile; the same generator state gives the same one."""
     brief = rng.random() < BRIEF_SHARE
     nodes = rng.choice((3, 3, 3, 3, 3, 1, 2, 4, 5) if brief else (3, 3, 3, 3, 1, 2, 4, 5, 5, 7))
-    small = rng.random() < 0.3
     unlucky: tuple[str, ...] = (f"n{1 + rng.randrange(nodes)}",)
     if nodes < 3 or rng.random() >= UNLUCKY_SHARE:
         unlucky = ()
@@ -126,6 +131,7 @@ def draw(rng: Random) -> Profile:
         ),
         skew_ms=rng.choice((0, 0, 800, 5_000)),
         unlucky=unlucky,
+        bad=unlucky if rng.random() < BAD_SHARE else (),
         queues=_queues(rng, nodes, bool(unlucky), rng.choice((0, 0, 1) if brief else (0, 1, 1, 2))),
         messages=rng.choice((4, 8, 12) if brief else (10, 20, 40)),
         publishers=rng.choice((1, 2)),
@@ -133,7 +139,7 @@ def draw(rng: Random) -> Profile:
         getters=rng.choice((0, 0, 0, 1)),
         readers=readers,
         rivals=rng.random() < 0.5,
-        sinks=rng.choice((0, 0, 0, 1) if brief else (0, 0, 1, 2)),
+        sinks=rng.choice((0, 0, 1) if brief else (0, 1, 2)),
         loners=rng.choice((0, 0, 0, 1)),
         changes=changes,
         window=rng.choice((1, 4, 16)),
@@ -148,14 +154,20 @@ def draw(rng: Random) -> Profile:
         memtable_bytes=rng.choice((500, 1 << 20)),
         write_here=rng.random() < 0.25,
         codec=rng.random() < 0.3,
-        config=RaftConfig(
-            append_bytes_max=300 if small else 1 << 20,
-            probe_bytes_max=100 if small else 1 << 16,
-            inflight_messages_max=rng.choice((1, 4)) if small else 128,
-            inflight_bytes_max=600 if small else 16 << 20,
-            retransmit_ms=rng.choice((300, 1_000)),
-            new_group_delay_ms=rng.choice((200, 1_000)),
-        ),
+        windows=windows.draw(rng),
+        config=_config(rng),
+    )
+
+
+def _config(rng: Random) -> RaftConfig:
+    small = rng.random() < 0.3
+    return RaftConfig(
+        append_bytes_max=300 if small else 1 << 20,
+        probe_bytes_max=100 if small else 1 << 16,
+        inflight_messages_max=rng.choice((1, 4)) if small else 128,
+        inflight_bytes_max=600 if small else 16 << 20,
+        retransmit_ms=rng.choice((300, 1_000)),
+        new_group_delay_ms=rng.choice((200, 1_000)),
     )
 
 

@@ -31,7 +31,8 @@ class Publisher(Person):
     @property
     def finished(self) -> bool:
         """Nothing to send, nothing unanswered."""
-        return self.left <= 0 and (self.under_way == 0 or self.at is None or self.at.dead)
+        gone = self.at is None or self.at.dead or self.at.shunned
+        return self.left <= 0 and (self.under_way == 0 or gone)
 
     def arrived(self, process: Process) -> None:
         """What was under way on the old node is unknown for ever."""

@@ -33,10 +33,10 @@ class Registrar(Person):
         """One thing at a time."""
         machine = self.world.processes[self.rng.choice(self.world.names)]
         process = machine.running
-        if (self.asked is None or self.asked.dead) and process is not None:
-            if process.broker.definitions.ready and not process.leaving:
-                self.asked = process
-                process.inject(lambda: self.ask(process))
+        free = self.asked is None or self.asked.dead or self.asked.shunned
+        if free and process is not None and process.serves:
+            self.asked = process
+            process.inject(lambda: self.ask(process))
         self.again(300)
 
     def ask(self, process: Process) -> None:

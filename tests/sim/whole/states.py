@@ -9,7 +9,7 @@ from sim.checkers import require
 from warren_broker.block import Block
 from warren_broker.queue.codec import decode_submission
 from warren_raft.errors import StorageError
-from warren_raft.machine import Meta
+from warren_raft.machine import Applied, Meta
 from warren_raft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ class States:
 
     # ------------------------------------------------------------ every entry
 
-    def applied(self, process: Process, group: int, meta: Meta, data: bytes) -> None:
+    def applied(
+        self, process: Process, group: int, meta: Meta, data: bytes, applied: Applied
+    ) -> None:
         """State machine safety (Raft paper, figure 3), by the entries and by the states."""
         place = (group, meta.index)
         if process.host._groups[group].volatile:
@@ -57,13 +59,17 @@ class States:
         require(self.last.get(life, 0) < meta.index, "applied again", process.name, place)
         self.last[life] = meta.index
         if group != METADATA_GROUP:
-            if place not in self.bodies:
-                _, block = decode_submission(data)
-                if block is not None:
-                    decoded = Block.decode(block)
-                    self.bodies[place] = [bytes(decoded.body(i)) for i in range(len(decoded))]
+            submission, block = decode_submission(data)
+            if place not in self.bodies and block is not None:
+                decoded = Block.decode(block)
+                self.bodies[place] = [bytes(decoded.body(i)) for i in range(len(decoded))]
             if self.dying:
                 self.buried_in(group)
+            found = process.host._groups[group]
+            if not found.volatile:
+                self.world.checkers.order.applied(
+                    group, meta.index, submission, block, applied, found.state
+                )
         if meta.index % STATE_EVERY == 0:
             self.compare(process, group, meta.index)
 

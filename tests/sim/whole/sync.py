@@ -50,7 +50,7 @@ class SimulatedWal(Wal):
     log writes without the thread, and the process stands still for so long instead; when the power
     goes meanwhile, a part of it is done.
     salt     the next one
-    job      the batch that the thread has
+    job      the batch that the thread has; since: when it was given it
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class SimulatedWal(Wal):
     ) -> None:
         self.process = process
         self.job: Any = None
+        self.since = 0
         if not process.world.profile.write_here:
             named["at_turn_end"] = None
         super().__init__(files, directory, *args, **named)
@@ -73,6 +74,7 @@ class SimulatedWal(Wal):
             self.cut_short()
             return
         self.job = batch
+        self.since = self.process.world.agenda.now_ms
         self.process.after_sync(self.work)
 
     def work(self) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from sim.agenda import Agenda
-from sim.checkers import Violation
+from sim.checkers import Violation, require
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
 from sim.whole.ledger import Ledger
@@ -31,6 +31,8 @@ BATCHES = 2
 BEGINNING_MS = 1_700_000_000_000
 CALM_MS = 40_000
 """In so much time without misfortunes everything that was promised is kept."""
+HUNG_MS = 5_000
+"""A sync that takes longer has cost its node every leadership."""
 IDLE_MS = 6_000
 QUIET_MS = 400
 LOOK_AGAIN_MS = 100
@@ -141,8 +143,24 @@ class World:
         self.until("every member votes", self.everybody_votes)
         self.until("all members have applied everything", self.level)
         self.checkers.finished(self.groups())
-        self.idle()
+        self.nothing_hangs()
+        if not self.profile.bad:
+            self.idle()
         return self.trace.hexdigest()
+
+    def nothing_hangs(self) -> None:
+        """No node leads whose disk has not answered for long."""
+        for name, machine in self.processes.items():
+            process = machine.running
+            if process is None or process.wal is None or process.wal.job is None:
+                continue
+            for group in process.host.groups():
+                require(
+                    self.agenda.now_ms - process.wal.since < HUNG_MS
+                    or not process.host.is_leader(group)
+                    or len(process.host.members(group).voters) < 3,
+                    "a leader's disk hangs", name, group, process.wal.since,
+                )
 
     def books(self) -> tuple[int, int, int]:
         """Events run, misfortunes, messages confirmed."""
@@ -161,6 +179,7 @@ class World:
         return all(
             machine.absent
             or machine.gone
+            or machine.lost_for_good
             or (machine.running is not None
             and machine.running.broker.definitions.ready
             and machine.running.broker.definitions.state.queue(VHOST, name) is not None)
@@ -172,17 +191,21 @@ class World:
         """Every group that has a member somewhere, ascending."""
         return sorted({
             group
-            for machine in self.processes.values() if machine.running is not None
+            for machine in self.present().values() if machine.running is not None
             for group in machine.running.host.groups()
         })  # fmt: skip
 
     def present(self) -> dict[str, Machine]:
-        """The machines that have not left for good, by name."""
-        return {name: machine for name, machine in self.processes.items() if not machine.gone}
+        """The machines that have not left, and will be well again, by name."""
+        return {
+            name: machine for name, machine in self.processes.items()
+            if not machine.gone and not machine.lost_for_good
+        }  # fmt: skip
 
-    def members(self, group: int) -> list[Process]:
-        """The processes that carry a group."""
-        running = [machine.running for machine in self.processes.values()]
+    def members(self, group: int, every: bool = False) -> list[Process]:
+        """The processes that carry a group; every: those of nodes that never become well, too."""
+        machines = self.processes if every else self.present()
+        running = [machine.running for machine in machines.values()]
         return [p for p in running if p is not None and group in p.host.groups()]
 
     def empty(self) -> bool:
@@ -193,9 +216,11 @@ class World:
             if machine.running is None:
                 return False
             for queue in machine.running.broker.definitions.state.queues():
+                if set(queue.nodes) <= set(self.profile.bad):
+                    continue  # it is gone with its node
                 if not any(
                     process.host.is_leader(queue.group) and self._is_empty(process, queue.group)
-                    for process in self.members(queue.group)
+                    for process in self.members(queue.group, every=True)
                 ):
                     return False
         return True
@@ -224,8 +249,11 @@ class World:
         for machine in self.present().values():
             if machine.running is None:
                 return False
-            if machine.running.host.members(METADATA_GROUP).voters != tuple(self.present()):
+            voters = machine.running.host.members(METADATA_GROUP).voters
+            if [name for name in voters if name not in self.profile.bad] != [*self.present()]:
                 return False
+            if self.profile.bad:
+                continue
             for queue in machine.running.broker.definitions.state.queues():
                 names = [process.name for process in self.members(queue.group)]
                 if names != sorted(queue.nodes):

@@ -1,0 +1,300 @@
+"""In which order messages leave a queue, and what is said of them: a look from outside the machine.
+
+It sees the state before an entry that gives messages back, and after every entry the state and the
+effects; it knows the rules, and none of the machine's code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sim.checkers import require
+from warren_broker.block import Block
+from warren_broker.queue import commands
+from warren_broker.queue.commands import Submission
+from warren_broker.queue.effects import Deliver
+from warren_broker.queue.state import Consumer, QueueState
+from warren_raft.machine import Applied
+
+if TYPE_CHECKING:
+    from sim.whole.world import World
+
+Message = tuple[int, int, int, int]
+"""(index, ordinal, failed, acquired)."""
+PLAIN = (
+    commands.Return, commands.Settle, commands.Discard, commands.SessionDown, commands.NodeDown,
+    commands.Enqueue, commands.ReleaseClaim,
+)  # fmt: skip
+"""After these alone messages are handed out once, at the end of the entry."""
+GIVE_BACK = (
+    commands.Return, commands.SessionDown, commands.NodeDown, commands.ReleaseClaim
+)  # fmt: skip
+STAGES = (commands.Stage, commands.SinkStage)
+
+
+def expanded(runs: Any) -> list[Message]:
+    """The messages of runs (index, first, last, failed, acquired)."""
+    return [
+        (index, at, failed, acquired)
+        for index, first, last, failed, acquired in runs
+        for at in range(first, last + 1)
+    ]
+
+
+@dataclass(slots=True)
+class Before:
+    """What matters of a queue's state before an entry that gives messages back.
+
+    holds  (uplink, consumer) -> msg_id -> what it holds; of consumers that acknowledge
+    ages   (uplink, consumer) -> its age, its session
+    lives  uplink -> the node whose life it is, its number
+    """
+
+    returned: list[Message]
+    holds: dict[tuple[int, int], dict[int, Message]]
+    ages: dict[tuple[int, int], tuple[int, int]]
+    claims: dict[tuple[str, int], list[Message]]
+    lives: dict[int, tuple[str, int]]
+    limit: int
+
+
+def _held(consumer: Consumer) -> dict[int, Message]:
+    return {
+        first_id + at: (index, first + at, failed, acquired)
+        for first_id, last_id, index, first, failed, acquired, _ in consumer.held
+        for at in range(last_id - first_id + 1)
+    }
+
+
+def before(state: QueueState, submission: Submission, now: int) -> Before | None:
+    """The state, if the entry gives something back and does nothing that would blur it."""
+    if state.deleted or (state.timer_ms and state.timer_ms <= now):
+        return None
+    kinds = [type(command) for command in submission.commands]
+    if not any(kind in GIVE_BACK for kind in kinds) or any(kind not in PLAIN for kind in kinds):
+        return None
+    uplink = state.uplinks.get(submission.uplink)
+    if submission.uplink and (uplink is None or submission.seq != uplink.last_seq + 1):
+        return None
+    every = [one for one in state.all_consumers() if not one.no_ack]
+    return Before(
+        expanded(state.order.returned),
+        {one.key: _held(one) for one in every},
+        {one.key: (one.order, one.session) for one in every},
+        {
+            (reader.name, number): expanded(claim.runs)
+            for reader in state.readers.values() for number, claim in reader.claims.items()
+        },
+        {uplink.id: (uplink.node, uplink.incarnation) for uplink in state.uplinks.values()},
+        state.config.delivery_limit,
+    )  # fmt: skip
+
+
+class Order:
+    """Returned messages first, in the order they came back; then strictly by priority.
+
+    A message that was taken for the first time has been acquired zero times, then once, and so on.
+    taken   (group, index, ordinal) -> how often it was given to somebody
+    said    (group, uplink, consumer, msg_id) -> what was delivered under that id
+    claims  (group, reader, number): those that were answered
+    effects (group, index) -> what the entry has the leader do, on whatever member
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.pending: Before | None = None
+        self.taken: dict[tuple[int, int, int], int] = {}
+        self.said: dict[tuple[int, int, int, int], Message] = {}
+        self.claims: dict[tuple[int, str, int], bool] = {}
+        self.effects: dict[tuple[int, int], bytes] = {}
+        self.staged: dict[tuple[int, int], bool] = {}
+        self.lanes: dict[tuple[int, int], list[int]] = {}
+        self.checked = 0
+
+    def begins(self, state: QueueState, submission: Submission, now: int) -> None:
+        """A member is about to apply an entry."""
+        self.pending = before(state, submission, now)
+
+    def applied(
+        self,
+        group: int,
+        index: int,
+        submission: Submission,
+        block: Any,
+        applied: Applied,
+        state: QueueState,
+    ) -> None:
+        """It has."""
+        pending, self.pending = self.pending, None
+        said = msgspec.msgpack.encode(applied.effects)
+        known = self.effects.get((group, index))
+        if known is not None:
+            require(known == said, "effects differ", group, index, applied.effects)
+            return
+        self.effects[group, index] = said
+        replies = getattr(applied.reply, "replies", ())
+        if block is not None:
+            self._came(group, index, submission, block, state)
+        fresh = self._delivered(group, applied)
+        for command, reply in zip(submission.commands, replies, strict=False):
+            self._answered(group, submission, command, reply)
+        plain = all(type(command) in PLAIN for command in submission.commands)
+        if fresh and plain and state.config.overflow != "reject-publish":
+            self._strict(group, fresh, state)
+        if pending is not None:
+            self._came_back(group, index, pending, submission, replies, applied, state)
+
+    # ------------------------------------------------------------ what comes
+
+    def _came(
+        self, group: int, index: int, submission: Submission, block: Any, state: QueueState
+    ) -> None:
+        decoded, config = Block.decode(block), state.config
+        highest = min(config.priority_max, 31)
+        lanes = [min(decoded.priority(at), highest) for at in range(len(decoded))]
+        self.lanes[group, index] = lanes
+        if any(type(command) in STAGES for command in submission.commands):
+            self.staged[group, index] = True
+
+    # ------------------------------------------------------------ what leaves
+
+    def _take(self, group: int, message: Message) -> None:
+        index, ordinal, failed, acquired = message
+        before = self.taken.get((group, index, ordinal), 0)
+        require(acquired == before, "acquired otherwise", group, message, before)
+        require(0 <= failed <= acquired, "failed more often than delivered", group, message)
+        self.taken[group, index, ordinal] = before + 1
+
+    def _say(self, group: int, uplink: int, consumer: int, msg_id: int, message: Message) -> bool:
+        """Whether it is given to somebody now, and not only said again."""
+        known = self.said.setdefault((group, uplink, consumer, msg_id), message)
+        require(known == message, "a delivery changed", group, consumer, msg_id, known, message)
+        return known is message
+
+    def _delivered(self, group: int, applied: Applied) -> list[tuple[int, int]]:
+        fresh = []
+        for effect in applied.effects:
+            if not isinstance(effect, Deliver):
+                continue
+            for one in effect.deliveries:
+                for at in range(one.first, one.last + 1):
+                    message = (one.index, at, one.delivery_count, one.acquired_count)
+                    msg_id = one.first_msg_id + at - one.first
+                    if self._say(group, effect.uplink, effect.consumer, msg_id, message):
+                        self._take(group, message)
+                        if not one.acquired_count:
+                            fresh.append((one.index, at))
+        return fresh
+
+    def _answered(
+        self, group: int, submission: Submission, command: Any, reply: Any
+    ) -> None:
+        if isinstance(reply, commands.GetReply) and reply.delivery is not None:
+            one = reply.delivery
+            message = (one.index, one.first, one.delivery_count, one.acquired_count)
+            if self._say(group, submission.uplink, command.consumer, one.first_msg_id, message):
+                self._take(group, message)
+        elif isinstance(reply, commands.ClaimReply) and reply.messages:
+            name = (group, command.reader, reply.number)
+            if name not in self.claims:
+                self.claims[name] = True
+                for message in expanded(reply.runs):
+                    self._take(group, message)
+
+    def _strict(self, group: int, fresh: list[tuple[int, int]], state: QueueState) -> None:
+        """Whoever was served got the first in the queue."""
+        order = state.order
+        require(not order.returned, "returned messages wait", group, fresh, order.returned)
+        for index, at in fresh:
+            lane = self.lanes[group, index][at]
+            require(not order.mask >> lane + 1, "a higher priority waits", group, index, at, lane)
+            if order.mask >> lane & 1:
+                head = order.lanes[lane].head()
+                staged = (group, head[0]) in self.staged or (group, index) in self.staged
+                require(
+                    staged or (index, at) < head[:2], "an older message waits", group, index, at,
+                    head,
+                )
+
+    # ------------------------------------------------------------ what comes back
+
+    def _came_back(
+        self,
+        group: int,
+        index: int,
+        pending: Before,
+        submission: Submission,
+        replies: Any,
+        applied: Applied,
+        state: QueueState,
+    ) -> None:
+        self.checked += 1
+        expected = list(pending.returned)
+        for command, reply in zip(submission.commands, replies, strict=False):
+            if not isinstance(reply, commands.Refused):
+                expected += _given_back(pending, submission.uplink, command)
+        if state.config.kind == "classic" and not state.config.priority_max:
+            expected.sort()
+        left = expanded(state.order.returned)
+        first = len(expected) - len(left)
+        require(
+            first >= 0 and expected[first:] == left, "given back in another order", group, index,
+            expected, left,
+        )
+        places = {message: at for at, message in enumerate(expected[:first])}
+        for effect in applied.effects:
+            if isinstance(effect, Deliver):
+                last = -1
+                for one in effect.deliveries:
+                    counts = (one.delivery_count, one.acquired_count)
+                    for at in range(one.first, one.last + 1):
+                        place = places.get((one.index, at, *counts), -1)
+                        require(
+                            place < 0 or place > last, "delivered again in another order", group,
+                            index, one, expected,
+                        )
+                        last = max(last, place)
+
+
+def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
+    """What a command gives back, in the order of the rules, and takes out of what was held."""
+    back: list[Message] = []
+    failed = 0
+    if isinstance(command, commands.ReleaseClaim):
+        failed = int(command.failed)
+        for name in sorted(pending.claims):
+            if name[0] == command.reader and command.number in (0, name[1]):
+                back += pending.claims.pop(name)
+    elif isinstance(command, commands.SessionDown | commands.NodeDown):
+        failed, session = 1, None
+        over = [uplink]
+        if isinstance(command, commands.SessionDown):
+            failed, session = int(command.failed), command.session
+        else:
+            over = [
+                life for life, (node, number) in pending.lives.items()
+                if life == command.uplink
+                or (node == command.node and 0 < number <= command.incarnation)
+            ]
+        for life in over:
+            gone = [
+                key for key in pending.holds
+                if key[0] == life and session in (None, pending.ages[key][1])
+            ]
+            for key in sorted(gone, key=lambda key: pending.ages[key]):
+                held = pending.holds.pop(key)
+                back += [held[msg_id] for msg_id in sorted(held)]
+    elif isinstance(command, commands.Return | commands.Settle | commands.Discard):
+        held = pending.holds.get((uplink, command.consumer), {})
+        cut = [
+            held.pop(msg_id)
+            for first, last in command.msg_ids for msg_id in range(first, last + 1)
+            if msg_id in held
+        ]  # fmt: skip
+        if isinstance(command, commands.Return):
+            back, failed = cut, int(command.failed)
+    again = [(index, at, fails + failed, acquired + 1) for index, at, fails, acquired in back]
+    return [one for one in again if not 0 <= pending.limit < one[2]]

@@ -1,0 +1,64 @@
+"""Bounds that a cluster meets after hours, made so small that a world meets them.
+
+A bound is a promise: what lies beyond it is refused, asked for again, or known by other means. So a
+world with any of these values must be as clean as one with the product's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from random import Random
+from unittest.mock import patch
+
+SHRUNK_SHARE = 0.5
+SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("metadata.lives", "RETIRED_KEPT_MAX", (1, 2)),
+    ("metadata.nodes", "REMOVED_KEPT_MAX", (1, 2)),
+    ("queue.backlog", "CHUNK_RUNS_MAX", (2, 3)),
+    ("queue.claim", "CALLS_KEPT_MAX", (1,)),
+    ("queue.contents", "FILLED_PAGES_MAX", (1,)),
+    ("queue.contents", "TOUCHED_PAGES_MAX", (1, 2)),
+    ("queue.limits", "EXPIRED_RUNS_MAX", (1, 2)),
+    ("queue.limits", "UNLIMITED_WINDOW", (1, 4)),
+    ("queue.limits", "WINDOW_BYTES", (1, 40)),
+    ("queue.stage", "BATCHES_KEPT", (1, 2)),
+    ("cluster.group_facts", "ASKED_MAX", (1, 2)),
+    ("cluster.handing_over", "MOVES_MAX", (1, 2)),
+    ("cluster.maintenance", "HANDED_OVER_MAX", (1, 2)),
+    ("cluster.placement", "BALANCED_QUEUES_MAX", (1,)),
+    ("cluster.reconciling", "MOVING_MAX", (1,)),
+    ("cluster.reconciling", "LOOKED_AT_MAX", (1, 2)),
+    ("cluster.uplink", "BLOCK_BYTES_MAX", (1, 100)),
+    ("cluster.uplink", "COMMANDS_MAX", (1, 2)),
+)
+"""Module, name, values to choose from."""
+Windows = tuple[tuple[str, str, int], ...]
+
+
+def draw(rng: Random) -> Windows:
+    """Those of one world: (module, name, value)."""
+    if rng.random() >= SHRUNK_SHARE:
+        return ()
+    found = [
+        (module, name, rng.choice(values)) for module, name, values in SMALL if rng.random() < 0.5
+    ]
+    if rng.random() < 0.5:
+        # A node has no more unanswered than the machines remember the replies of.
+        unanswered = rng.choice((1, 2, 5))
+        found += [
+            ("cluster.uplink", "UNANSWERED_MAX", unanswered),
+            ("queue.machine", "REPLIES_KEPT", unanswered),
+        ]
+    return tuple(found)
+
+
+@contextmanager
+def shrunk(windows: Windows) -> Iterator[None]:
+    """The bounds are these for as long as the context lasts."""
+    with ExitStack() as stack:
+        for module, name, value in windows:
+            where = import_module(f"warren_broker.{module}")
+            stack.enter_context(patch.object(where, name, value))
+        yield
