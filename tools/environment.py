@@ -89,7 +89,7 @@ def _lock_stamp() -> str:
 
 
 def _kernel_stamp() -> str:
-    sources = sorted([*KERNEL.glob("*.py"), *KERNEL.glob("*.pxd")])
+    sources = sorted([*KERNEL.glob("*.py"), *KERNEL.glob("compiled/*.pxd")])
     texts = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in sources]
     return _stamp_of([_lock_stamp(), *texts])
 

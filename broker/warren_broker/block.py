@@ -17,6 +17,7 @@ from warren_broker.block_codec import compress, plain
 from warren_broker.block_encode import encode, encode_columns
 from warren_broker.block_layout import (
     BLOCK_BYTES_MAX,
+    BLOCK_MESSAGES_MAX,
     CODEC_LZ4_AREAS,
     CODEC_NONE,
     COLUMN_PRIORITY,
@@ -46,9 +47,9 @@ from warren_broker.block_layout import (
 )
 
 __all__ = [
-    "BLOCK_BYTES_MAX", "Block", "BlockError", "FORM_AMQP091", "FORM_AMQP10", "MESSAGE_BYTES_MAX",
-    "PRIORITY_DEFAULT", "PRIORITY_MAX", "Route", "TTL_NONE", "compress", "concat", "decompress",
-    "encode", "encode_columns",
+    "BLOCK_BYTES_MAX", "BLOCK_MESSAGES_MAX", "Block", "BlockError", "FORM_AMQP091", "FORM_AMQP10",
+    "MESSAGE_BYTES_MAX", "PRIORITY_DEFAULT", "PRIORITY_MAX", "Route", "TTL_NONE", "compress",
+    "concat", "decompress", "encode", "encode_columns",
 ]  # fmt: skip
 
 if sys.byteorder != "little":
@@ -104,25 +105,35 @@ class Block:
 
     @classmethod
     def decode(
-        cls, buffer: Buffer, verify: bool = True, bytes_max: int = BLOCK_BYTES_MAX
-    ) -> Block:
+        cls, buffer: Buffer, verify: bool = True, bytes_max: int = BLOCK_BYTES_MAX,
+        messages_max: int | None = None, columns: bool = True,
+    ) -> Block:  # fmt: skip
         """Read a block, decompressing it when it is compressed; BlockError when it is none.
 
         verify     check the checksum and every offset; without it only what keeps the header's
                    areas inside the buffer: for bytes that this process or its log vouches for
         bytes_max  largest length accepted, uncompressed
+        messages_max  most messages, or routes, accepted; looked at before what grows with them
+        columns    False: of what `verify` checks only the checksum; for who looks at the rest with
+                   the kernel (`kernel.check_structure`)
         """
         view = memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")
         if len(view) < HEADER_BYTES:
             raise BlockError(f"{len(view)} bytes are no block: a header has {HEADER_BYTES}")
         head = HEADER.unpack_from(view)
-        magic, version, form, columns, codec, _, crc, length, _, _, _ = head
+        magic, version, form, which, codec, count, crc, length, routes, runs, _ = head
         if magic != MAGIC or version != VERSION:
             raise BlockError(
                 f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}"
             )
-        if form > FORM_AMQP10 or columns > 7 or codec > CODEC_LZ4_AREAS:
-            raise BlockError(f"block of unknown form {form}, columns {columns} or codec {codec}")
+        if form > FORM_AMQP10 or which > 7 or codec > CODEC_LZ4_AREAS:
+            raise BlockError(f"block of unknown form {form}, columns {which} or codec {codec}")
+        if messages_max is not None and max(count, routes) > messages_max:
+            raise BlockError(
+                f"{count} messages, {routes} routes; a block holds {messages_max}: send several"
+            )
+        if runs > PRIORITY_MAX + 1:
+            raise BlockError(f"{runs} priority runs; there are {PRIORITY_MAX + 1} priorities")
         if not HEADER_BYTES <= length <= bytes_max:
             raise BlockError(f"block of {length} bytes; the limit is {bytes_max}: send less")
         if verify and zlib.crc32(view[HEADER_BYTES:]) != crc:
@@ -133,7 +144,7 @@ class Block:
             raise BlockError(f"block of {length} bytes came as {len(view)}")
         block = cls.__new__(cls)
         block._parse(view, head)
-        if verify:
+        if verify and columns:
             _verify_columns(block)
         return block
 

@@ -20,6 +20,7 @@ ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
     "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_broker.kernel)",
     "WARREN_URI": "where the command line connects to (warren.cli)",
+    "WARREN_FUZZ_BLOCKS": "blocks that the fuzzing of blocks tries (tests)",
     "WARREN_STRICT": "tests that cannot run here fail (tests, build.py)",
     "WARREN_REWRITE": "transcripts are written anew (tests)",
     "WARREN_TEST_URI": "the broker that the live tests run against (tests)",

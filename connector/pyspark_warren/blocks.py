@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from pyspark_warren.encode import PRIORITY_DEFAULT, EncodedRows
 from pyspark_warren.errors import SchemaRefused
-from warren_broker.block import BlockError, encode_columns
+from warren_broker.block import BLOCK_MESSAGES_MAX, BlockError, encode_columns
 
 OVERHEAD_BYTES = 64
 """What a row counts for beside its body and properties, so that empty ones are bounded, too."""
@@ -32,7 +32,8 @@ def _cuts(rows: EncodedRows, block_bytes: int) -> Iterator[tuple[int, int]]:
     pending = [(0, len(rows))] if len(rows) else []
     while pending:
         first, count = pending.pop()
-        if count > 1 and _size_bytes(rows.slice(first, count)) > block_bytes:
+        part = rows.slice(first, count)
+        if count > BLOCK_MESSAGES_MAX or (count > 1 and _size_bytes(part) > block_bytes):
             half = count // 2
             pending += [(first + half, count - half), (first, half)]
         else:
@@ -65,7 +66,16 @@ def _sorted(rows: EncodedRows) -> EncodedRows:
     return rows.take(pc.array_sort_indices(rows.priorities, order="descending"))
 
 
+def _used_routes(rows: EncodedRows) -> tuple[tuple[tuple[str, str], ...], pa.Array | None]:
+    """The routes and the rows' numbers in them; a block may have no more routes than messages."""
+    if rows.route_ids is None or len(rows.routes) <= BLOCK_MESSAGES_MAX:
+        return rows.routes, rows.route_ids
+    coded = rows.route_ids.dictionary_encode()
+    return tuple(rows.routes[each.as_py()] for each in coded.dictionary), coded.indices
+
+
 def _block(rows: EncodedRows) -> bytes:
+    routes, route_ids = _used_routes(rows)
     priorities: int | bytes = PRIORITY_DEFAULT
     if rows.priorities is not None:
         priorities = _column(rows.priorities, 1)
@@ -75,8 +85,8 @@ def _block(rows: EncodedRows) -> bytes:
         properties_data=_data(rows.properties),
         body_offsets=_offsets(rows.bodies),
         body_data=_data(rows.bodies),
-        routes=[(exchange.encode(), key.encode()) for exchange, key in rows.routes],
-        route_column=None if rows.route_ids is None else _column(rows.route_ids, 4),
+        routes=[(exchange.encode(), key.encode()) for exchange, key in routes],
+        route_column=None if route_ids is None else _column(route_ids, 4),
         ttl_column=None if rows.ttls_ms is None else _column(rows.ttls_ms, 4),
         priorities=priorities,
     )

@@ -33,6 +33,7 @@ class Queue:
 
     leader       the leading node's name; "" when none is known
     by_priority  ready messages by priority; absent: none
+    messages_set_aside  could not be handled, since the leading node was started
     """
 
     name: str
@@ -53,6 +54,7 @@ class Queue:
     consumer_count: int = 0
     by_priority: Mapping[int, int] = field(default_factory=dict)
     readers: tuple[Reader, ...] = ()
+    messages_set_aside: int = 0
 
 
 class Admin(MembershipCalls, UserCalls):

@@ -17,7 +17,6 @@ from warren_broker import block as blocks
 from warren_broker.wire.amqp091 import properties as codec
 
 BATCH_BYTES = 256 << 10
-BATCH_MESSAGES_MAX = 65_536
 WINDOW_BYTES = 16 << 20
 POLL_S = 0.001
 PERSISTENT = 2
@@ -222,7 +221,7 @@ class Producer:
 
     def _maybe_ship(self) -> None:
         batch = self._batch
-        if batch.size_bytes >= self._batch_bytes or len(batch.bodies) >= BATCH_MESSAGES_MAX:
+        if batch.size_bytes >= self._batch_bytes or len(batch.bodies) >= blocks.BLOCK_MESSAGES_MAX:
             self._ship_all()
             return
         now = time.monotonic()
@@ -257,7 +256,7 @@ class Producer:
                 status=error.status,
                 condition=error.condition,
             )
-        if error is not None and len(self._errors) < BATCH_MESSAGES_MAX:
+        if error is not None and len(self._errors) < blocks.BLOCK_MESSAGES_MAX:
             self._errors.append(error)
         for confirm in batch.confirms.values():
             confirm.done, confirm.error = True, error

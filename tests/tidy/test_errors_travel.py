@@ -7,8 +7,9 @@ import ast
 from tidy import house
 from tidy.ratchet import over
 
-RIMS = {"warren_broker.server.rim"}
-"""What is caught there ends something: one client's connection, as floor 5 ends a process."""
+RIMS = {"warren_broker.server.rim", "warren_broker.cluster.set_aside"}
+"""What is caught there ends something: one client's connection, one message's way, as floor 5 ends
+a process."""
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:

@@ -94,7 +94,7 @@ class Broker:
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
         self.publishing = Publishing(self.queues, self.replies)
-        self.dead_letters = DeadLetters(self.queues, self.publishing)
+        self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
         patience_ms = settings.queues.consumer_disconnected_timeout_ms
         self.absences = Absences(self.queues, self.reading, patience_ms)
         self.reconciling = Reconciling(cluster, self.definitions)

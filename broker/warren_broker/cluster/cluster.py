@@ -11,7 +11,8 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.directory import Directory
 from warren_broker.cluster.group_client import SEEK_INTERVAL_MS_MAX, GroupClient
 from warren_broker.cluster.leading import Leading
-from warren_broker.cluster.stored_blocks import StoredBlocks
+from warren_broker.cluster.set_aside import SetAside
+from warren_broker.cluster.stored_blocks import StoredBlocks, check_entry
 from warren_broker.cluster.uplink import InFlight, Sent, Uplink
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
@@ -48,7 +49,6 @@ class Cluster:
         self.directory = Directory()
         self.clients: dict[int, GroupClient] = {}
         self.stored = StoredBlocks(lambda group, index: self.host.read_entry(group, index).data)
-        self.leading = Leading(self)
         self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
         self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
@@ -72,6 +72,8 @@ class Cluster:
             messages.Got: self._on_got,
             messages.ConsumerCancelled: self._on_cancelled,
         }
+        self.set_aside = SetAside(self)
+        self.leading = Leading(self)
         self._got: dict[tuple[int, int, int], Block] = {}
         self._late: dict[tuple[int, int], list[LateDelivery]] = {}
         self._touched: list[GroupClient] = []
@@ -107,6 +109,7 @@ class Cluster:
         for key in [key for key in self._late if key[0] == group]:
             del self._late[key]
         self.leading.stop(group)
+        self.set_aside.forget(group)
         return self.clients.pop(group, None)
 
     def leader_of(self, group: int) -> str | None:
@@ -329,6 +332,7 @@ class Cluster:
     def _on_submit(self, node: str, message: messages.Submit, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))
         group = message.group
+        check_entry(data)
         try:
             self.host.propose(group, bytes(data))
         except (NotLeader, UnknownGroup):
@@ -400,7 +404,7 @@ class Cluster:
 
     def _send_got(self, node: str, group: int, delivery: Delivery) -> None:
         try:
-            block = self.stored.get(group, delivery.index)
+            block = self.stored.for_delivery(group, delivery.index, delivery.last)
         except KeyError:
             return  # let go of while it was awaited: the session has ended, nobody waits any more
         data = block.slice(delivery.first, delivery.last + 1)
@@ -416,7 +420,7 @@ class Cluster:
         block = self._got.pop((group, delivery.index, delivery.first), None)
         if block is not None:
             return _moved(delivery), block
-        return delivery, self.stored.get(group, delivery.index)
+        return delivery, self.stored.for_delivery(group, delivery.index, delivery.last)
 
     def _on_replied(self, node: str, message: messages.Replied, rest: memoryview) -> None:
         client = self.clients.get(message.group)
@@ -464,7 +468,9 @@ class Cluster:
                 if local is not None:
                     client.resume(local)
                 return
-            block = self.stored.get(message.group, delivery.index, entry.data)
+            block = self.stored.for_delivery(
+                message.group, delivery.index, delivery.last, entry.data
+            )
             client.delivered(message.consumer, delivery, block)
 
     def _deliver_later(self, index: int, delivered: LateDelivery) -> None:

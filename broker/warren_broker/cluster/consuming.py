@@ -95,6 +95,13 @@ class Consuming:
         if client is not None:
             client.command(command)
 
+    def set_aside(self, consumer: int, index: int, msg_id: int, reason: str) -> None:
+        """A message for a consumer could not be sent as it is."""
+        group = self._groups.get(consumer)
+        if group is not None:
+            where = f"entry {index}, delivery {msg_id} of consumer {consumer}"
+            self._queues.cluster.set_aside.note(group, where, reason)
+
     def session_down(self, session: int, failed: bool) -> None:
         """A channel has ended: its consumers go, what they hold returns."""
         told: dict[int, None] = {}

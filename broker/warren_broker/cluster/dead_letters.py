@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import partial
+from collections import deque
 from typing import Any
 
 from warren_broker.block import Block
 from warren_broker.cluster.publishing import Publishing
 from warren_broker.cluster.queues import Queues
-from warren_broker.kernel import CC, PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE, MessageTable, Route
+from warren_broker.kernel import (
+    CC,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    TTL_NONE,
+    MessageTable,
+    Route,
+    readable,
+)
 from warren_broker.metadata.records import Queue
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.wire.amqp091 import properties
 from warren_broker.wire.amqp091.fields import Field, Timestamp
+from warren_broker.wire.amqp091.fitting import HEADER_FRAME_BYTES, shortened
+from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 
 log = logging.getLogger(__name__)
 TABLE_BYTES_MAX = 8 << 20
 """Published at once, about."""
+TURN_MESSAGES = 2_000
+"""Published in one turn of the loop, of all queues: some 30 ms."""
+DEATHS_MIN = 1
+"""The newest death stays where the properties are too long with it: without it, what expires in a
+circle of queues would go round for ever."""
 COUNT_MAX = 1 << 32
 """Of a death: whoever wrote the header may have written anything."""
 Death = dict[str, Any]
@@ -31,15 +45,41 @@ class DeadLetters:
     """Carries out `DeadLetter` effects, at most once, at the queue's leader.
 
     Headers come from publishers, who may write anything into them, an x-death of their own
-    included: nothing in them may raise here, where every client of the node would suffer.
+    included: nothing in them may raise here, where every client of the node would suffer. A message
+    that cannot be published all the same is dropped, named and counted (`set_aside`).
+
+    So many messages may die at once that the node could do nothing else for seconds (a queue of
+    millions expires, or is cut to a new limit): each turn takes TURN_MESSAGES of them.
+    Invariant: a turn is asked for exactly while runs wait.
     """
 
-    def __init__(self, queues: Queues, publishing: Publishing) -> None:
+    def __init__(self, queues: Queues, publishing: Publishing, frame_max: int) -> None:
+        """frame_max: of content headers, in bytes; the properties of dead letters fit into one."""
         self._queues = queues
         self._publishing = publishing
+        self._properties_max = frame_max - HEADER_FRAME_BYTES
+        self._waiting: deque[tuple[int, str, Run]] = deque()
 
     def publish(self, group: int, effect: DeadLetter) -> None:
-        """Publish the messages to the queue's dead letter exchange."""
+        """Publish the messages to the queue's dead letter exchange, now or in later turns."""
+        began = bool(self._waiting)
+        self._waiting.extend((group, effect.reason, run) for run in effect.runs)
+        if self._waiting and not began:
+            self._turn()
+
+    def _turn(self) -> None:
+        left = TURN_MESSAGES
+        while self._waiting and left > 0:
+            group, reason, (index, first, last) = self._waiting.popleft()
+            if last - first >= left:
+                self._waiting.appendleft((group, reason, (index, first + left, last)))
+                last = first + left - 1
+            left -= last - first + 1
+            self._publish(group, reason, (index, first, last))
+        if self._waiting:
+            self._queues.cluster.loop.call_later(0, self._turn)
+
+    def _publish(self, group: int, reason: str, run: Run) -> None:
         queue = self._queues.definitions.state.groups.get(group)
         if queue is None or queue.config.dead_letter_exchange is None:
             return
@@ -52,38 +92,45 @@ class DeadLetters:
                 exchange,
             )
             return
-        self._publish(queue, effect.reason, effect.runs)
-
-    def _publish(self, queue: Queue, reason: str, runs: Sequence[Run]) -> None:
+        index, first, last = run
         cluster = self._queues.cluster
-        now_s = cluster.loop.clock.epoch_ms() // 1000
-        letters = _Letters(queue, reason, now_s)
-        for at, (index, first, last) in enumerate(runs):
-            try:
-                block = cluster.stored.get(queue.group, index)
-            except EntryDamaged:
-                rest = partial(self._publish, queue, reason, runs[at:])
-                cluster.host.healing.when(queue.group, index, rest)
-                break
-            except KeyError:
-                # 1. It waits for a damaged entry. 2. The queue does not need that one any more, and
-                # lets go of it.
-                log.error(
-                    "dead letters of queue %r in vhost %r are lost: the damaged entry %s was let "
-                    "go of before another member gave it",
-                    queue.name,
-                    queue.vhost,
-                    index,
-                )
-                continue
-            for i in range(first, last + 1):
-                letters.add(block, i)
-                if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
-                    self._send(letters)
-                    letters = _Letters(queue, reason, now_s)
-        self._send(letters)
+        aside = cluster.set_aside
+        try:
+            aside.attempt(
+                group, f"dead letters {first} to {last} of entry {index}",
+                self._publish_run, queue, reason, run, count=last - first + 1,
+            )  # fmt: skip
+        except EntryDamaged:
+            cluster.host.healing.when(group, index, lambda: self._publish(group, reason, run))
+        except (KeyError, UnknownGroup):
+            # 1. It waits, for a damaged entry or for its turn. 2. The queue does not need that one
+            # any more, and lets go of it.
+            log.error(
+                "dead letters of queue %r in vhost %r are lost: entry %s was let go of before they "
+                "were published", queue.name, queue.vhost, index,
+            )  # fmt: skip
 
-    def _send(self, letters: _Letters) -> None:
+    def _publish_run(self, queue: Queue, reason: str, run: Run) -> None:
+        index, first, last = run
+        cluster = self._queues.cluster
+        block = cluster.stored.get(queue.group, index)
+        now_s = cluster.loop.clock.epoch_ms() // 1000
+        letters = Letters(queue, reason, now_s, self._properties_max)
+        for i in range(first, last + 1):
+            cluster.set_aside.attempt(
+                queue.group, f"dead letter {i} of entry {index}", letters.add, block, i
+            )
+            if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
+                self._send(letters)
+                letters = Letters(queue, reason, now_s, self._properties_max)
+        self._send(letters)
+        for i in letters.unreadable:
+            cluster.set_aside.note(
+                queue.group, f"dead letter {i} of entry {index}",
+                "its properties are malformed; x-unreadable-properties takes their place",
+            )  # fmt: skip
+
+    def _send(self, letters: Letters) -> None:
         table = letters.table
         if table.count:
             self._publishing.publish(
@@ -91,21 +138,30 @@ class DeadLetters:
             )
 
 
-class _Letters:
-    """Messages of one queue that die together; deaths: the x-death of each, newest first."""
+class Letters:
+    """Messages of one queue that die together.
 
-    def __init__(self, queue: Queue, reason: str, now_s: int) -> None:
+    deaths      the x-death of each, newest first
+    unreadable  ordinals of those whose properties were malformed
+    """
+
+    def __init__(self, queue: Queue, reason: str, now_s: int, properties_max: int) -> None:
         self.queue = queue
         self.table = MessageTable()
         self.deaths: list[list[Death]] = []
+        self.unreadable: list[int] = []
         self.flags = 0
         self._reason = reason
         self._now_s = now_s
+        self._properties_max = properties_max
 
     def add(self, block: Block, i: int) -> None:
-        """One more."""
+        """One more; nothing has been added when it raises."""
         config = self.queue.config
-        raw = block.properties(i)
+        stored = bytes(block.properties(i))
+        raw = readable(stored)
+        if raw != stored:
+            self.unreadable.append(i)
         headers: dict[str, Any] = dict(properties.headers(raw))
         exchange, key = block.route(i)
         further = _keys(headers.get("CC"))
@@ -122,15 +178,17 @@ class _Letters:
         if config.dead_letter_routing_key is not None:
             headers.pop("CC", None)
             key = config.dead_letter_routing_key.encode()
-        elif "CC" in headers:
-            self.flags |= CC
+        elif "CC" in headers and not further:
+            headers.pop("CC")  # no list of keys: nothing can be routed by it
         headers.pop("BCC", None)
+        flags = CC if "CC" in headers else 0
         route = Route((config.dead_letter_exchange or "").encode(), key, False)
-        data = properties.replace(raw, **changes)
+        data = shortened(properties.replace(raw, **changes), self._properties_max, DEATHS_MIN)
         self.table.append(
             route, data, bytes(block.body(i)), self._priority(block, i, said.priority), TTL_NONE,
-            CC if "CC" in headers else 0,
+            flags,
         )
+        self.flags |= flags
         self.deaths.append(deaths)
 
     def _priority(self, block: Block, i: int, said: int | None) -> int:

@@ -50,8 +50,13 @@ class HeldEffects:
         when_healed: WhenHealed,
         answer: Callable[[int, int, Any], None],
         run: Callable[[int, Any], None],
+        missing: Callable[[int, Any], None],
     ) -> None:
-        """answer: (group, index, reply); run: (group, effect); both may raise EntryDamaged."""
+        """answer: (group, index, reply); run: (group, effect); both may raise EntryDamaged.
+
+        missing  (group, effect): run raised KeyError, an entry that it needs is not here
+        """
+        self._missing = missing
         self._when_healed = when_healed
         self._answer = answer
         self._run = run
@@ -110,9 +115,10 @@ class HeldEffects:
             except KeyError:
                 # 1. A delivery waits for an entry.  2. Its consumer ends, the message is purged.
                 # 3. The entry is let go of: nobody is to get it any more.
-                if not late:
-                    raise
-                log.info("group %s: a delivery to %s is needed no longer", group, lane)
+                if late:
+                    log.info("group %s: a delivery to %s is needed no longer", group, lane)
+                else:
+                    self._missing(group, effect)
         due.effects = left
         return damaged
 

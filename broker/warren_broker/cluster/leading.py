@@ -62,8 +62,9 @@ class Leading:
         )
         self._held = HeldEffects(
             lambda group, index, call: cluster.host.healing.when(group, index, call),
-            self._answer,
-            lambda group, effect: self._run[type(effect)](group, effect),
+            self._answer_guarded,
+            self._carry_out,
+            self._missing,
         )
         self._run: dict[type, Callable[[int, Any], None]] = {
             queue_effects.Deliver: self._deliver,
@@ -221,6 +222,11 @@ class Leading:
 
     # ------------------------------------------------------------ effects
 
+    def _carry_out(self, group: int, effect: Any) -> None:
+        """One effect; its fault stays its own (`set_aside`)."""
+        run = self._run[type(effect)]
+        self._cluster.set_aside.attempt(group, type(effect).__name__, run, group, effect)
+
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied) -> None:
         """Answer, then carry out; a consumer hears that it is one before its first message."""
         reply = applied.reply
@@ -228,6 +234,14 @@ class Leading:
             group, meta.index, reply if reply is not None and reply.uplink else None,
             applied.effects,
         )
+
+    def _missing(self, group: int, effect: Any) -> None:
+        where = f"{type(effect).__name__} {effect}"[:200]
+        self._cluster.set_aside.note(group, where, "an entry that it needs is not in the log")
+
+    def _answer_guarded(self, group: int, index: int, reply: Any) -> None:
+        self._cluster.set_aside.attempt(group, f"the answer of entry {index}", self._answer,
+                                        group, index, reply)  # fmt: skip
 
     def _answer(self, group: int, index: int, reply: Any) -> None:
         heard = self._cluster.reply_to(group, index, reply)
@@ -243,7 +257,7 @@ class Leading:
             client = cluster.client(group)
             if client is not None:
                 for delivery in effect.deliveries:
-                    block = stored.get(group, delivery.index)
+                    block = stored.for_delivery(group, delivery.index, delivery.last)
                     client.delivered(effect.consumer, delivery, block)
             return
         node = cluster.node_of(effect.uplink)
@@ -253,7 +267,9 @@ class Leading:
             [cluster.host.sent_term(group, node, delivery.index) for delivery in effect.deliveries]
         )
         blobs = [
-            stored.get(group, delivery.index).slice(delivery.first, delivery.last + 1)
+            stored.for_delivery(group, delivery.index, delivery.last).slice(
+                delivery.first, delivery.last + 1
+            )
             for delivery, term in zip(effect.deliveries, terms, strict=True)
             if not term
         ]

@@ -182,6 +182,14 @@ class CountsAre(PeerMessage, frozen=True, array_like=True, tag="counts_are"):
 
     request: int
     stat: StatReply
+    set_aside: int = 0
+
+
+class MessagesSetAside(PeerMessage, frozen=True, array_like=True, tag="set_aside"):
+    """To a queue's leader: so many of its messages could not be handled on the sender's node."""
+
+    group: int
+    count: int
 
 
 class ReplyFor(PeerMessage, frozen=True, array_like=True, tag="reply_for"):
@@ -302,6 +310,7 @@ AnyPeerMessage: TypeAlias = (
     | ReadRefused
     | QueueCounts
     | CountsAre
+    | MessagesSetAside
     | ReplyFor
     | HaveYouSeen
     | HasSeen

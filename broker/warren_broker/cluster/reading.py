@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from warren_broker.block import Block, concat
+from warren_broker.block import BLOCK_MESSAGES_MAX, Block, BlockError, concat
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
@@ -77,9 +77,7 @@ class Reading:
                 messages.BlockIs: self._on_block,
                 messages.ReadRefused: self._on_refused,
                 messages.QueueCounts: self._on_counts,
-                messages.CountsAre: lambda node, message, rest: self._finish(
-                    message.request, message.stat
-                ),
+                messages.CountsAre: self._on_counts_are,
             }
         )
 
@@ -118,11 +116,15 @@ class Reading:
     ) -> None:
         """The first messages of `runs` as one block: how many, and its bytes."""
         try:
-            done(self._local_block(group, runs, max_bytes))
+            found: tuple[int, bytes] | ReadFailed = self._local_block(group, runs, max_bytes)
         except (UnknownGroup, KeyError):
             self._start(
                 group, lambda request: messages.ReadBlock(request, group, runs, max_bytes), done
             )
+            return
+        except BlockError as error:
+            found = ReadFailed(self._unreadable(group, runs, error), False)
+        done(found)
 
     def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
         """A leader's counts, as of now or a moment ago."""
@@ -197,6 +199,12 @@ class Reading:
             self._deadlines.answered(pending.number)
             pending.done(result)
 
+    def _on_counts_are(self, node: str, message: messages.CountsAre, rest: memoryview) -> None:
+        pending = self._pending.get(message.request)
+        if pending is not None:
+            self._cluster.set_aside.learn(pending.group, message.set_aside)
+        self._finish(message.request, message.stat)
+
     def _on_block(self, node: str, message: messages.BlockIs, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))
         self._finish(message.request, (message.messages, bytes(data)))
@@ -266,7 +274,8 @@ class Reading:
         limit = min(max_bytes, BLOCK_BYTES_MAX)
         for index, first, last, _, _ in runs:
             block = stored.get(group, index)
-            end = _fitting(block, first, last, limit - size)
+            fitting = min(last, first + BLOCK_MESSAGES_MAX - taken - 1)
+            end = _fitting(block, first, fitting, limit - size)
             if end < first and parts:
                 break
             end = max(end, first)  # one message goes even when it is larger
@@ -277,16 +286,27 @@ class Reading:
                 break
         return taken, bytes(concat(parts))
 
+    def _unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
+        """What is said of a block that cannot be read: to the log, to who asked."""
+        entries = f"entries {runs[0][0]} to {runs[-1][0]}"
+        self._cluster.set_aside.note(group, f"a read of {entries}", str(error))
+        return f"queue {self._cluster.set_aside.name(group)}: {entries} cannot be read: {error}"
+
     def _on_read_block(self, node: str, message: messages.ReadBlock, rest: memoryview) -> None:
+        request = message.request
         try:
             taken, data = self._local_block(message.group, message.runs, message.max_bytes)
         except (UnknownGroup, KeyError):
-            self._say(node, messages.ReadRefused(message.request, True, "not held here"))
+            self._say(node, messages.ReadRefused(request, True, "not held here"))
             return
         except EntryDamaged as damage:
             self._cluster.host.healing.when(
                 message.group, damage.index, lambda: self._on_read_block(node, message, rest)
             )
+            return
+        except BlockError as error:
+            detail = self._unreadable(message.group, message.runs, error)
+            self._say(node, messages.ReadRefused(request, False, detail))
             return
         self._say(node, messages.BlockIs(message.request, taken, len(data)), data)
 
@@ -294,7 +314,8 @@ class Reading:
         host = self._cluster.host
         if host.is_leader(message.group):
             stat = counts(host.state(message.group))
-            self._say(node, messages.CountsAre(message.request, stat))
+            aside = self._cluster.set_aside.count(message.group)
+            self._say(node, messages.CountsAre(message.request, stat, aside))
         else:
             self._say(node, messages.ReadRefused(message.request, True, "not the leader"))
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from warren_broker.block import BLOCK_MESSAGES_MAX
+
 OnReply: TypeAlias = Callable[[Any, int], None]
 """Called once with the command's reply and the raft index it was applied at."""
 Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
@@ -33,6 +35,7 @@ class _Open:
     parts: list[Any] = field(default_factory=list)
     part_replies: list[OnReply | None] = field(default_factory=list)
     part_bytes: int = 0
+    part_messages: int = 0
     commands: list[Any] = field(default_factory=list)
     replies: list[OnReply | None] = field(default_factory=list)
     ordered: bool = False  # holds a command that a later publish must not overtake
@@ -92,13 +95,17 @@ class Uplink:
         self.parked = False
 
     def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
-        """Messages that join this turn's block; `part` is what `assemble` takes."""
+        """Messages that join this turn's block; `part` is what `assemble` takes, with a length."""
         pending = self._open
-        if pending.ordered or pending.part_bytes >= BLOCK_BYTES_MAX:
+        full = (
+            pending.part_bytes >= BLOCK_BYTES_MAX or pending.part_messages >= BLOCK_MESSAGES_MAX
+        )
+        if pending.ordered or full:
             self._close()
             pending = self._open
         pending.parts.append(part)
         pending.part_bytes += size_bytes
+        pending.part_messages += len(part)
         pending.part_replies.append(on_reply)
 
     def command(self, command: Any, on_reply: OnReply | None = None, ordered: bool = False) -> None:

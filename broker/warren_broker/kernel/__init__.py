@@ -1,7 +1,7 @@
 """The only place with work per message: frames to messages, messages to blocks, blocks to frames.
 
-The three modules `scan`, `assemble` and `deliver` are written in Cython's pure Python mode. They
-run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and
+The four modules `scan`, `admit`, `assemble` and `deliver` are written in Cython's pure Python mode.
+They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and
 interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one
 of the two; `ACTIVE` says which one runs. Signatures, for readers in a hurry:
 
@@ -14,6 +14,12 @@ scan
         discard_channel(channel)        drop content on it until channel.close or close-ok comes
         pending_bytes                   held for messages and frames that are not complete
 
+admit
+    check_structure(block)       BlockError when offsets or columns of a block are out of range
+    load_block(block, mandatory=False, exchange=None, properties_max=...) -> MessageTable
+                                 a client's block, to be partitioned; BlockError when the
+                                 properties of a message are malformed or too long
+
 assemble
     distinct_routes(table, first, last) -> list[int]      route ids in the order first seen
     flags_of(table, first, last) -> int                   the flags of these messages, or-ed
@@ -24,19 +30,19 @@ assemble
                                  one Selection per target, each in the order received
     assemble(selections, form=0, priority_max=31, priority_default=4) -> bytes
                                  one block, stable-sorted by the priorities of that queue
-    load_block(block, mandatory=False) -> MessageTable    a client's block, to be partitioned
-    examine_block(block) -> int  its flags; BlockError when a client's properties are malformed
 
 deliver                                                   all append to `out`, a bytearray
     format_deliveries(out, block, first, last, channel, consumer_tag, delivery_tag_first,
                       redelivered, frame_max, headers=None)
     format_get_ok(out, block, i, channel, delivery_tag, redelivered, message_count, frame_max,
                   headers=None)
+    fitting(i, properties, frame_max) -> bytes            as they fit into a frame; Unsendable
     format_return(out, table, i, channel, reply_code, reply_text, frame_max)
     format_confirms(out, channel, up_to, tags=(), negative=False)
                                  one ack multiple up to `up_to` (0: none), then closed ranges
                                  (first, last) tag by tag; negative: basic.nack
     with_headers(properties, headers) -> bytes            headers: {name: int}, added or replaced
+    readable(properties) -> bytes                         themselves, or a replacement
 """
 
 from __future__ import annotations
@@ -65,6 +71,7 @@ from warren_broker.kernel.items import (
     Method,
     PublishRun,
     Route,
+    Unsendable,
 )
 from warren_broker.kernel.table import (
     PRIORITY_DEFAULT,
@@ -80,10 +87,11 @@ Mode = Literal["compiled", "interpreted"]
 
 
 class Kernel(NamedTuple):
-    """The three modules, both compiled or both interpreted."""
+    """The four modules, all compiled or all interpreted."""
 
     mode: Mode
     scan: Any
+    admit: Any
     assemble: Any
     deliver: Any
 
@@ -91,9 +99,8 @@ class Kernel(NamedTuple):
 def load(mode: Mode) -> Kernel:
     """The kernel in that mode; ImportError when the extensions were not built."""
     parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
-    names = ("scan", "assemble", "deliver")
-    scan, assemble, deliver = (importlib.import_module(f"{parent}.{name}") for name in names)
-    return Kernel(mode, scan, assemble, deliver)
+    names = ("scan", "admit", "assemble", "deliver")
+    return Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))
 
 
 def _choose(wanted: str) -> Kernel:
@@ -116,23 +123,23 @@ def _choose(wanted: str) -> Kernel:
 
 
 if TYPE_CHECKING:
+    from warren_broker.kernel.admit import check_structure, load_block
     from warren_broker.kernel.assemble import (
         assemble,
         distinct_routes,
-        examine_block,
         first_other_user,
         flags_of,
-        load_block,
         partition,
         select,
     )
     from warren_broker.kernel.deliver import (
+        fitting,
         format_confirms,
         format_deliveries,
         format_get_ok,
         format_return,
     )
-    from warren_broker.kernel.properties import with_headers
+    from warren_broker.kernel.properties import readable, with_headers
     from warren_broker.kernel.scan import FrameScanner
 
     ACTIVE: Mode
@@ -146,12 +153,14 @@ else:
     select = _kernel.assemble.select
     partition = _kernel.assemble.partition
     assemble = _kernel.assemble.assemble
-    load_block = _kernel.assemble.load_block
-    examine_block = _kernel.assemble.examine_block
+    load_block = _kernel.admit.load_block
+    check_structure = _kernel.admit.check_structure
+    fitting = _kernel.deliver.fitting
     format_deliveries = _kernel.deliver.format_deliveries
     format_get_ok = _kernel.deliver.format_get_ok
     format_return = _kernel.deliver.format_return
     format_confirms = _kernel.deliver.format_confirms
+    readable = _kernel.deliver.readable
     with_headers = _kernel.deliver.with_headers
 
 __all__ = [
@@ -159,8 +168,7 @@ __all__ = [
     "FrameScanner", "HEADERS", "Heartbeat", "Item", "Malformed", "MessageTable", "Method", "Mode",
     "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
     "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
-    "assemble", "distinct_routes", "examine_block", "first_other_user", "flags_of",
-    "format_confirms", "format_deliveries",
-    "format_get_ok", "format_return", "lanes", "load", "load_block", "partition", "select",
-    "with_headers",
+    "Unsendable", "assemble", "check_structure", "distinct_routes", "first_other_user", "fitting",
+    "flags_of", "format_confirms", "format_deliveries", "format_get_ok", "format_return", "lanes",
+    "load", "load_block", "partition", "readable", "select", "with_headers",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
-from warren_broker.block import Block, BlockError
+from warren_broker.block import BlockError
 from warren_broker.block_layout import (
     COLUMN_ROUTE,
     COLUMN_TTL,
@@ -33,9 +33,7 @@ from warren_broker.kernel.table import (
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
     ROW,
-    SILENT,
     MessageTable,
-    Route,
     Selection,
     lanes,
 )
@@ -45,9 +43,9 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
-    from warren_broker.kernel.compiled.properties import examine, user_id_of
+    from warren_broker.kernel.compiled.properties import user_id_of
 else:
-    from warren_broker.kernel.properties import examine, user_id_of
+    from warren_broker.kernel.properties import user_id_of
 
 _ROW_BYTES = ROW.size
 _U32_MAX = 0xFFFFFFFF
@@ -449,76 +447,3 @@ def assemble(
 def _put(p: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> None:
     if cython.compiled:
         memcpy(p + at, PyBytes_AS_STRING(data), len(data))
-
-
-# ------------------------------------------------------------------ a client's block
-
-
-def examine_block(block: Block) -> int:
-    """The flags of all messages or-ed (items.py); BlockError when properties are malformed.
-
-    Of a block from outside, once, before it may enter a queue. AMQP 1.0 sections are the business
-    of wire/amqp10: the flags are 0.
-    """
-    flags: int = 0
-    if block.form == FORM_AMQP091:
-        raw: bytes = b""
-        found: int = 0
-        for i in range(block.count):
-            properties = bytes(block.properties(i))
-            if properties != raw:
-                raw = properties
-                found = _examined(i, raw)
-                flags |= found >> 40
-    return flags
-
-
-@cython.cfunc
-def _examined(i: object, raw: bytes) -> object:
-    found = examine(raw)
-    if found < 0:
-        raise BlockError(f"message {i} of a block has malformed properties: {raw[:32]!r}")
-    return found
-
-
-def load_block(block: Block, mandatory: bool = False) -> MessageTable:
-    """A client's verified block as a table, to be partitioned; priority and ttl as in the block."""
-    table = MessageTable()
-    entries = [table.routes.add(Route(*pair, mandatory)) for pair in block.routes]
-    raw: bytes = b""
-    found: int = _examined(0, b"\x00\x00")
-    words = array("I", bytes(_ROW_BYTES * block.count))
-    if not block.count:
-        return table
-    i: cython.Py_ssize_t
-    rows: cython.uint[::1] = words
-    ends: cython.const[cython.uint][::1] = block.properties_offsets
-    body_ends: cython.const[cython.uint][::1] = block.body_offsets
-    routed: cython.bint = block.route_column is not None
-    timed: cython.bint = block.ttl_column is not None
-    column: cython.const[cython.uint][::1] = block.route_column
-    ttl: cython.const[cython.uint][::1] = block.ttl_column
-    first: cython.Py_ssize_t
-    last: cython.Py_ssize_t
-    octet: cython.uint
-    sections: cython.bint = block.form != FORM_AMQP091  # what they say is not known here
-    for first, last, priority in block.priority_runs:
-        for i in range(first, last):
-            if not sections:
-                properties = bytes(block.properties_data[ends[i] : ends[i + 1]])
-                if properties != raw:
-                    raw = properties
-                    found = _examined(i, raw)
-            rows[5 * i] = entries[column[i]] if routed else entries[0]
-            rows[5 * i + 1] = ends[i + 1]
-            rows[5 * i + 2] = body_ends[i + 1]
-            rows[5 * i + 3] = ttl[i] if timed else 0xFFFFFFFF
-            octet = priority
-            if priority == PRIORITY_DEFAULT and found >> 32 & SILENT and not sections:
-                octet |= SILENT
-            rows[5 * i + 4] = octet | (found >> 40) << 8
-    table.rows += words.tobytes()
-    table.properties += block.properties_data
-    table.bodies += block.body_data
-    table.count = block.count
-    return table

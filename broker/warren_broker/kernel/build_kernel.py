@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-MODULES = ("properties", "scan", "assemble", "deliver")
+MODULES = ("properties", "scan", "admit", "assemble", "deliver")
 _HERE = Path(__file__).resolve().parent
 _PARENT = _HERE.parent.parent
 
@@ -39,6 +39,7 @@ def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = Tru
                 for name in MODULES
             ],
             build_dir=build_dir,
+            include_path=[str(source_root)],  # for compiled/properties.pxd
             quiet=True,
         )
     )

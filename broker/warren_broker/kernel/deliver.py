@@ -17,7 +17,9 @@ except ImportError:
 
 from warren_broker.block import Block, BlockError
 from warren_broker.block_layout import FORM_AMQP091
+from warren_broker.kernel.items import Unsendable
 from warren_broker.kernel.table import MessageTable
+from warren_broker.wire.amqp091.fitting import HEADER_FRAME_BYTES, fit
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import (
@@ -25,15 +27,31 @@ if cython.compiled:
         PyByteArray_GET_SIZE,
         PyByteArray_Resize,
     )
-    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.cpython.bytes import (
+        PyBytes_AS_STRING,
+        PyBytes_GET_SIZE,
+    )
+    from cython.cimports.libc.string import memcmp, memcpy
+    from cython.cimports.warren_broker.kernel.compiled.properties import walk
 
-    from warren_broker.kernel.compiled.properties import HeaderChange, with_headers
+    from warren_broker.kernel.compiled.properties import (
+        HeaderChange,
+        examine,
+        readable,
+        with_headers,
+    )
 else:
-    from warren_broker.kernel.properties import HeaderChange, with_headers
+    from warren_broker.kernel.properties import (
+        HeaderChange,
+        examine,
+        readable,
+        walk,
+        with_headers,
+    )
 
 __all__ = [
-    "format_confirms", "format_deliveries", "format_get_ok", "format_return", "with_headers",
+    "fitting", "format_confirms", "format_deliveries", "format_get_ok", "format_return",
+    "readable", "with_headers",
 ]  # fmt: skip
 
 _METHOD = struct.Struct(">BHIHH")
@@ -56,27 +74,28 @@ def format_deliveries(
     redelivered: bool,
     frame_max: int,
     headers: dict[str, int] | None = None,
-) -> None:
+) -> tuple[int, ...]:
     """Append basic.deliver for messages first <= i < last; i has delivery_tag_first + i - first.
 
     block      of AMQP 0.9.1 form
-    frame_max  as agreed; bodies are cut to frame_max - 8
+    frame_max  as agreed; no frame is larger: bodies are cut, x-death is shortened (`fitting`)
     headers    64-bit integers to be added to (or replaced in) each message's headers
+    returns    those whose properties are malformed and were replaced (`properties.readable`)
+    fails      Unsendable: a message fits into no frame, or is in no form that can leave
     """
-    if block.form != FORM_AMQP091:
-        raise BlockError(f"a block of form {block.form} cannot leave as AMQP 0.9.1: convert it")
     if not 0 <= first <= last <= block.count:
         raise BlockError(f"messages {first} to {last} of a block of {block.count}")
     assert frame_max >= _FRAME_MAX_MIN, frame_max
     assert 0 < channel <= 0xFFFF, channel
     if first == last:
-        return
+        return ()
+    if block.form != FORM_AMQP091:
+        raise _other_form(block, first)
     tag = consumer_tag.encode()
     assert len(tag) <= 255, consumer_tag
-    changed: object = None
-    if headers:
-        change = HeaderChange(headers)
-        changed = [change.apply(block.properties(i)) for i in range(first, last)]
+    looked: _Looked = _Looked(block, first, last, frame_max)
+    looked.look(HeaderChange(headers) if headers else None)
+    changed: object = looked.changed
     if cython.compiled:
         leaving: _Range = _Range(block, first, last, tag, changed)
         leaving.piece_max = frame_max - 8
@@ -88,8 +107,109 @@ def format_deliveries(
                 len(tag), tag, _TAG.pack(delivery_tag_first + i - first, redelivered),
                 len(exchange), exchange, len(key), key,
             )  # fmt: skip
-            properties = bytes(block.properties(i)) if changed is None else changed[i - first]
+            properties = None if changed is None else changed[i - first]
+            if properties is None:
+                properties = bytes(block.properties(i))
             out += _content(channel, 60, fields, properties, block.body(i), frame_max)
+    return tuple(looked.unreadable)
+
+
+def _other_form(block: Block, i: int) -> Unsendable:
+    return Unsendable(i, f"its block is of form {block.form}, which no AMQP 0.9.1 client can read")
+
+
+@cython.cclass
+class _Looked:
+    """The properties of messages first <= i < last, before they leave.
+
+    changed     None: all leave as they are; else for each message what leaves instead, or None
+    unreadable  those that were malformed
+    Invariant: what leaves is well formed and fits into a frame.
+    """
+
+    block: object
+    first: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    frame_max: cython.Py_ssize_t
+    changed: object
+    unreadable: list
+
+    def __init__(self, block: Block, first: int, last: int, frame_max: int) -> None:
+        self.block = block
+        self.first = first
+        self.last = last
+        self.frame_max = frame_max
+        self.changed = None
+        self.unreadable = []
+
+    @cython.cfunc
+    def look(self, change: object) -> None:
+        """At all of them, once; equal ones that follow one another are looked at once."""
+        ends: cython.const[cython.uint][::1] = self.block.properties_offsets
+        area: object = self.block.properties_data
+        limit: cython.Py_ssize_t = len(area)
+        bodies: cython.const[cython.uint][::1] = self.block.body_offsets
+        body_limit: cython.Py_ssize_t = len(self.block.body_data)
+        routed: cython.bint = self.block.route_column is not None
+        column: cython.const[cython.uint][::1] = self.block.route_column
+        routes: cython.uint = len(self.block.routes)
+        data: cython.const[cython.uchar][::1] = area
+        i: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        good: cython.bint
+        raw: bytes
+        p: cython.p_uchar
+        if cython.compiled:
+            p = cython.NULL
+            if limit:
+                p = cython.cast(cython.p_uchar, cython.address(data[0]))
+        else:
+            p = area
+        fits: cython.Py_ssize_t = self.frame_max - HEADER_FRAME_BYTES if change is None else -1
+        seen: cython.Py_ssize_t = -1  # the message whose properties were looked at last
+        for i in range(self.first, self.last):
+            if ends[i] > ends[i + 1] or ends[i + 1] > limit:
+                raise Unsendable(i, "its properties lie outside of its block")
+            if bodies[i] > bodies[i + 1] or bodies[i + 1] > body_limit:
+                raise Unsendable(i, "its body lies outside of its block")
+            if routed and column[i] >= routes:
+                raise Unsendable(i, "it has none of its block's routes")
+            size = ends[i + 1] - ends[i]
+            if cython.compiled:
+                if seen >= 0 and size == ends[seen + 1] - ends[seen]:
+                    if not memcmp(p + ends[seen], p + ends[i], size):
+                        continue
+                good = walk(p + ends[i], size) >= 0
+            else:
+                if seen >= 0 and p[ends[seen] : ends[seen + 1]] == p[ends[i] : ends[i + 1]]:
+                    continue
+                good = examine(bytes(p[ends[i] : ends[i + 1]])) >= 0
+            if good and size <= fits:
+                seen = i
+                continue
+            raw = bytes(area[ends[i] : ends[i + 1]])
+            if not good:
+                self.unreadable.append(i)
+                raw = readable(raw)
+            self.replace(i, raw, change)
+
+    @cython.cfunc
+    def replace(self, i: cython.Py_ssize_t, raw: bytes, change: object) -> None:
+        """What leaves instead of its own; raw: well formed."""
+        leaving = raw if change is None else change.apply(raw)
+        if self.changed is None:
+            self.changed = [None] * (self.last - self.first)
+        self.changed[i - self.first] = fitting(i, leaving, self.frame_max)
+
+
+def fitting(i: int, properties: bytes, frame_max: int) -> bytes:
+    """Message i's properties as they fit into a frame; raises Unsendable."""
+    fitted = fit(properties, frame_max - HEADER_FRAME_BYTES)
+    if fitted is None:
+        raise Unsendable(
+            i, f"its {len(properties)} bytes of properties do not fit into a frame of {frame_max} "
+            "bytes, which is what this client agreed to (frame_max)", elsewhere=True)  # fmt: skip
+    return fitted
 
 
 def format_get_ok(
@@ -102,21 +222,25 @@ def format_get_ok(
     message_count: int,
     frame_max: int,
     headers: dict[str, int] | None = None,
-) -> None:
-    """Append basic.get-ok with message i; message_count is what is still ready in the queue."""
-    if block.form != FORM_AMQP091:
-        raise BlockError(f"a block of form {block.form} cannot leave as AMQP 0.9.1: convert it")
+) -> tuple[int, ...]:
+    """Append basic.get-ok with message i; message_count is what is still ready in the queue.
+
+    returns, fails  as `format_deliveries`
+    """
     if not 0 <= i < block.count:
         raise BlockError(f"message {i} of a block of {block.count}")
+    if block.form != FORM_AMQP091:
+        raise _other_form(block, i)
     exchange, key = block.route(i)
-    properties = bytes(block.properties(i))
-    if headers:
-        properties = with_headers(properties, headers)
+    raw = bytes(block.properties(i))
+    properties = with_headers(raw, headers) if headers else readable(raw)
+    properties = fitting(i, properties, frame_max)
     fields = b"%b%c%b%c%b%b" % (
         _TAG.pack(delivery_tag, redelivered), len(exchange), exchange, len(key), key,
         min(message_count, 0xFFFFFFFF).to_bytes(4, "big"),
     )  # fmt: skip
     out += _content(channel, 71, fields, properties, block.body(i), frame_max)
+    return (i,) if examine(raw) < 0 else ()
 
 
 def format_return(
@@ -261,13 +385,11 @@ class _Range:
 
     @cython.cfunc
     def measure(self) -> cython.Py_ssize_t:
-        """The bytes of all frames; BlockError where an offset leaves the block."""
+        """The bytes of all frames; every offset lies in the block, `_Looked` has seen to it."""
         i: cython.Py_ssize_t
         total: cython.Py_ssize_t = 0
         size: cython.Py_ssize_t
         route: cython.longlong = -1
-        limit: cython.Py_ssize_t = len(self.properties)
-        body_limit: cython.Py_ssize_t = len(self.bodies)
         fields: bytes = b""
         for i in range(self.first, self.last):
             if route < 0 or (self.routed and self.column[i] != route):
@@ -275,14 +397,10 @@ class _Range:
                 if route not in self.known:
                     self.known[route] = _route_fields(self.block, route)
                 fields = self.known[route]
-            if self.ends[i] > self.ends[i + 1] or self.ends[i + 1] > limit:
-                raise BlockError(f"message {i} of a block has properties outside of the block")
-            if self.body_ends[i] > self.body_ends[i + 1] or self.body_ends[i + 1] > body_limit:
-                raise BlockError(f"message {i} of a block has its body outside of the block")
             size = self.body_ends[i + 1] - self.body_ends[i]
             total += 41 + PyBytes_GET_SIZE(self.tag) + PyBytes_GET_SIZE(fields) + size
             total += 8 * ((size + self.piece_max - 1) // self.piece_max)
-            if self.changed is None:
+            if self.changed is None or self.changed[i - self.first] is None:
                 total += self.ends[i + 1] - self.ends[i]
             else:
                 total += len(self.changed[i - self.first])
@@ -323,7 +441,7 @@ class _Range:
         n: cython.Py_ssize_t
         at: cython.Py_ssize_t = self.body_ends[i]
         size: cython.Py_ssize_t = self.body_ends[i + 1] - at
-        if self.changed is None:
+        if self.changed is None or self.changed[i - self.first] is None:
             n = self.ends[i + 1] - self.ends[i]
             if n:
                 memcpy(p + 19, cython.address(self.properties[self.ends[i]]), n)

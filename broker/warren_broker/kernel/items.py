@@ -32,6 +32,23 @@ NOT_IMPLEMENTED = 540
 PRECONDITION_FAILED = 406
 
 
+class Unsendable(Exception):
+    """A message of a block that cannot be sent to this client; nothing of the range was written.
+
+    ordinal    its position in the block
+    elsewhere  another client may be able to take it
+    """
+
+    def __init__(self, ordinal: int, reason: str, elsewhere: bool = False) -> None:
+        super().__init__(ordinal, reason, elsewhere)
+        self.ordinal = ordinal
+        self.reason = reason
+        self.elsewhere = elsewhere
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class Route(NamedTuple):
     """What a basic.publish says about the way of its message; bytes as received."""
 

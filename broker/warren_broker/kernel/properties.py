@@ -27,7 +27,7 @@ _LONG = struct.Struct(">cq")
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+def _u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
     if cython.compiled:
         high: cython.uint = p[at]
         return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
@@ -38,7 +38,7 @@ def _u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _value_end(
-    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.Py_ssize_t:
     """Where the field value (type octet first) at `at` ends; -1 when it is none or goes beyond."""
     kind: cython.uchar
@@ -79,7 +79,7 @@ def _value_end(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _array_valid(
-    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.bint:
     if depth > DEPTH_MAX:
         return False
@@ -93,7 +93,7 @@ def _array_valid(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _table_flags(
-    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.int:
     """CC when a field of that name or BCC is there, 0 otherwise, -1 when it is no field table."""
     found: cython.int = 0
@@ -116,7 +116,9 @@ def _table_flags(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _milliseconds(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
+def _milliseconds(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.int
+) -> cython.longlong:
     """An expiration's value, -1 when it is no integer from 0 to 2**32 - 1."""
     total: cython.longlong = 0
     i: cython.Py_ssize_t
@@ -137,7 +139,7 @@ def _milliseconds(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int) ->
 @cython.cfunc
 @cython.exceptval(check=False)
 def _short_string(
-    p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, bit: cython.uint
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, bit: cython.uint
 ) -> cython.longlong:
     """What a property that is a short string adds: flags << 40 | ttl_ms."""
     value: cython.longlong
@@ -159,7 +161,10 @@ def _short_string(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _walk(p: cython.p_uchar, end: cython.Py_ssize_t) -> cython.longlong:
+def walk(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.longlong:
+    """`examine` for the kernel's own modules: compiled, p points to `end` bytes."""
+    if end < 2:
+        return -1
     there: cython.uint = (p[0] << 8) | p[1]
     bit: cython.uint = 0x8000
     at: cython.Py_ssize_t = 2
@@ -215,13 +220,32 @@ def examine(properties: bytes) -> int:
     All of it is walked, nested tables too: whoever decodes them later meets no surprise but bytes
     that are not UTF-8.
     """
-    if len(properties) < 2:
-        return -1
     if cython.compiled:
         p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
-        return _walk(p, len(properties))
+        return walk(p, len(properties))
     else:
-        return _walk(properties, len(properties))
+        return walk(properties, len(properties))
+
+
+UNREADABLE = "x-unreadable-properties"
+"""The header that takes the place of properties that are malformed; its value: their bytes."""
+UNREADABLE_BYTES_MAX = 1024
+"""Of them that are shown in it."""
+
+
+def readable(properties: bytes | memoryview) -> bytes:
+    """The properties when they are well formed, else some that only hold UNREADABLE.
+
+    Nothing malformed is let in. What was stored before that was so, or by another program in the
+    data directory, must neither stop a queue nor be lost.
+    """
+    data = bytes(properties)
+    if examine(data) >= 0:
+        return data
+    name, shown = UNREADABLE.encode(), data[:UNREADABLE_BYTES_MAX]
+    value = b"x%b%b" % (len(shown).to_bytes(4, "big"), shown)
+    field = b"%c%b%b" % (len(name), name, value)
+    return b"\x20\x00%b%b" % (len(field).to_bytes(4, "big"), field)
 
 
 def user_id_of(properties: bytes) -> object:
@@ -272,16 +296,14 @@ class HeaderChange:
         fields = [bytes((len(name),)) + name + _LONG.pack(b"l", v) for name, v in names.items()]
         self._added = b"".join(fields)
 
-    def apply(self, properties: bytes | memoryview) -> bytes:
+    def apply(self, data: bytes) -> bytes:
         """The changed properties; those given are well formed, as `examine` has it."""
         p: cython.p_uchar
-        data: bytes = bytes(properties)
         at: cython.Py_ssize_t
         after: cython.Py_ssize_t
         start: cython.Py_ssize_t = 2
         bit: cython.uint
         there: cython.uint
-        assert examine(data) >= 0, data
         if cython.compiled:
             p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
         else:
@@ -325,5 +347,8 @@ class HeaderChange:
 
 
 def with_headers(properties: bytes | memoryview, headers: dict[str, int]) -> bytes:
-    """The properties with these 64-bit integers in their headers, added or replaced."""
-    return HeaderChange(headers).apply(properties)
+    """The properties with these 64-bit integers in their headers, added or replaced.
+
+    Malformed ones are replaced first (`readable`).
+    """
+    return HeaderChange(headers).apply(readable(properties))

@@ -32,11 +32,6 @@ from warren_broker.kernel.items import (
 from warren_broker.kernel.table import MessageTable, Routes
 
 if cython.compiled:
-    from warren_broker.kernel.compiled.properties import examine
-else:
-    from warren_broker.kernel.properties import examine
-
-if cython.compiled:
     from cython.cimports.cpython.bytearray import (
         PyByteArray_AS_STRING,
         PyByteArray_GET_SIZE,
@@ -44,6 +39,9 @@ if cython.compiled:
     )
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
     from cython.cimports.libc.string import memcmp, memcpy
+    from cython.cimports.warren_broker.kernel.compiled.properties import walk
+else:
+    from warren_broker.kernel.properties import walk
 
 Size = cython.typedef(cython.Py_ssize_t)
 
@@ -537,13 +535,14 @@ class FrameScanner:
             raw, size = self._seen, end - at
             if PyBytes_GET_SIZE(raw) == size and not memcmp(PyBytes_AS_STRING(raw), p + at, size):
                 return True
-        elif p[at:end] == self._seen:
-            return True
-        raw = p[at:end]
-        found = examine(raw)
+            found = walk(p + at, size)
+        else:
+            if p[at:end] == self._seen:
+                return True
+            found = walk(p[at:end], end - at)
         if found < 0:
             return False
-        self._seen = raw
+        self._seen = p[at:end]
         self._mixed, self._ttl = found >> 32, found & 0xFFFFFFFF
         return True
 

@@ -7,52 +7,26 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.block import FORM_AMQP091, Block, BlockError
 from warren_broker.cluster.queues import ENQUEUE, block_for
 from warren_broker.cluster.reading import ReadFailed, Runs
-from warren_broker.kernel import (
-    MessageTable,
-    Route,
-    Selection,
-    flags_of,
-    load_block,
-    partition,
-)
+from warren_broker.kernel import MessageTable, Route, Selection, flags_of, partition
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.server.request10 import Answer, Asker, refusal_of
 from warren_broker.session import link
+from warren_broker.session.block_door import BlockLimits, admit
 
 
-def _decoded(asker: Asker, data: bytes | memoryview) -> Block:
-    limit = asker.broker.settings.limits.message_size_max
-    try:
-        block = Block.decode(data)
-    except BlockError as error:
-        raise errors.InvalidArgument(f"not a block: {error}") from error
-    if len(block) and block.body_offsets[-1] > limit:  # else none of them can be above it
-        largest = max(len(block.body(i)) for i in range(len(block)))
-        if largest > limit:
-            raise errors.ContentTooLarge(
-                f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
-            )
-    if block.form != FORM_AMQP091:  # what such properties say would not be known to any check
-        raise errors.InvalidArgument(
-            f"a block whose properties are of form {block.form}; give AMQP 0.9.1's, form "
-            f"{FORM_AMQP091}"
-        )
-    if not len(block):
-        raise errors.InvalidArgument("a block without messages; send none instead")
-    return block
-
-
-def _allowed(asker: Asker, exchange: str, block: Block, key: str | None) -> MessageTable:
+def _allowed(
+    asker: Asker, exchange: str, data: bytes | memoryview, key: str | None
+) -> MessageTable:
     """The block's messages, which the user may publish to the exchange; raises Refusal: then none
     of them is published.
 
     key  the routing key of all of them; None: each has its route's
     """
-    table = load_block(block)
+    limits = asker.broker.settings.limits
+    table = admit(data, exchange, BlockLimits.of(limits.message_size_max, limits.frame_max))
     asker.access.publish(
         exchange,
         [Route(*route).routing_key.decode("utf-8", "surrogateescape")
@@ -66,9 +40,11 @@ def _allowed(asker: Asker, exchange: str, block: Block, key: str | None) -> Mess
     return table
 
 
-def _split(asker: Asker, exchange: str, block: Block) -> list[tuple[Queue, bytes]]:
+def _split(
+    asker: Asker, exchange: str, data: bytes | memoryview
+) -> list[tuple[Queue, bytes]]:
     """The block's messages by queue; raises NoRoute when one has nowhere to go."""
-    table = _allowed(asker, exchange, block, None)
+    table = _allowed(asker, exchange, data, None)
     definitions = asker.broker.definitions
     state = definitions.state
     if definitions.topology.needs_headers(asker.vhost, exchange):
@@ -123,8 +99,7 @@ def _to_each(
 
 
 def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
-    block = _decoded(asker, request.block)
-    parts = _split(asker, request.exchange, block)
+    parts = _split(asker, request.exchange, request.block)
     names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
     command = commands.Stage(
@@ -139,15 +114,14 @@ def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
 
 
 def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
-    block = _decoded(asker, request.block)
     if request.queue:
-        table = _allowed(asker, "", block, request.queue)
+        table = _allowed(asker, "", request.block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
         parts = [
             (queue, block_for(queue.config, [Selection(table, 0, table.count)]))
         ]
     else:
-        parts = _split(asker, request.exchange, block)
+        parts = _split(asker, request.exchange, request.block)
     _to_each(
         asker,
         parts,

@@ -441,6 +441,11 @@ class Client091:
     def _discard(self, request: requests.Discard) -> None:
         self._broker.consuming.settle(commands.Discard(request.consumer, request.msg_ids))
 
+    def _set_aside(self, request: requests.SetAside) -> None:
+        self._broker.consuming.set_aside(
+            request.consumer, request.index, request.msg_id, f"{request.reason} ({self._peer})"
+        )
+
     def _open_replies(self, request: requests.OpenReplies) -> None:
         session = request.session
 
@@ -482,6 +487,7 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.Settle: Client091._settle,
     requests.Return: Client091._return,
     requests.Discard: Client091._discard,
+    requests.SetAside: Client091._set_aside,
     requests.OpenReplies: Client091._open_replies,
     requests.CloseReplies: Client091._close_replies,
 }

@@ -40,6 +40,7 @@ def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> manage
             "bytes_ready": stat.bytes_ready,
             "consumer_count": stat.consumers,
             "by_priority": stat.by_priority,
+            "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
             "readers": tuple(management.ReaderInfo(*reader) for reader in stat.readers),
         }
     return management.QueueInfo(

@@ -14,14 +14,15 @@ from warren_broker.kernel import (
     REJECT_REQUEUE,
     AckRun,
     MessageTable,
-    format_get_ok,
+    Unsendable,
+    fitting,
 )
 from warren_broker.queue.commands import Delivery
 from warren_broker.session import global_prefetch, requests
 from warren_broker.session.channel import Channel, Consumer
 from warren_broker.session.definitions import REPLY_TO, queue_name
 from warren_broker.session.delivery import Held, by_consumer
-from warren_broker.session.handing_out import count_headers, hand_out
+from warren_broker.session.handing_out import answer_get, hand_out
 from warren_broker.wire.amqp091 import codec, methods
 from warren_broker.wire.amqp091.methods import Method
 
@@ -146,12 +147,8 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
         if isinstance(result, requests.GotNothing):
             channel.send(methods.BasicGetEmpty())
             return
-        delivery = result.delivery
-        tag = channel.deliveries.delivered(number, name, delivery.first_msg_id, 1,
-                                           keep=not method.no_ack, counted=False)
-        format_get_ok(connection.out, result.block, delivery.first, channel.number, tag,
-                      delivery.acquired_count > 0, result.messages_ready, connection.frame_max,
-                      count_headers(delivery))
+        if not answer_get(channel, number, name, result, method.no_ack):
+            channel.send(methods.BasicGetEmpty())
 
     channel.ask(requests.Get, got, consumer=number, queue=name, no_ack=method.no_ack)
 
@@ -187,13 +184,17 @@ def _new_part(consumer: Consumer, delivery: Delivery) -> Delivery:
 def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
     """A direct reply, message `at` of a table, to the channel's reply consumer."""
     connection = channel.connection
+    try:
+        shown = fitting(at, table.properties_of(at), connection.frame_max)
+    except Unsendable:
+        return  # a reply is at most once: a client that agrees on small frames gets small ones
     tag = channel.deliveries.delivered(0, "", 0, 1, keep=False)
     route = table.route(at)
     channel.send(methods.BasicDeliver(
         consumer_tag=channel.reply_consumer, delivery_tag=tag,
         exchange=route.exchange.decode("utf-8", "surrogateescape"),
         routing_key=route.routing_key.decode("utf-8", "surrogateescape")))
-    for frame in codec.content_frames(channel.number, table.properties_of(at), table.body(at),
+    for frame in codec.content_frames(channel.number, shown, table.body(at),
                                       connection.frame_max):
         connection.out += frame
 

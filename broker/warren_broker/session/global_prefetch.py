@@ -12,7 +12,7 @@ from __future__ import annotations
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
 from warren_broker.session import requests
 from warren_broker.session.channel import Channel, Consumer
-from warren_broker.session.handing_out import hand_out
+from warren_broker.session.handing_out import hand_out, part_of
 
 FREE_WINDOW = 1000
 """Credit of such a consumer when the limit is taken away and it has no prefetch of its own."""
@@ -28,28 +28,21 @@ def changed(channel: Channel) -> None:
 
 def release(channel: Channel) -> None:
     """Hand out what is held back as far as the limit allows."""
+    sent = True
     while channel.held_back:
         consumer, delivery, block = channel.held_back[0]
         count = delivery.last - delivery.first + 1
         limit = channel.global_prefetch
         room = limit - channel.deliveries.counted if limit else count
         if room <= 0:
-            return
+            break
         channel.held_back.popleft()
         if count > room:
-            channel.held_back.appendleft((consumer, _tail(delivery, room), block))
-            delivery = _head(delivery, room)
-        hand_out(consumer, delivery, block)
-
-
-def _head(delivery: Delivery, count: int) -> Delivery:
-    return Delivery(delivery.first_msg_id, delivery.index, delivery.first,
-                    delivery.first + count - 1, delivery.delivery_count, delivery.acquired_count)
-
-
-def _tail(delivery: Delivery, count: int) -> Delivery:
-    return Delivery(delivery.first_msg_id + count, delivery.index, delivery.first + count,
-                    delivery.last, delivery.delivery_count, delivery.acquired_count)
+            channel.held_back.appendleft((consumer, part_of(delivery, room, count), block))
+            delivery = part_of(delivery, 0, room)
+        sent = hand_out(consumer, delivery, block) and sent
+    if not sent and any(consumer.explicit for consumer in channel.consumers.values()):
+        _share_out(channel)  # what could not be sent uses up no credit
 
 
 def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:

@@ -267,6 +267,7 @@ class QueueInfo(Result, frozen=True):
     """A queue's settings and counts; the counts are of messages but consumer_count.
 
     leader  the leading node; "" when none is known
+    messages_set_aside  could not be handled, since the leading node was started
     """
 
     name: str
@@ -287,6 +288,7 @@ class QueueInfo(Result, frozen=True):
     consumer_count: int = 0
     by_priority: tuple[tuple[int, int], ...] = ()
     readers: tuple[ReaderInfo, ...] = ()
+    messages_set_aside: int = 0
 
 
 class QueueDeclared(Result, frozen=True):

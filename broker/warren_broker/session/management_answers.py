@@ -62,6 +62,7 @@ def render_queue(info: m.QueueInfo) -> dict[str, Any]:
         "messages_claimed": ulong(info.messages_claimed),
         "messages_staged": ulong(info.messages_staged),
         "messages_delayed": ulong(info.messages_delayed),
+        "messages_set_aside": ulong(info.messages_set_aside),
         "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),
         "by_priority": [list(pair) for pair in info.by_priority],

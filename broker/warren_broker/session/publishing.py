@@ -8,7 +8,6 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.errors import Refusal
 from warren_broker.kernel import (
-    BAD_EXPIRATION,
     CC,
     DIRECT_REPLY_TO,
     USER_ID,
@@ -17,7 +16,7 @@ from warren_broker.kernel import (
     format_confirms,
     format_return,
 )
-from warren_broker.session import consuming, requests
+from warren_broker.session import consuming, message_rules, requests
 from warren_broker.session.channel import Channel, CheckedRun, TableRun, Transaction
 from warren_broker.session.definitions import REPLY_TO
 from warren_broker.session.publisher import Part
@@ -30,8 +29,9 @@ def publish(channel: Channel, item: TableRun) -> None:
     first, last = item.run.first, item.run.last
     routes = _routes(item)
     last, refusal = _refused_by_route(channel, item.table, routes, first, last)
-    if item.run.flags & (BAD_EXPIRATION | DIRECT_REPLY_TO):
-        last, refusal = _refused_by_properties(channel, item.table, first, last, refusal)
+    last, refused = message_rules.first_refused(
+        item.table, first, last, item.run.flags, bool(channel.reply_name))
+    refusal = refused or refusal
     if item.run.flags & (USER_ID | CC):
         access = channel.connection.access
         last, refused = access.refused_message(item.table, first, last, item.run.flags)
@@ -79,28 +79,6 @@ def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], 
             if at < last:
                 last, refusal = at, refused
     return last, refusal
-
-
-def _refused_by_properties(channel: Channel, table: MessageTable, first: int, last: int,
-                           refusal: Refusal | None) -> tuple[int, Refusal | None]:
-    """The same for the messages whose properties need a closer look."""
-    for i in range(first, last):
-        flags = table.flags(i)
-        if flags & (BAD_EXPIRATION | DIRECT_REPLY_TO):
-            try:
-                _check_properties(channel, properties.decode(table.properties_of(i)), flags)
-            except Refusal as refused:
-                return i, refused
-    return last, refusal
-
-
-def _check_properties(channel: Channel, given: properties.Properties, flags: int) -> None:
-    if flags & BAD_EXPIRATION:
-        raise errors.PreconditionFailed(
-            f"invalid expiration '{given.expiration}': give milliseconds as decimal digits, "
-            "0 to 4294967295")
-    if given.reply_to == REPLY_TO and not channel.reply_name:
-        raise errors.PreconditionFailed("fast reply consumer does not exist")
 
 
 def _with_reply_name(channel: Channel, table: MessageTable, first: int,

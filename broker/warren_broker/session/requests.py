@@ -293,6 +293,19 @@ class Discard(Request, frozen=True, kw_only=True):
     msg_ids: MsgIds
 
 
+class SetAside(Request, frozen=True, kw_only=True):
+    """A message for a consumer could not be sent as it is; for the log and the count. No answer.
+
+    index   of its entry in the queue's log
+    msg_id  the delivery's number
+    """
+
+    consumer: ConsumerId
+    index: int
+    msg_id: int
+    reason: str
+
+
 class OpenReplies(Request, frozen=True, kw_only=True):
     """basic.consume of amq.rabbitmq.reply-to: what is published to the default exchange with that
     name as routing key, on any node, goes to `Connection.deliver_reply(session, …)`. No answer."""

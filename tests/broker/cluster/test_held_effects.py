@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from warren_broker.cluster.held_effects import HeldEffects
 from warren_raft.storage.errors import EntryDamaged
 
@@ -46,11 +44,13 @@ class Leader:
         self.did: list[object] = []
         self.damaged: set[int] = set()
         self.gone: set[int] = set()
+        self.missing: list[object] = []
         self.waiting: list[tuple[int, int, Callable[[], None]]] = []
         self.effects = HeldEffects(
             lambda group, index, call: self.waiting.append((group, index, call)),
             self.answer,
             self.run,
+            lambda group, effect: self.missing.append(effect),
         )
 
     def _need(self, index: int) -> None:
@@ -138,8 +138,10 @@ def test_what_was_let_go_of_while_it_waited_is_needed_no_longer() -> None:
     leader.heal(12)
     assert leader.did == [Send(13), Send(14)]
     leader.gone = {15}
-    with pytest.raises(KeyError):  # of what is applied now it is a fault
-        leader.carry_out(3, None, Send(15))
+    assert leader.missing == []
+    leader.carry_out(3, None, Send(15), Send(16))  # of what is applied now it is a fault
+    assert leader.missing == [Send(15)]
+    assert leader.did == [Send(13), Send(14), Send(16)], "the node goes on"
 
 
 def test_one_entry_is_waited_for_once() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from warren_broker.cluster.leading import Leading
+from warren_broker.cluster.set_aside import SetAside
 from warren_broker.metadata.lives import is_over
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.codec import decode_submission
@@ -86,6 +87,8 @@ class Cluster:
         self.host = Host(State(uplinks), set(silent))
         self.alive = set(alive)
         self.loop = Loop()
+        self.handlers = {}
+        self.set_aside = SetAside(self)
 
     def reply_to(self, group, index, reply):
         return reply.uplink in self.alive

@@ -33,7 +33,7 @@ def best(work: Callable[[], object]) -> float:
 def walk(kernel_now: Kernel, data: bytes) -> dict[str, float]:
     """The whole path of the messages in `data`."""
     scanner = kernel_now.scan.FrameScanner(FRAME_MAX)
-    assemble, deliver = kernel_now.assemble, kernel_now.deliver
+    admit, assemble, deliver = kernel_now.admit, kernel_now.assemble, kernel_now.deliver
 
     def scan() -> None:
         scanner.take_table()
@@ -60,7 +60,8 @@ def walk(kernel_now: Kernel, data: bytes) -> dict[str, float]:
 
     costs["deliver"] = best(send(None))
     costs["redeliver"] = best(send(counts))
-    costs["load"] = best(lambda: assemble.load_block(block))
+    costs["load"] = best(lambda: admit.load_block(block))
+    costs["structure"] = best(lambda: admit.check_structure(block))
     costs["concat"] = best(lambda: b.concat([(block, 1, count)]))
     return costs
 

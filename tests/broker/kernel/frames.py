@@ -86,3 +86,26 @@ def properties(
             flags |= bit
             parts.append(coded)
     return struct.pack(">H", flags) + b"".join(parts)
+
+
+def nested(depth: int) -> bytes:
+    """A field table with one table in another, `depth` of them."""
+    inside = table((b"t", b"V"))
+    for _ in range(depth):
+        inside = table((b"t", b"F" + inside))
+    return inside
+
+
+def death(queue: bytes, reason: bytes = b"expired", more: bytes = b"") -> bytes:
+    """An entry of x-death, with its type octet."""
+    return b"F" + table(
+        (b"queue", b"S" + struct.pack(">I", len(queue)) + queue),
+        (b"reason", b"S" + struct.pack(">I", len(reason)) + reason),
+        (b"more", b"x" + struct.pack(">I", len(more)) + more),
+    )
+
+
+def deaths(*entries: bytes) -> bytes:
+    """An array of them, with its type octet."""
+    inside = b"".join(entries)
+    return b"A" + struct.pack(">I", len(inside)) + inside

@@ -119,7 +119,7 @@ def test_received_messages_that_say_no_priority_have_the_queue_s(both: Kernel) -
     def ordered(*settings: int) -> list[bytes]:
         data = both.assemble.assemble([Selection(table, 0, 5)], 0, *settings)
         block = Block.decode(data)
-        again = both.assemble.load_block(block)
+        again = both.admit.load_block(block)
         assert both.assemble.assemble([Selection(again, 0, 5)], 0, *settings) == data
         return [bytes(block.body(i)) for i in range(5)]
 
@@ -139,7 +139,7 @@ def test_both_kernels_make_the_same_bytes(pair: tuple[Kernel, Kernel]) -> None:
         block = Block.decode(fast)
         assert block.form == 1
         assert unpacked(Block.decode(b.concat([(block, 0, block.count)]))) == unpacked(block)
-        loads = [kernel.assemble.load_block(block) for kernel in pair]
+        loads = [kernel.admit.load_block(block) for kernel in pair]
         assert loads[0].rows == loads[1].rows and loads[0].bodies == loads[1].bodies
 
 
@@ -178,28 +178,28 @@ def test_a_client_s_block_comes_back_as_a_table(both: Kernel) -> None:
         [(b"x", b"k"), (b"", b"q"), (b"x", b"k")], [1, PRIORITY_MAX, 1], [None, 7, 0],
     )  # fmt: skip
     block = Block.decode(data)
-    table = both.assemble.load_block(block, mandatory=True)
+    table = both.admit.load_block(block, mandatory=True)
     assert listed(table, [0, 1, 2]) == unpacked(block)
     assert [table.route(i).mandatory for i in range(3)] == [True] * 3
     assert [table.flags(i) for i in range(3)] == [PERSISTENT, PERSISTENT, HEADERS | CC]
     assert both.assemble.assemble([Selection(table, 0, 3)]) == data
-    assert both.assemble.examine_block(block) == PERSISTENT | HEADERS | CC
-    assert both.assemble.load_block(Block.decode(b.encode([], [], (b"", b"q")))).count == 0
+    assert both.assemble.flags_of(table, 0, 3) == PERSISTENT | HEADERS | CC
+    assert both.assemble.flags_of(table, 0, 2) == PERSISTENT
+    assert both.admit.load_block(Block.decode(b.encode([], [], (b"", b"q")))).count == 0
 
 
 def test_a_client_s_order_is_kept_within_a_priority(both: Kernel) -> None:
     parts = Block.decode(b.encode([b"1", b"2", b"3"], [b"\0\0"] * 3, (b"", b"q"), [5, 1, 1]))
     mixed = Block.decode(b.concat([(parts, 1, 3), (parts, 0, 1), (parts, 1, 2)]))
     assert not mixed.is_sorted
-    table = both.assemble.load_block(mixed)
+    table = both.admit.load_block(mixed)
     block = Block.decode(both.assemble.assemble([Selection(table, 0, 4)]))
     assert [bytes(block.body(i)) for i in range(4)] == [b"1", b"2", b"3", b"2"]
 
 
 def test_malformed_properties_in_a_client_s_block(both: Kernel) -> None:
     data = b.encode([b"", b""], [f.PLAIN, b"\x80\x00\x09x"], (b"", b"q"))
-    for use in (both.assemble.load_block, both.assemble.examine_block):
-        with pytest.raises(BlockError, match="message 1"):
-            use(Block.decode(data))
+    with pytest.raises(BlockError, match="message 1"):
+        both.admit.load_block(Block.decode(data))
     sections = b.encode([b""], [b"\x80\x00\x09x"], (b"", b"q"), form=1)
-    assert both.assemble.load_block(Block.decode(sections)).count == 1
+    assert both.admit.load_block(Block.decode(sections)).count == 1

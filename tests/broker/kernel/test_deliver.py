@@ -15,8 +15,9 @@ from tests.broker.kernel import frames as f
 from tests.broker.kernel.test_assemble import grown
 from warren_broker import block as b
 from warren_broker.block import Block, BlockError
-from warren_broker.kernel import Kernel, MessageTable, Route, Selection
+from warren_broker.kernel import Kernel, MessageTable, Route, Selection, Unsendable
 
+QUEUE = (b"", b"q")
 FRAME_MAX = 4096
 
 
@@ -97,7 +98,7 @@ def test_nothing_and_beyond(both: Kernel) -> None:
         with pytest.raises(BlockError, match="block of 5"):
             both.deliver.format_deliveries(out, some(), first, last, 7, "t", 1, False, FRAME_MAX)
     sections = Block.decode(b.encode([b""], [b""], (b"", b"q"), form=1))
-    with pytest.raises(BlockError, match="convert"):
+    with pytest.raises(Unsendable, match="form 1"):
         both.deliver.format_deliveries(out, sections, 0, 1, 7, "t", 1, False, FRAME_MAX)
 
 
@@ -107,10 +108,9 @@ def test_damaged_offsets_do_not_leave_the_block(both: Kernel) -> None:
     data[at : at + 4] = b"\xff\xff\xff\x7f"
     block = Block.decode(bytes(data), verify=False)
     out = bytearray()
-    if both.mode == "compiled":
-        with pytest.raises(BlockError, match="outside"):
-            both.deliver.format_deliveries(out, block, 0, 5, 7, "t", 1, False, FRAME_MAX)
-        assert out == b""
+    with pytest.raises(Unsendable, match="outside") as found:
+        both.deliver.format_deliveries(out, block, 0, 5, 7, "t", 1, False, FRAME_MAX)
+    assert (out, found.value.ordinal, found.value.elsewhere) == (b"", 1, False)
     with pytest.raises(BlockError, match="checksum"):
         Block.decode(bytes(data))
 
@@ -190,3 +190,107 @@ def test_headers_are_added_or_replaced(
 ) -> None:
     assert both.deliver.with_headers(properties, headers) == expected
     assert both.deliver.with_headers(memoryview(properties), headers) == expected
+
+
+# ------------------------------------------------------------------ what cannot be sent as it is
+
+
+BAD = (b"", b"\x80", b"\x80\x00\x09x", b"\xff\xff", b"\x20\x00\x00\x00\x00\x09\x01aV")
+
+
+def headers_of(frames: bytes) -> list[dict[str, Any] | None]:
+    """The headers of each content header among these frames."""
+    found = []
+    while frames:
+        used, _, frame = pamqp.frame.unmarshal(frames)
+        frames = frames[used:]
+        if isinstance(frame, ContentHeader):
+            found.append(frame.properties.headers)
+    return found
+
+
+@pytest.mark.parametrize("headers", [None, {"x-delivery-count": 3}])
+def test_malformed_properties_are_replaced_and_named(
+    both: Kernel, headers: dict[str, int] | None
+) -> None:
+    """They were stored when nobody looked at them; every consumer's connection ended over them."""
+    for bad in BAD:
+        block = Block.decode(b.encode([b"one", b"two", b"three"], [f.PLAIN, bad, f.PLAIN], QUEUE))
+        out = bytearray()
+        replaced = both.deliver.format_deliveries(
+            out, block, 0, 3, 7, "t", 1, False, FRAME_MAX, headers)
+        assert replaced == (1,)
+        shown = headers_of(bytes(out))
+        assert shown[1] == {"x-unreadable-properties": bytearray(bad), **(headers or {})}
+        assert [shown[0], shown[2]] == [headers, headers]
+        assert [frame.value for frame in bodies(bytes(out))] == [b"one", b"two", b"three"]
+        out.clear()
+        assert both.deliver.format_get_ok(out, block, 1, 7, 1, False, 0, FRAME_MAX, headers) == (1,)
+        assert headers_of(bytes(out))[0]["x-unreadable-properties"] == bytearray(bad)
+        assert both.deliver.format_get_ok(out, block, 2, 7, 1, False, 0, FRAME_MAX, headers) == ()
+
+
+def bodies(frames: bytes) -> list[ContentBody]:
+    """The content bodies among these frames."""
+    found = []
+    while frames:
+        used, _, frame = pamqp.frame.unmarshal(frames)
+        frames = frames[used:]
+        if isinstance(frame, ContentBody):
+            found.append(frame)
+    return found
+
+
+def frame_sizes(frames: bytes) -> list[int]:
+    """Bytes of each frame."""
+    sizes, at = [], 0
+    while at < len(frames):
+        sizes.append(8 + int.from_bytes(frames[at + 3 : at + 7], "big"))
+        at += sizes[-1]
+    return sizes
+
+
+@pytest.mark.parametrize("headers", [None, {"x-delivery-count": 3, "x-acquired-count": 9}])
+def test_a_history_that_has_grown_beyond_a_frame_loses_its_oldest_entries(
+    both: Kernel, headers: dict[str, int] | None
+) -> None:
+    """Its content header went out in a frame larger than the client had agreed to."""
+    entries = [f.death(b"q%d" % i, more=bytes(200)) for i in range(40)]
+    raw = f.properties(headers=f.table((b"x-death", f.deaths(*entries)), (b"mine", b"t\1")))
+    block = Block.decode(b.encode([b"x" * 9000, b"small"], [raw, f.PLAIN], QUEUE))
+    for frame_max in (4096, 5000, 8192):
+        out = bytearray()
+        both.deliver.format_deliveries(out, block, 0, 2, 7, "t", 1, False, frame_max, headers)
+        both.deliver.format_get_ok(out, block, 0, 7, 3, False, 0, frame_max, headers)
+        assert max(frame_sizes(bytes(out))) <= frame_max
+        for shown in headers_of(bytes(out))[::2]:
+            assert shown is not None
+            kept = [death["queue"] for death in shown["x-death"]]
+            assert kept == [f"q{i}" for i in range(len(kept))] and 8 < len(kept) < 40
+            assert shown["mine"] is True
+            assert not headers or shown["x-delivery-count"] == 3
+
+
+def test_a_message_that_fits_into_no_frame_of_this_client(both: Kernel) -> None:
+    large = f.properties(headers=f.table((b"h", b"x" + (5000).to_bytes(4, "big") + bytes(5000))))
+    block = Block.decode(b.encode([b"1", b"2", b"3"], [f.PLAIN, f.PLAIN, large], QUEUE))
+    out = bytearray()
+    for frame_max in (4096, len(large) + 19):
+        with pytest.raises(Unsendable, match="agreed to") as found:
+            both.deliver.format_deliveries(out, block, 1, 3, 7, "t", 1, False, frame_max)
+        assert (out, found.value.ordinal, found.value.elsewhere) == (b"", 2, True)
+        with pytest.raises(Unsendable):
+            both.deliver.format_get_ok(out, block, 2, 7, 1, False, 0, frame_max)
+    both.deliver.format_deliveries(out, block, 1, 3, 7, "t", 1, False, len(large) + 20)
+    assert max(frame_sizes(bytes(out))) == len(large) + 20
+
+
+def test_a_route_that_a_block_does_not_have(both: Kernel) -> None:
+    data = bytearray(b.encode([b"1", b"2"], [f.PLAIN] * 2, [(b"", b"q"), (b"", b"r")]))
+    at = 32 + 8 + 2 * 12 + 4  # route[1]
+    data[at : at + 4] = b"\x02\0\0\0"
+    block = Block.decode(bytes(data), verify=False)
+    with pytest.raises(Unsendable, match="routes"):
+        both.deliver.format_deliveries(bytearray(), block, 0, 2, 7, "t", 1, False, FRAME_MAX)
+    with pytest.raises(BlockError, match="route 2 of 2"):
+        both.admit.check_structure(block)

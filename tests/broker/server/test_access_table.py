@@ -186,7 +186,7 @@ class Broker10:
         self.definitions = SimpleNamespace(
             state=state, topology=Topology(state.scopes), submit=self._submit)
         self.settings = SimpleNamespace(
-            limits=SimpleNamespace(message_size_max=1000),
+            limits=SimpleNamespace(message_size_max=1000, frame_max=4096),
             queues=SimpleNamespace(stage_ttl_ms=0), node="a")
         self.queues = SimpleNamespace(
             find=lambda vhost, name, connection=0: state.queue(vhost, name),

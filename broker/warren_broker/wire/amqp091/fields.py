@@ -213,7 +213,9 @@ def _encoded(code: str, value: Any) -> bytes:
     if fixed is not None:
         return fixed.pack(value)
     if code in "Sx":
-        return long_string(value.encode() if isinstance(value, str) else value)
+        # A short string that was no UTF-8 (`surrogateescape`) may be put into a table.
+        raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+        return long_string(raw)
     if code == "t":
         return b"\1" if value else b"\0"
     if code == "F":

@@ -1,0 +1,113 @@
+"""Messages that could not be handled, and the boundary that keeps their faults to themselves.
+
+Whatever is done for one message (a delivery, a dead letter, an answer to basic.get) is done by code
+that serves every client of the node. A fault there concerns that message alone: it is named in the
+log, it is counted, and the queue goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from warren_broker.cluster import messages
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
+
+if TYPE_CHECKING:
+    from warren_broker.cluster.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+LINES_MAX = 20
+"""Log lines of one queue within WINDOW_MS; further messages are counted only."""
+WINDOW_MS = 10_000
+
+
+class SetAside:
+    """Counts the messages that were set aside, by group.
+
+    A queue's leader has its count since it was started: what another node sets aside (a message
+    that one of its clients cannot be sent) it tells the leader.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._counts: dict[int, int] = {}
+        self._windows: dict[int, tuple[int, int]] = {}
+        cluster.handlers[messages.MessagesSetAside] = self._on_set_aside
+
+    def count(self, group: int) -> int:
+        """Messages of that queue, as far as this node knows."""
+        return self._counts.get(group, 0)
+
+    def learn(self, group: int, count: int) -> None:
+        """The leader says so."""
+        if count or group in self._counts:
+            self._counts[group] = count
+
+    def forget(self, group: int) -> None:
+        """The queue was deleted."""
+        self._counts.pop(group, None)
+        self._windows.pop(group, None)
+
+    def note(self, group: int, where: str, reason: str, count: int = 1) -> None:
+        """Messages of that queue were set aside.
+
+        where  which: the entry, and the ordinals in its block or the delivery's number
+        """
+        self._add(group, count)
+        if self._may_log(group):
+            log.error("queue %s: %s set aside: %s", self.name(group), where, reason)
+        leader = self._cluster.leader_of(group)
+        if leader is not None and leader != self._cluster.host.node_id:
+            self._cluster.host.send(
+                leader, messages.encode(messages.MessagesSetAside(group, count))
+            )
+
+    def name(self, group: int) -> str:
+        """The queue's name where this node is a member of it, else the group's number."""
+        try:
+            config = self._cluster.host.state(group).config
+        except UnknownGroup:
+            return f"of group {group}"
+        return f"{config.name!r} in vhost {config.vhost!r}"
+
+    def attempt(
+        self, group: int, where: str, call: Callable[..., Any], *args: Any, count: int = 1
+    ) -> bool:
+        """Call it; False when it failed: the messages are noted, the fault goes no further.
+
+        An entry that is damaged or no longer here is no fault: who calls knows what to do then.
+        """
+        try:
+            call(*args)
+        except (EntryDamaged, KeyError, UnknownGroup):
+            raise
+        except Exception as fault:
+            log.exception("queue %s: %s cannot be handled", self.name(group), where)
+            self.note(group, where, repr(fault), count)
+            return False
+        return True
+
+    def _on_set_aside(
+        self, node: str, message: messages.MessagesSetAside, rest: memoryview
+    ) -> None:
+        if self._cluster.host.is_leader(message.group):
+            self._add(message.group, message.count)
+
+    def _add(self, group: int, count: int) -> None:
+        self._counts[group] = self._counts.get(group, 0) + count
+
+    def _may_log(self, group: int) -> bool:
+        now = self._cluster.loop.now_ms
+        began, lines = self._windows.get(group, (now, 0))
+        if now - began >= WINDOW_MS:
+            if lines > LINES_MAX:
+                log.error(
+                    "queue %s: %d more messages were set aside", self.name(group), lines - LINES_MAX
+                )
+            began, lines = now, 0
+        self._windows[group] = (began, lines + 1)
+        return lines < LINES_MAX

@@ -1,0 +1,211 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# mypy: ignore-errors
+"""Blocks from outside, looked at message by message before anything else reads them.
+
+One source for both kernels: interpreted, columns are views of 32-bit words and `p` is the area of
+properties; compiled, pointers to them.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+try:
+    import cython
+except ImportError:
+    from warren_broker.kernel import no_cython as cython
+
+from warren_broker.block import Block, BlockError
+from warren_broker.block_layout import FORM_AMQP091
+from warren_broker.kernel.table import (
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    ROW,
+    SILENT,
+    MessageTable,
+    Route,
+)
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import (
+        PyBytes_AS_STRING,
+        PyBytes_FromStringAndSize,
+        PyBytes_GET_SIZE,
+    )
+    from cython.cimports.libc.string import memcmp
+    from cython.cimports.warren_broker.kernel.compiled.properties import walk
+else:
+    from warren_broker.kernel.properties import walk
+
+_ROW_BYTES = ROW.size
+_U32_MAX = 0xFFFFFFFF
+_DEFAULT = cython.declare(cython.uint, PRIORITY_DEFAULT)
+_SILENT = cython.declare(cython.uint, SILENT)
+
+
+def check_structure(block: Block) -> None:
+    """Raise BlockError unless every offset, route number and priority of a block is in range.
+
+    What `Block.decode(verify=True)` looks at, in one pass: for a block that was decoded without it.
+    Afterwards nothing that reads the block's messages, columns or ranges can fail. The properties
+    themselves are not looked at.
+    """
+    count: cython.Py_ssize_t = block.count
+    _check_ascending(block.properties_offsets, count, "properties")
+    _check_ascending(block.body_offsets, count, "body")
+    if block.route_column is not None and count:
+        _check_below(block.route_column, len(block.routes), "route")
+    if block.priority_column is not None and count:
+        highest = max(block.priority_column)
+        if highest > PRIORITY_MAX:
+            raise BlockError(f"priority {highest}; the limit is {PRIORITY_MAX}")
+
+
+@cython.cfunc
+def _check_ascending(offsets: object, count: cython.Py_ssize_t, name: str) -> None:
+    ends: cython.const[cython.uint][::1] = offsets
+    i: cython.Py_ssize_t
+    wrong: cython.bint = ends[0] != 0
+    for i in range(count):
+        wrong |= ends[i] > ends[i + 1]
+    if wrong:
+        raise BlockError(f"{name} offsets of a block of {count} messages do not ascend")
+
+
+@cython.cfunc
+def _check_below(column: object, limit: cython.uint, name: str) -> None:
+    values: cython.const[cython.uint][::1] = column
+    i: cython.Py_ssize_t
+    highest: cython.uint = 0
+    for i in range(len(column)):
+        if values[i] > highest:
+            highest = values[i]
+    if highest >= limit:
+        raise BlockError(f"{name} {highest} of {limit}")
+
+
+def load_block(
+    block: Block, mandatory: bool = False, exchange: object = None, properties_max: int = _U32_MAX
+) -> MessageTable:
+    """A block from outside as a table, to be partitioned; raises BlockError.
+
+    Every message is looked at as one that came in AMQP 0.9.1 frames is: malformed properties are
+    refused, the rows have the flags of items.py. The block itself has been verified
+    (`Block.decode`, `check_structure`). A message has the time to live that its column says, or,
+    where that says none, its expiration; priorities are the block's.
+
+    exchange        takes the place of the one that the block's routes name; None: that stays
+    properties_max  bytes of one message's properties
+    """
+    table = MessageTable()
+    entries = _routes(table, block, mandatory, exchange)
+    if not block.count:
+        return table
+    words = array("I", bytes(_ROW_BYTES * block.count))
+    rows: cython.uint[::1] = words
+    routes: cython.uint[::1] = entries
+    ends: cython.const[cython.uint][::1] = block.properties_offsets
+    body_ends: cython.const[cython.uint][::1] = block.body_offsets
+    routed: cython.bint = block.route_column is not None
+    timed: cython.bint = block.ttl_column is not None
+    column: cython.const[cython.uint][::1] = block.route_column
+    ttl: cython.const[cython.uint][::1] = block.ttl_column
+    area: object = block.properties_data
+    p: cython.p_uchar = _start(area)
+    examined: _Examined = _Examined()
+    i: cython.Py_ssize_t
+    first: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    priority: cython.uint
+    octet: cython.uint
+    limit: cython.ulonglong = properties_max
+    found: cython.longlong = examined.found
+    sections: cython.bint = block.form != FORM_AMQP091  # what they say is not known here
+    for first, last, priority in block.priority_runs:
+        for i in range(first, last):
+            if not sections:
+                if ends[i + 1] - ends[i] > limit:
+                    _too_long(i, ends[i + 1] - ends[i], properties_max)
+                examined.look(p, i, ends[i], ends[i + 1])
+                found = examined.found
+            rows[5 * i] = routes[column[i]] if routed else routes[0]
+            rows[5 * i + 1] = ends[i + 1]
+            rows[5 * i + 2] = body_ends[i + 1]
+            rows[5 * i + 3] = ttl[i] if timed else 0xFFFFFFFF
+            if rows[5 * i + 3] == 0xFFFFFFFF:
+                rows[5 * i + 3] = found & 0xFFFFFFFF
+            octet = priority
+            if priority == _DEFAULT and found >> 32 & _SILENT and not sections:
+                octet |= _SILENT
+            rows[5 * i + 4] = octet | (found >> 40) << 8
+    table.rows += words.tobytes()
+    table.properties += block.properties_data
+    table.bodies += block.body_data
+    table.count = block.count
+    return table
+
+
+def _routes(table: MessageTable, block: Block, mandatory: bool, exchange: object) -> array:
+    """The block's numbers of routes -> the table's."""
+    entries = array("I")
+    for named, key in block.routes:
+        route = Route(named if exchange is None else exchange, key, mandatory)
+        entries.append(table.routes.add(route))
+    return entries
+
+
+@cython.cfunc
+def _start(area: object) -> cython.p_uchar:
+    """Where the bytes of a buffer begin; it must outlive the pointer."""
+    if cython.compiled:
+        data: cython.const[cython.uchar][::1] = area
+        if len(area):
+            return cython.cast(cython.p_uchar, cython.address(data[0]))
+        return cython.NULL
+    else:
+        return area
+
+
+def _too_long(i: int, size: int, limit: int) -> None:
+    raise BlockError(
+        f"message {i} of a block has {size} bytes of properties; the limit is {limit}: "
+        "put less into its headers"
+    )
+
+
+@cython.cclass
+class _Examined:
+    """The properties looked at last; most messages of a block have equal ones."""
+
+    raw: bytes
+    found: cython.longlong
+
+    def __init__(self) -> None:
+        self.raw = b"\x00\x00"
+        if cython.compiled:
+            self.found = walk(
+                cython.cast(cython.p_uchar, PyBytes_AS_STRING(self.raw)), len(self.raw)
+            )
+        else:
+            self.found = walk(self.raw, len(self.raw))
+
+    @cython.cfunc
+    def look(
+        self, p: cython.p_uchar, i: cython.Py_ssize_t, at: cython.uint, end: cython.uint
+    ) -> None:
+        """Examine p[at:end] unless they are those again; BlockError when they are malformed."""
+        raw: bytes = self.raw
+        if cython.compiled:
+            size: cython.Py_ssize_t = end - at
+            if size == PyBytes_GET_SIZE(raw) and not memcmp(PyBytes_AS_STRING(raw), p + at, size):
+                return
+            self.found = walk(p + at, size)
+            raw = PyBytes_FromStringAndSize(cython.cast(cython.p_char, p + at), size)
+        else:
+            raw = bytes(p[at:end])
+            if raw == self.raw:
+                return
+            self.found = walk(raw, len(raw))
+        if self.found < 0:
+            raise BlockError(f"message {i} of a block has malformed properties: {raw[:32]!r}")
+        self.raw = raw

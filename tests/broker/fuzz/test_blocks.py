@@ -1,0 +1,192 @@
+"""Every way in that a block has, with blocks that are almost right.
+
+A block is refused with the protocol's error, or every message of it goes all the ways there are:
+into a queue and a stage, out to a client, to a claim, to the dead letter exchange. Messages that
+were there before come out as they went in. WARREN_FUZZ_BLOCKS: how many are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.broker.fuzz import blocks
+from tests.broker.kernel import frames as f
+from tests.broker.session.peer import Peer
+from warren_broker import errors
+from warren_broker.block import Block, BlockError, concat, encode
+from warren_broker.cluster.dead_letters import Letters
+from warren_broker.cluster.queues import block_for
+from warren_broker.cluster.stored_blocks import StoredBlocks, check_entry
+from warren_broker.kernel import Selection
+from warren_broker.queue import commands
+from warren_broker.queue.codec import encode_submission
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.effects import DeadLetter, Deliver
+from warren_broker.queue.machine import QueueMachine
+from warren_broker.session.block_door import BlockLimits, admit
+from warren_broker.wire.amqp091 import properties
+from warren_raft.machine import Meta
+
+BLOCKS = int(os.environ.get("WARREN_FUZZ_BLOCKS", "1500"))
+LIMITS = BlockLimits.of(message_size_max=1 << 20, frame_max=131_072)
+CONFIGS = (
+    QueueConfig("/", "q", dead_letter_exchange="dlx"),
+    QueueConfig("/", "q", dead_letter_exchange="dlx", max_length_bytes=300, priority_max=5),
+    QueueConfig("/", "q", dead_letter_exchange="dlx", message_ttl_ms=3, priority_max=9,
+                priority_default=0),
+    QueueConfig("/", "q", kind="classic", dead_letter_exchange="dlx", max_length=9,
+                overflow="reject-publish", priority_max=0, priority_default=0),
+)
+GOOD = [b"good %d" % i for i in range(3)]
+UPLINK = 1
+
+
+class Queue:
+    """One queue's machine and log, with a consumer that takes everything."""
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.machine = QueueMachine(config)
+        self.state = self.machine.init()
+        self.log: dict[int, bytes] = {}
+        self.stored = StoredBlocks(lambda group, index: self.log[index])
+        self.effects: list[Any] = []
+        self.seq = 0
+
+    def submit(self, *given: Any, block: bytes | None = None, at_ms: int = 1_000) -> list[Any]:
+        """Apply it as an entry of its own; the replies."""
+        self.seq += 1
+        submission = commands.Submission(UPLINK, "a", self.seq, given)
+        return self.entry(encode_submission(submission, block), at_ms)
+
+    def entry(self, data: bytes, at_ms: int = 1_000) -> list[Any]:
+        """Apply an entry's bytes."""
+        index = len(self.log) + 1
+        self.log[index] = data
+        applied = self.machine.apply(Meta(index, 1, at_ms), data, self.state)
+        self.effects += applied.effects
+        return list(applied.reply.replies) if applied.reply is not None else []
+
+    def carry_out(self) -> list[bytes]:
+        """Deliver, bury, read what the effects name; the bodies that came to the client."""
+        peer = Peer().connect().open()
+        peer.consume("q", no_ack=True)
+        queue: Any = SimpleNamespace(name="q", config=self.config)
+        letters = Letters(queue, "expired", 1, 131_052)
+        for effect in self.effects:
+            if isinstance(effect, Deliver):
+                for run in effect.deliveries:
+                    block = self.stored.for_delivery(1, run.index, run.last)
+                    peer.conn.deliver(1001, run, block)
+                    block.slice(run.first, run.last + 1)
+            elif isinstance(effect, DeadLetter):
+                for index, first, last in effect.runs:
+                    block = self.stored.for_delivery(1, index, last)
+                    for i in range(first, last + 1):
+                        letters.add(block, i)
+        for i in range(letters.table.count):
+            assert properties.decode(letters.table.properties_of(i)).headers
+        assert peer.conn.state == "running"
+        data = b"".join(bytes(part) for part in peer.conn.take_output())
+        return contents(data)
+
+
+def contents(data: bytes) -> list[bytes]:
+    """The bodies of the messages in these frames; other people's decoders mind short strings that
+    are no UTF-8, which any publisher may send."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(data):
+        kind, size = data[at], int.from_bytes(data[at + 3 : at + 7], "big")
+        assert data[at + 7 + size] == 0xCE, (at, size)
+        if kind == 2:
+            found.append(b"")
+        elif kind == 3:
+            found[-1] += data[at + 7 : at + 7 + size]
+        at += size + 8
+    return found
+
+
+def through(config: QueueConfig, data: bytes, staged: bool) -> list[bytes]:
+    """Good messages, that block, good ones; the bodies that were delivered."""
+    queue = Queue(config)
+    good = encode(GOOD, [f.PLAIN] * 3, (b"", b"q"))
+    queue.submit(commands.Checkout(1001, 1, "c", 0, no_ack=True))
+    queue.submit(commands.Enqueue(), block=good)
+    if staged:
+        queue.submit(commands.Stage("sink", 1, 0, 7, 0, 0), block=data)
+        queue.submit(commands.PublishBatch("sink", 1, ((0, 7),)))
+    else:
+        queue.submit(commands.Enqueue(), block=data)
+    queue.submit(commands.Stat(), at_ms=1_100)
+    queue.submit(commands.Enqueue(), block=good, at_ms=1_100)
+    queue.state.check()
+    return queue.carry_out()
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_blocks_of_clients(staged: bool) -> None:
+    taken = 0
+    for seed in range(BLOCKS):
+        chance = random.Random(f"client {staged} {seed}")
+        data = blocks.mutated(chance)
+        try:
+            table = admit(data, "", LIMITS)
+        except errors.Refusal:
+            continue
+        taken += 1
+        config = chance.choice(CONFIGS)
+        whole = Selection(table, 0, table.count)
+        came = through(config, block_for(config, [whole]), staged)
+        assert came[:3] == GOOD and came[-3:] == GOOD, (seed, came)
+    assert taken > BLOCKS // 20, taken
+
+
+def test_blocks_of_peers() -> None:
+    """A node forwards what its client sent; what another program sends must not end this one."""
+    taken = 0
+    for seed in range(BLOCKS):
+        chance = random.Random(f"peer {seed}")
+        data = blocks.mutated(chance)
+        submission = encode_submission(
+            commands.Submission(2, "b", 1, (commands.Enqueue(),)), data)
+        if chance.random() < 0.2:
+            submission = blocks.flipped(chance, submission)
+        try:
+            check_entry(submission)
+        except BlockError:
+            continue
+        taken += 1
+        queue = Queue(chance.choice(CONFIGS))
+        queue.submit(commands.Checkout(1001, 1, "c", 0, no_ack=True))
+        queue.entry(submission)
+        good = encode(GOOD, [f.PLAIN] * 3, (b"", b"q"))
+        queue.submit(commands.Stat(), at_ms=1_100)
+        queue.submit(commands.Enqueue(), block=good, at_ms=1_100)
+        queue.state.check()
+        came = queue.carry_out()
+        assert came[-3:] == GOOD, (seed, came)
+    assert taken > BLOCKS // 20, taken
+
+
+def test_blocks_that_peers_deliver_or_read() -> None:
+    """What `decode` takes can be read, cut and sent, whatever it holds."""
+    for seed in range(BLOCKS):
+        chance = random.Random(f"deliver {seed}")
+        try:
+            block = Block.decode(blocks.mutated(chance))
+        except BlockError:
+            continue
+        peer = Peer().connect(frame_max=chance.choice((4096, 131_072))).open()
+        peer.consume("q", no_ack=chance.random() < 0.5)
+        if block.count:
+            peer.conn.deliver(1001, commands.Delivery(0, 1, 0, block.count - 1, 1, 1), block)
+            Block.decode(concat([(block, 0, block.count)]))
+        assert peer.conn.state == "running"
+        for i in range(block.count):
+            assert block.ttl_ms(i) is None or block.priority(i) <= 31
