@@ -1,0 +1,42 @@
+"""README's session for a data engineer, run from its text as a reader would paste it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+PYTHON_WITHOUT_US = "#!/bin/sh\necho 'no module named pyspark_warren here' >&2\nexit 1\n"
+RUN_S_MAX = 240
+
+
+def session() -> str:
+    """The first Python block of the page."""
+    found = re.search(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_session_of_the_readme_did_not_find_the_data_source(tmp_path: Path) -> None:
+    # Spark plans with the `python3` of the PATH unless told otherwise, and that is seldom the one
+    # that runs the session: here it is one that can do nothing.
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text(PYTHON_WITHOUT_US)
+    other.chmod(0o755)
+    (tmp_path / "session.py").write_text(session())
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
+    environment["PATH"] = f"{other.parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "session.py"], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, timeout=RUN_S_MAX)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.strip().splitlines()[-1] == "10000 0"
