@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from sim import plants_queues
 from sim.plants import Replacement
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.cluster import Cluster
@@ -15,10 +16,9 @@ from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata.records import Queue
-from warren_broker.queue import departures, limits, machine, settle
+from warren_broker.queue import departures, limits, machine
 from warren_broker.queue.commands import OpenClaim, Resume, Stage
 from warren_broker.queue.effects import DeadLetter
-from warren_broker.queue.order import Order
 from warren_broker.queue.shapes import Detail
 from warren_broker.queue.turn import Turn
 from warren_raft.machine import GroupSpec
@@ -366,58 +366,6 @@ def what_can_be_read_is_on_the_disk() -> list[Replacement]:
     return [(recovery, "_settle", lambda files, directory, newest: None)]
 
 
-def requeue_order_reversed() -> list[Replacement]:
-    """What comes back comes first, the last of it before the others."""
-    let_go = settle.let_go
-
-    def backwards(turn: Turn, consumer: Any, pieces: list[Any], outcome: Any) -> None:
-        let_go(turn, consumer, pieces[::-1], outcome)
-
-    return [(settle, "let_go", backwards)]
-
-
-def what_comes_back_goes_to_the_end() -> list[Replacement]:
-    """Returned messages wait until everything that is ready has left."""
-
-    def polite(self: Order) -> Any:
-        return None if not self.mask and not self.returned else (
-            (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0) if self.mask
-            else self.returned[0]
-        )
-
-    def take(self: Order, count: int) -> Any:
-        if self.mask:
-            return (*self._cut(self.mask.bit_length() - 1, count), 0, 0)
-        return taken(self, count)
-
-    taken = Order.take
-    return [(Order, "head", polite), (Order, "take", take)]
-
-
-def redelivered_is_not_in_the_snapshot() -> list[Replacement]:
-    """Who begins with a snapshot takes what was returned for fresh."""
-    load = Order.load
-
-    def forgetful(self: Order, returned: Any, lanes: Any) -> None:
-        load(self, [(*run[:3], 0, 0) for run in returned], lanes)
-
-    return [(Order, "load", forgetful)]
-
-
-def priorities_are_not_in_the_snapshot() -> list[Replacement]:
-    """Who begins with a snapshot serves the lowest priority first."""
-    load = Order.load
-
-    def confused(self: Order, returned: Any, lanes: Any) -> None:
-        rows = list(lanes)
-        numbers = [row[0] for row in rows]
-        load(self, returned, [
-            (number, *row[1:]) for number, row in zip(reversed(numbers), rows, strict=True)
-        ])
-
-    return [(Order, "load", confused)]
-
-
 PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -448,9 +396,5 @@ PLANTS = {
         what_was_refused_stays,
         expired_a_little_early,
         what_can_be_read_is_on_the_disk,
-        requeue_order_reversed,
-        what_comes_back_goes_to_the_end,
-        redelivered_is_not_in_the_snapshot,
-        priorities_are_not_in_the_snapshot,
     )
-}
+} | plants_queues.PLANTS

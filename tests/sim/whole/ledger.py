@@ -22,7 +22,7 @@ class Book:
     rejected   bodies that a consumer has rejected
     claims     (reader, number) -> runs, as first answered
     claimed    body -> the claim it is in
-    released   claims that were given back, or may have been
+    released   claims that were given back, or may have been; expired: not by their reader
     swept      somebody has begun to purge or delete it: what was sent until it was done may be gone
     """
 
@@ -41,6 +41,9 @@ class Book:
         self.claims: dict[tuple[str, int], tuple[tuple[int, int, int], ...]] = {}
         self.claimed: dict[bytes, tuple[str, int]] = {}
         self.released: dict[tuple[str, int], bool] = {}
+        self.expired: dict[tuple[str, int], bool] = {}
+        self.settled_claims: dict[tuple[str, int], bool] = {}
+        self.claims_expire = ledger.claims_expire
         self.swept: dict[bytes, bool] = {}
         self.sweeping = 0
         self.doomed = False
@@ -108,7 +111,7 @@ class Book:
         )
         owner = self.claimed.get(body)
         require(
-            owner is None or owner in self.released, "delivered while claimed", body, owner
+            owner is None or self.elsewhere(owner), "delivered while claimed", body, owner
         )
         require(body not in self.given_up, "delivered after it was given up", body)
 
@@ -130,6 +133,20 @@ class Book:
         )
         self.given_up[body] = reason
 
+    def elsewhere(self, claim: tuple[str, int]) -> bool:
+        """Whether what is in a claim may be somewhere else: it was given back, or expired."""
+        if claim in self.settled_claims:
+            return False
+        if self.claims_expire:
+            self.released[claim] = True
+            self.expired[claim] = True
+        return claim in self.released
+
+    def settle_claim(self, claim: tuple[str, int]) -> None:
+        """Its batch is committed, and nobody has, or will have, what was in it."""
+        require(claim not in self.expired, "an expired claim was settled", self.group, claim)
+        self.settled_claims[claim] = True
+
     def claim(
         self,
         reader: str,
@@ -148,7 +165,7 @@ class Book:
                 "claimed after its settle was answered", body,
             )
             owner = self.claimed.get(body, name)
-            require(owner == name or owner in self.released, "in two claims", body, owner, name)
+            require(owner == name or self.elsewhere(owner), "in two claims", body, owner, name)
             self.claimed[body] = name
 
     # ------------------------------------------------------------ the end
@@ -171,7 +188,8 @@ class Ledger:
     dead     body -> the entries it came out of, in the queue for dead letters
     """
 
-    def __init__(self) -> None:
+    def __init__(self, claims_expire: bool) -> None:
+        self.claims_expire = claims_expire
         self.books: dict[int, Book] = {}
         self.letters: dict[bytes, int] = {}
         self.dead: dict[bytes, dict[int, bool]] = {}

@@ -78,6 +78,7 @@ class Misfortunes:
         else:
             for link in self.world.wire.links_of(machine.name):
                 self.world.wire.cut(link, FOR_GOOD_MS)
+                link.cut_for_good = True
 
     # ------------------------------------------------------------------ who
 

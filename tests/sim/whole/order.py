@@ -13,7 +13,7 @@ import msgspec
 
 from sim.checkers import require
 from warren_broker.block import Block
-from warren_broker.queue import commands
+from warren_broker.queue import commands, limits
 from warren_broker.queue.commands import Submission
 from warren_broker.queue.effects import Deliver
 from warren_broker.queue.state import Consumer, QueueState
@@ -93,6 +93,20 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
     )  # fmt: skip
 
 
+def could_be_served(consumer: Consumer) -> bool:
+    """It wants messages, and may hold more than it does."""
+    if consumer.cancelled or consumer.suspended or consumer.getter:
+        return False
+    if consumer.windowed and consumer.held_bytes >= limits.WINDOW_BYTES:
+        return False
+    if consumer.explicit:
+        free = consumer.credit
+        if consumer.no_ack:
+            free = min(free, limits.NO_ACK_WINDOW - consumer.held_count)
+        return free > 0
+    return consumer.limit > consumer.held_count
+
+
 class Order:
     """Returned messages first, in the order they came back; then strictly by priority.
 
@@ -139,6 +153,8 @@ class Order:
         if block is not None:
             self._came(group, index, submission, block, state)
         fresh = self._delivered(group, applied)
+        if state.order.count and state.consumer_count:
+            self._nobody_waits(group, state)
         for command, reply in zip(submission.commands, replies, strict=False):
             self._answered(group, submission, command, reply)
         plain = all(type(command) in PLAIN for command in submission.commands)
@@ -203,6 +219,20 @@ class Order:
                 self.claims[name] = True
                 for message in expanded(reply.runs):
                     self._take(group, message)
+
+    def _nobody_waits(self, group: int, state: QueueState) -> None:
+        """Nothing is ready while somebody could be served.
+
+        With a single active consumer: while the active one can get nothing, and holds nothing that
+        it might be working on.
+        """
+        active = state.active
+        if state.config.single_active_consumer and active is not None:
+            lost = active.suspended and not active.held_count
+            if not (lost and state.uplinks[active.uplink].yields):
+                return
+        waiting = [one.key for one in state.all_consumers() if could_be_served(one)]
+        require(not waiting, "messages wait, and consumers", group, waiting, state.order.count)
 
     def _strict(self, group: int, fresh: list[tuple[int, int]], state: QueueState) -> None:
         """Whoever was served got the first in the queue."""

@@ -51,6 +51,7 @@ class Profile:
     bad          of the unlucky ones: these never become well again, also when all is calm
     write_here   the log writes small batches itself, without a thread, as on a quick disk
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
+    claim_ttl_ms claims expire, 0: they do not
     changes      operators change the members of queues, and drain nodes
     fanout       publishers use an exchange that feeds every queue now and then
     """
@@ -73,6 +74,7 @@ class Profile:
     getters: int
     readers: int
     rivals: bool
+    claim_ttl_ms: int
     sinks: int
     loners: int
     changes: bool
@@ -139,6 +141,7 @@ def draw(rng: Random) -> Profile:
         getters=rng.choice((0, 0, 0, 1)),
         readers=readers,
         rivals=rng.random() < 0.5,
+        claim_ttl_ms=rng.choice((0, 0, 150, 500)),
         sinks=rng.choice((0, 0, 1) if brief else (0, 1, 2)),
         loners=rng.choice((0, 0, 0, 1)),
         changes=changes,

@@ -10,7 +10,7 @@ from sim.whole.people import Person
 from sim.whole.profile import QueuePlan
 from warren_broker.block import Block
 from warren_broker.cluster.reading import ReadFailed
-from warren_broker.errors import Refusal
+from warren_broker.errors import ClaimLost, Refusal
 from warren_broker.queue import commands
 from warren_broker.session import requests
 
@@ -27,6 +27,7 @@ class Reader(Person):
     Two of one name fence each other: the claims are the name's, whoever drives.
     epoch    None: not registered with this connection
     claim    the claim that is open or comes next
+    call     the name of a call to register that is not answered; calls counts them
     lost     the last one that was released: to be counted as done when registering again
     """
 
@@ -37,6 +38,9 @@ class Reader(Person):
         self.claim = 0
         self.lost = 0
         self.busy = False
+        self.call = ""
+        self.calls = 0
+        self.silent_until = 0
 
     def arrived(self, process: Process) -> None:
         """A new driver."""
@@ -59,20 +63,28 @@ class Reader(Person):
             return
         book, name = self.book(queue), (self.name, self.claim)
         if self.epoch is None:
-            self.ask(process, commands.RegisterReader(self.name, self.lost), self.registered)
+            self.call = self.call or f"{self.number}-{self.calls}"
+            register = commands.RegisterReader(self.name, self.lost, self.call)
+            self.ask(process, register, self.registered)
+        elif self.silent():
+            self.busy = False
         elif name in book.claims and name not in book.released and self.rng.random() < 0.7:
             if self.rng.random() < 0.05:
                 book.released[name] = True
                 release = commands.ReleaseClaim(self.name, self.claim, self.epoch)
                 self.ask(process, release, self.released)
             else:
-                settle = commands.SettleClaims(self.name, self.claim, self.epoch)
-                self.ask(process, settle, self.settled)
+                settle = commands.SettleClaims(self.name, self.claim, self.epoch, strict=True)
+                self.ask(process, settle, lambda reply: self.settled(book, name, reply))
+        elif name in book.claims and self.rng.random() < 0.3:
+            self.ask(process, commands.RenewClaims(self.name, self.epoch), lambda reply: None)
         elif name in book.released:
             again = commands.ReleaseClaim(self.name, self.claim, self.epoch)
             self.ask(process, again, self.released)
         else:
-            open_ = commands.OpenClaim(self.name, self.claim, self.epoch, MESSAGES, 10_000)
+            open_ = commands.OpenClaim(
+                self.name, self.claim, self.epoch, MESSAGES, 10_000, self.world.profile.claim_ttl_ms
+            )
             self.ask(process, open_, lambda reply: self.opened(process, book, reply))
 
     def ask(self, process: Process, command: commands.AnyCommand, heard: Any) -> None:
@@ -86,13 +98,27 @@ class Reader(Person):
             self.busy = False
             if isinstance(reply, Refusal):
                 self.epoch = None
+                if isinstance(reply, ClaimLost) and self.world.profile.claim_ttl_ms:
+                    self.world.note("claim lost", self.name, self.claim)
+                    self.lost = max(self.lost, self.claim)
             else:
                 heard(reply)
 
         process.broker.queues.ask(queue, command, done)
 
+    def silent(self) -> bool:
+        """It does nothing for a while, and may lose its claim by that."""
+        if self.world.agenda.now_ms < self.silent_until:
+            return True
+        if self.world.profile.claim_ttl_ms and not self.world.calm and self.rng.random() < 0.15:
+            self.silent_until = self.world.agenda.now_ms + self.rng.choice((100, 600, 1_500))
+            return True
+        return False
+
     def registered(self, reply: commands.ReaderReply) -> None:
         """It knows where it was."""
+        self.call = ""
+        self.calls += 1
         self.epoch = reply.epoch
         self.claim = reply.settled + 1
 
@@ -130,9 +156,10 @@ class Reader(Person):
 
         reading.runs(book.group, self.name, number, 0, len(expected), found)
 
-    def settled(self, reply: Any) -> None:
+    def settled(self, book: Book, name: tuple[str, int], reply: Any) -> None:
         """On to the next."""
         require(isinstance(reply, requests.Done | commands.Count), "a settle was answered", reply)
+        book.settle_claim(name)
         self.claim += 1
 
     def released(self, reply: Any) -> None:

@@ -40,7 +40,7 @@ class Sink(Person):
     committed  the last batch of this run that is in the checkpoint
     newest     run -> the epoch of its newest driver
     left       batches that are still to be committed, in whatever run
-    rows       (run, batch, partition) -> blocks of bodies: the same whoever computes them
+    rows       (run, batch) -> bodies: the same whoever computes them
     asked      (run, batch): publishing it was asked for, so its rows may be in the queue
     """
 
@@ -52,7 +52,7 @@ class Sink(Person):
         self.committed = -1
         self.epochs = 0
         self.newest: dict[int, int] = {}
-        self.rows: dict[tuple[int, int, int], list[list[bytes]]] = {}
+        self.rows: dict[tuple[int, int], list[bytes]] = {}
         self.asked: dict[tuple[int, int], bool] = {}
         self.confirmed: dict[tuple[int, int], bool] = {}
         self.driver: Driver | None = None
@@ -65,7 +65,7 @@ class Sink(Person):
     def act(self) -> None:
         """See that there is a driver; now and then another one, beside the one before."""
         driver = self.driver
-        restless = not self.world.calm and self.rng.random() < 0.12
+        restless = not self.world.calm and self.rng.random() < 0.3
         if self.left and (driver is None or driver.over or restless):
             if driver is not None:
                 driver.acts_left = self.rng.choice((0, ZOMBIE_ACTS))
@@ -79,25 +79,14 @@ class Sink(Person):
         if self.left:
             self.again(200)
 
-    def blocks(self, run: int, batch: int, partition: int) -> list[list[bytes]]:
-        """The rows of a partition."""
-        rows = self.rows.get((run, batch, partition))
-        if rows is None:
-            name = b"%s/%d-%d-%d" % (self.name.encode(), run, batch, partition)
-            numbers = iter(range(1, 100))
-            rows = self.rows[run, batch, partition] = [
-                [b"%s/%d" % (name, next(numbers)) for _ in range(self.rng.choice((1, 3)))]
-                for _ in range(BLOCKS)
-            ]
-        return rows
-
     def bodies(self, run: int, batch: int) -> list[bytes]:
         """All rows of a batch."""
-        return [
-            body
-            for partition in range(PARTITIONS)
-            for block in self.blocks(run, batch, partition) for body in block
-        ]  # fmt: skip
+        rows = self.rows.get((run, batch))
+        if rows is None:
+            name = b"%s/%d-%d" % (self.name.encode(), run, batch)
+            count = PARTITIONS * BLOCKS + self.rng.randrange(4)
+            rows = self.rows[run, batch] = [b"%s/%d" % (name, at) for at in range(count)]
+        return rows
 
     def commit(self, run: int, batch: int) -> None:
         """A driver writes into the checkpoint; one of an older run writes into its own."""
@@ -109,10 +98,12 @@ class Sink(Person):
 class Driver(Person):
     """One driver of a sink's run: stages the next batch, publishes it, writes the checkpoint.
 
-    Its attempts have the numbers that another driver's had: only its epoch tells them apart.
+    Its attempts have the numbers that another driver's had: only its epoch tells them apart. As
+    after a shuffle, it finds a batch's rows in other partitions than another driver did.
     epoch      higher than that of any driver before; acts_left: 0 once it has died
     batch      which is under way; chosen: partition -> attempt, once publishing was asked for
     attempt    partition -> which attempt is being staged
+    blocks     partition -> blocks of bodies
     """
 
     def __init__(self, sink: Sink, epoch: int) -> None:
@@ -134,6 +125,13 @@ class Driver(Person):
         """A batch of which this driver has staged nothing."""
         self.batch = batch
         self.attempt = dict.fromkeys(range(PARTITIONS), 0)
+        rows = list(self.sink.bodies(self.run, batch))
+        self.rng.shuffle(rows)
+        cuts = sorted(self.rng.sample(range(1, len(rows)), PARTITIONS * BLOCKS - 1))
+        parts = [
+            rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)
+        ]
+        self.blocks = [parts[at::PARTITIONS] for at in range(PARTITIONS)]
         self.chosen: tuple[tuple[int, int, int], ...] | None = None
         self.unanswered = 0
         self.staged = False
@@ -170,7 +168,7 @@ class Driver(Person):
             self.spoilt = False
             for partition, attempt in self.attempt.items():
                 self.stage(process, partition, attempt)
-        elif self.chosen is None and self.rng.random() < 0.1:
+        elif self.chosen is None and self.rng.random() < 0.25:
             self.drop(process)
         else:
             self.publish(process)
@@ -184,7 +182,7 @@ class Driver(Person):
         queue = self.queue(process)
         assert queue is not None
         batch = self.batch
-        for at, bodies in enumerate(self.sink.blocks(self.run, batch, partition)):
+        for at, bodies in enumerate(self.blocks[partition]):
             self.unanswered += 1
             block = encode(bodies, [b""] * len(bodies), (b"", queue.name.encode()))
             command = self.command(
@@ -215,7 +213,7 @@ class Driver(Person):
         drop = self.command(commands.SinkDrop, (gone,))
         # It may be long on its way, and through another node: it names what it drops.
         process.broker.queues.tell(queue, drop)
-        self.later(process, 800, self.drop_late, process, drop)
+        self.later(process, 400, self.drop_late, process, drop)
         self.attempt[partition] += 1
         self.staged = self.busy = False
 
@@ -266,7 +264,7 @@ class Driver(Person):
         self.world.note("sink refused", self.sink.name, self.epoch, self.run, self.batch, reason)
         if reason == "unavailable":
             return
-        if reason == "stage_lost":
+        if reason == "stage_lost" and not self.newest:
             self.staged, self.chosen = False, None
             for partition in range(PARTITIONS):
                 self.attempt[partition] += 1

@@ -29,6 +29,7 @@ class Link:
         self.epoch = 0
         self.believes = {one: False, other: False}
         self.cut = {one: False, other: False}
+        self.cut_for_good = False
         self.stalled: list[tuple[str, Callable[[Process], None]]] = []
         self.free_at = {one: 0, other: 0}
         self.spoke = {one: False, other: False}
@@ -249,7 +250,7 @@ class Wire:
 
     def heal(self, link: Link) -> None:
         """The way is free again."""
-        if not link.blocked:
+        if not link.blocked or link.cut_for_good:
             return
         link.cut = dict.fromkeys(link.ends, False)
         stalled, link.stalled = link.stalled, []

@@ -58,7 +58,7 @@ class World:
         self.names = [f"n{at}" for at in range(1, count + 1)]
         self.addresses = {name: f"10.0.0.{at}" for at, name in enumerate(self.names, 1)}
         self.plans = {plan.name: plan for plan in self.profile.queues}
-        self.ledger = Ledger()
+        self.ledger = Ledger(self.profile.claim_ttl_ms > 0)
         self.checkers = Checkers(self)
         self.wire = Wire(self)
         self.processes = {name: Machine(self, name) for name in self.names}

@@ -1,0 +1,198 @@
+"""Bugs to plant in queues, and in what a cluster does with them; see `plants`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from sim.plants import Replacement
+from warren_broker.cluster import definitions
+from warren_broker.metadata.lives import is_retired
+from warren_broker.queue import commands, consumers, machine, settle, stage
+from warren_broker.queue.order import Order
+from warren_broker.queue.turn import Turn
+from warren_raft.runtime.stalled_disk import StalledDisk
+
+
+def _handler(kind: type, handler: Any) -> list[Replacement]:
+    return [(machine, "HANDLERS", {**machine.HANDLERS, kind: handler})]
+
+
+def requeue_order_reversed() -> list[Replacement]:
+    """What comes back comes first, the last of it before the others."""
+    let_go = settle.let_go
+
+    def backwards(turn: Turn, consumer: Any, pieces: list[Any], outcome: Any) -> None:
+        let_go(turn, consumer, pieces[::-1], outcome)
+
+    return [(settle, "let_go", backwards)]
+
+
+def what_comes_back_goes_to_the_end() -> list[Replacement]:
+    """Returned messages wait until everything that is ready has left."""
+
+    def polite(self: Order) -> Any:
+        if self.mask:
+            return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
+        return self.returned[0] if self.returned else None
+
+    def take(self: Order, count: int) -> Any:
+        if self.mask:
+            return (*self._cut(self.mask.bit_length() - 1, count), 0, 0)
+        return taken(self, count)
+
+    taken = Order.take
+    return [(Order, "head", polite), (Order, "take", take)]
+
+
+def redelivered_is_not_in_the_snapshot() -> list[Replacement]:
+    """Who begins with a snapshot takes what was returned for fresh."""
+    load = Order.load
+
+    def forgetful(self: Order, returned: Any, lanes: Any) -> None:
+        load(self, [(*run[:3], 0, 0) for run in returned], lanes)
+
+    return [(Order, "load", forgetful)]
+
+
+def priorities_are_not_in_the_snapshot() -> list[Replacement]:
+    """Who begins with a snapshot serves the lowest priority first."""
+    load = Order.load
+
+    def confused(self: Order, returned: Any, lanes: Any) -> None:
+        rows = list(lanes)
+        numbers = [row[0] for row in rows]
+        load(self, returned, [
+            (number, *row[1:]) for number, row in zip(reversed(numbers), rows, strict=True)
+        ])
+
+    return [(Order, "load", confused)]
+
+
+def an_expired_claim_is_settled() -> list[Replacement]:
+    """A settle takes the number of a claim that expired, and goes on to the next."""
+    claim_settled = machine.HANDLERS[commands.SettleClaims]
+
+    def lenient(turn: Turn, command: commands.SettleClaims) -> Any:
+        return claim_settled(turn, structs.replace(command, strict=False))
+
+    return _handler(commands.SettleClaims, lenient)
+
+
+def a_missing_attempt_counts_as_empty() -> list[Replacement]:
+    """A batch is published without the attempts of which nothing is staged."""
+    publish = machine.HANDLERS[commands.SinkPublish]
+
+    def lenient(turn: Turn, command: commands.SinkPublish) -> Any:
+        run = turn.state.runs.get(command.sink, {}).get(command.run)
+        stages = {} if run is None else run.stages
+        there = [
+            (partition, attempt, stages[command.batch, partition, attempt].count)
+            for partition, attempt, _ in command.attempts
+            if (command.batch, partition, attempt) in stages
+        ]
+        return publish(turn, structs.replace(command, attempts=tuple(there)))
+
+    return _handler(commands.SinkPublish, lenient)
+
+
+def a_drop_takes_every_attempt() -> list[Replacement]:
+    """An aborted batch is dropped whole, whoever staged it."""
+
+    def careless(turn: Turn, command: commands.SinkDrop) -> Any:
+        for run in turn.state.runs.get(command.sink, {}).values():
+            for key in [key for key in run.stages if key[0] == command.batch]:
+                stage._forget(turn.state, run.stages.pop(key))
+        return stage.DONE
+
+    return _handler(commands.SinkDrop, careless)
+
+
+def a_repeated_batch_is_published_again() -> list[Replacement]:
+    """A batch that another driver published is not recognised by its content."""
+    publish = machine.HANDLERS[commands.SinkPublish]
+    staged = machine.HANDLERS[commands.SinkStage]
+
+    def forget(turn: Turn, command: Any) -> None:
+        run = turn.state.runs.get(command.sink, {}).get(command.run)
+        if run is not None and run.find(command.batch) is not None and command.epoch > run.epoch:
+            run.published = [one for one in run.published if one.batch != command.batch]
+            run.last_batch = command.batch - 1
+
+    def naive(turn: Turn, command: Any) -> Any:
+        forget(turn, command)
+        return publish(turn, command)
+
+    def naive_stage(turn: Turn, command: Any) -> Any:
+        forget(turn, command)
+        return staged(turn, command)
+
+    handlers = {commands.SinkPublish: naive, commands.SinkStage: naive_stage}
+    return [(machine, "HANDLERS", {**machine.HANDLERS, **handlers})]
+
+
+def an_older_driver_is_not_fenced() -> list[Replacement]:
+    """A sink's drivers have no epochs."""
+    current = stage._current
+
+    def open_to_all(turn: Turn, command: Any) -> Any:
+        run = turn.state.runs.get(command.sink, {}).get(command.run)
+        if run is not None:
+            command = structs.replace(command, epoch=run.epoch)
+        return current(turn, command)
+
+    return [(stage, "_current", open_to_all)]
+
+
+def what_the_dead_sent_is_enqueued() -> list[Replacement]:
+    """A queue does not know which lives of a node are over: a late first submission is taken."""
+    submit = machine._submit
+
+    def naive(turn: Turn, submission: Any) -> Any:
+        over, turn.state.over = turn.state.over, {}
+        try:
+            return submit(turn, submission)
+        finally:
+            turn.state.over = over
+
+    return [(machine, "_submit", naive)]
+
+
+def lives_are_remembered_in_a_window() -> list[Replacement]:
+    """A life that ended many lives ago is not known to be over."""
+
+    def narrow(state: Any, applied: int, node: str, uplink: int, number: int) -> bool:
+        return is_retired(state, node, uplink)
+
+    return [(definitions, "is_over", narrow)]
+
+
+def the_single_active_consumer_stays() -> list[Replacement]:
+    """It makes no way when its node is suspected, though it holds nothing."""
+    return [(consumers, "yields", lambda state, active: False)]
+
+
+def a_leader_with_a_hung_disk_stays() -> list[Replacement]:
+    """Nobody looks whether the disk answers."""
+    return [(StalledDisk, "stalled", property(lambda self: False))]
+
+
+PLANTS = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        requeue_order_reversed,
+        what_comes_back_goes_to_the_end,
+        redelivered_is_not_in_the_snapshot,
+        priorities_are_not_in_the_snapshot,
+        an_expired_claim_is_settled,
+        a_missing_attempt_counts_as_empty,
+        a_drop_takes_every_attempt,
+        a_repeated_batch_is_published_again,
+        an_older_driver_is_not_fenced,
+        what_the_dead_sent_is_enqueued,
+        lives_are_remembered_in_a_window,
+        the_single_active_consumer_stays,
+        a_leader_with_a_hung_disk_stays,
+    )
+}
