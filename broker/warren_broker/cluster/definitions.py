@@ -19,7 +19,7 @@ from warren_broker.cluster.carrying import Carrying
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.everywhere import Everywhere
-from warren_broker.cluster.uplink import Uplink
+from warren_broker.cluster.uplink import InFlight, Uplink
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
     MembersSet,
@@ -34,7 +34,7 @@ from warren_broker.metadata.codec import decode_reply, encode_reply, encode_subm
 from warren_broker.metadata.lives import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Queue, User, Vhost
-from warren_broker.metadata.state import MetadataState
+from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.topology import Topology
 from warren_broker.session.permissions import Permissions
@@ -48,6 +48,8 @@ from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 
+UNDER_WAY_MAX = 16
+"""Submissions to the metadata group under way."""
 REFUSED_RETRY_MS = 5_000
 """A node that its cluster refuses asks again so often: an operator may change that."""
 Done = Callable[[Any], None]
@@ -107,12 +109,7 @@ class Definitions:
         """
         host = self._cluster.host
         node, boot_id = host.node_id, host.boot_id
-        uplink = Uplink(
-            lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
-            _no_blocks,
-            None,
-            self._cluster.in_flight,
-        )
+        uplink = metadata_uplink(boot_id, node, self._cluster.in_flight)
         self._cluster.open_client(METADATA_GROUP, peers, uplink)
         self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, numbered=True))
         host.formation(self._formed)
@@ -176,6 +173,10 @@ class Definitions:
 
         def replied(reply: Any, index: int) -> None:
             result = commands.to_refusal(reply) if isinstance(reply, commands.Refused) else reply
+            if reply is None:
+                result = errors.InternalError(
+                    f"{type(command).__name__} was applied, but its result is not kept any more: "
+                    "look at what is there, then ask again")
             self._arrived.append((index, answer, result))
             self._ask_settle()
 
@@ -378,6 +379,24 @@ class Definitions:
         if found is None:
             return None
         return "quorum" if found.arguments.get("x-queue-type") == "quorum" else "classic"
+
+
+def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:
+    """The stream of a life's submissions to the metadata group.
+
+    No more commands are under way than it remembers replies for. 1. Two submissions of a thousand
+    commands are under way.  2. Both are applied; their leader dies before it answers.  3. Sent
+    again, the first one is known to have been applied, but what was answered is forgotten.
+    """
+    submissions = min(UNDER_WAY_MAX, REPLIES_KEPT_MAX)
+    return Uplink(
+        lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
+        _no_blocks,
+        None,
+        in_flight,
+        commands_max=REPLIES_KEPT_MAX // submissions,
+        unanswered_max=submissions,
+    )
 
 
 def _no_blocks(parts: Any) -> bytes:

@@ -23,9 +23,9 @@ Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
 BLOCK_BYTES_MAX = 1024 * 1024
 """A block that has grown to this is closed; one message may be larger."""
 COMMANDS_MAX = 4096
-"""Commands in one submission."""
+"""Commands in one submission to a queue."""
 UNANSWERED_MAX = 256
-"""Submissions under way; the machine remembers the replies of at least that many."""
+"""Submissions to a queue under way; it remembers the replies of at least that many."""
 
 
 @dataclass(slots=True)
@@ -69,10 +69,12 @@ class Uplink:
 
     __slots__ = (
         "_assemble",
+        "_commands_max",
         "_encode",
         "_enqueue",
         "_in_flight",
         "_open",
+        "_unanswered_max",
         "bytes_unanswered",
         "next_seq",
         "parked",
@@ -81,8 +83,22 @@ class Uplink:
     )
 
     def __init__(
-        self, encode: Encode, assemble: Assemble, enqueue: Any, in_flight: InFlight
+        self,
+        encode: Encode,
+        assemble: Assemble,
+        enqueue: Any,
+        in_flight: InFlight,
+        *,
+        commands_max: int | None = None,
+        unanswered_max: int | None = None,
     ) -> None:
+        """commands_max, unanswered_max: None: COMMANDS_MAX, UNANSWERED_MAX as they are then.
+
+        Together they must not be more than the machine remembers replies for: who is asked again
+        after that has only the machine's word that it was applied.
+        """
+        self._commands_max = COMMANDS_MAX if commands_max is None else commands_max
+        self._unanswered_max = UNANSWERED_MAX if unanswered_max is None else unanswered_max
         self._in_flight = in_flight
         self._encode = encode
         self._assemble = assemble
@@ -114,7 +130,7 @@ class Uplink:
         pending.commands.append(command)
         pending.replies.append(on_reply)
         pending.ordered |= ordered
-        if len(pending.commands) >= COMMANDS_MAX:
+        if len(pending.commands) >= self._commands_max:
             self._close()
 
     def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
@@ -192,14 +208,14 @@ class Uplink:
     def take(self) -> list[Sent]:
         """What may be sent now and was not yet, in order; the open submission is closed for it."""
         held = len(self.unanswered)
-        if held < UNANSWERED_MAX:
+        if held < self._unanswered_max:
             self._close()
             held = len(self.unanswered)
         if not held:
             return []
         first = self.unanswered[0].seq
         start = self.sent_seq + 1 - first
-        end = min(held, UNANSWERED_MAX)
+        end = min(held, self._unanswered_max)
         if start >= end:
             return []
         self.sent_seq = first + end - 1

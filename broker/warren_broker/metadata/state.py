@@ -20,7 +20,7 @@ from warren_broker.metadata.records import (
 from warren_broker.queue.commands import Incarnation, UplinkId
 
 REPLIES_KEPT_MAX = 1024
-"""Replies remembered per uplink, to answer repeats."""
+"""Replies remembered per uplink, to answer repeats; no node has more commands under way."""
 RETIRED_KEPT_MAX = 16
 """Older lives remembered per node, to refuse what they left in flight."""
 REMOVED_KEPT_MAX = 256

@@ -51,6 +51,12 @@ def draw(rng: Random) -> Windows:
             ("cluster.uplink", "UNANSWERED_MAX", unanswered),
             ("queue.machine", "REPLIES_KEPT", unanswered),
         ]
+    if rng.random() < 0.5:
+        replies = rng.choice((1, 3, 40))
+        found += [
+            ("metadata.state", "REPLIES_KEPT_MAX", replies),
+            ("cluster.definitions", "REPLIES_KEPT_MAX", replies),
+        ]
     return tuple(found)
 
 
