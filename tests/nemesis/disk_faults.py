@@ -20,6 +20,8 @@ HANG_LONG_S = (SUSPECT_AFTER_S * 1.5, SUSPECT_AFTER_S * 6)
 AGE_S = (1.0, 6.0)
 """How old an older copy is."""
 NOT_DATA = ("lock", "ready.json", "ballast")
+SET_ASIDE = "damaged"
+"""The folder of what a node does not read any more."""
 TWO_FILES_SHARE = 0.3
 Harm = Callable[[Path], None]
 
@@ -113,7 +115,8 @@ def power_cut_all(scene: Scene) -> None:
 
 def _data_files(place: Path) -> list[Path]:
     return sorted(path for path in place.rglob("*")
-                  if path.is_file() and path.name not in NOT_DATA)
+                  if path.is_file() and path.name not in NOT_DATA
+                  and SET_ASIDE not in path.relative_to(place).parts)
 
 
 def _chosen(scene: Scene, node: int) -> list[Path]:
