@@ -159,7 +159,10 @@ class Nodes:
         self.disk(i).mount()
 
     def starts(self, i: int) -> bool:
-        """Start it, and wait until it listens; False: it has ended by itself, so it refuses."""
+        """Start it; False: it has ended by itself before it listened, so it refuses to start.
+
+        One that does neither for long is left to whoever waits for the cluster to be whole.
+        """
         self.start(i)
         ready = self.nodes[i].data_dir / "ready.json"
         ends = time.monotonic() + STARTED_S
@@ -168,7 +171,7 @@ class Nodes:
                 self.stop(i)
                 return False
             if time.monotonic() > ends:
-                raise TimeoutError(f"node-{i} neither listens nor ends after {STARTED_S:g} s")
+                break
             time.sleep(POLL_S)
         return True
 
