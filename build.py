@@ -91,6 +91,14 @@ def mutate(options: argparse.Namespace) -> int:
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
+def crash(options: argparse.Namespace) -> int:
+    """Spark on real nodes, crashed at drawn moments: --runs N --seed S."""
+    prepare()
+    command = [str(python()), "-m", "spark_world.crash", *options.rest]
+    env = dict(environment.java_environment(), PYTHONPATH=str(ROOT / "tests" / "connector"))
+    return console.loud(command, env=env, cwd=ROOT)
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measure against RabbitMQ, other Rafts, a Spark source in memory; see bench/README.md."""
     prepare()
@@ -135,9 +143,9 @@ def clean(options: argparse.Namespace) -> int:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo, "test": test, "bench": bench, "sim": sim, "lint": lint, "wheel": wheel,
     "cluster": cluster, "demo-repeat": demo_repeat, "clean": clean, "nemesis": nemesis,
-    "mutate": mutate,
+    "mutate": mutate, "crash": crash,
 }
-PASSES_ON = ("demo", "bench", "sim", "nemesis", "mutate", "cluster", "demo-repeat")
+PASSES_ON = ("demo", "crash", "bench", "sim", "nemesis", "mutate", "cluster", "demo-repeat")
 """Verbs that hand arguments they do not know to the program they start."""
 
 

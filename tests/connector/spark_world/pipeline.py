@@ -1,6 +1,6 @@
 """A streaming query from queue `in` to queue `out`, as a process that a test may kill.
 
-    python -m spark_world.pipeline '{"port": 4000, "checkpoint": "…", …}'
+    python -m spark_world.pipeline '{"hosts": "…", "checkpoint": "…", …}'
 
 Prints one line of JSON when the query has ended by itself.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_world.sources import DyingSource
+from spark_world.sources import DyingSource, RealDyingSource
 
 
 def session(master: str) -> SparkSession:
@@ -38,7 +38,8 @@ def session(master: str) -> SparkSession:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(DyingSource)
+    for source in (DyingSource, RealDyingSource):
+        spark.dataSource.register(source)
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     kill = os.environ.get("WARREN_TEST_KILL")
@@ -49,11 +50,12 @@ def session(master: str) -> SparkSession:
 
 def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
     """The query that the plan asks for."""
-    hosts = f"127.0.0.1:{plan['port']}"
-    rows = (spark.readStream.format("warren_dying").option("hosts", hosts).option("queue", "in")
+    hosts, name = plan["hosts"], plan.get("format", "warren_dying")
+    source, target = plan.get("source_queue", "in"), plan.get("target_queue", "out")
+    rows = (spark.readStream.format(name).option("hosts", hosts).option("queue", source)
             .options(**plan.get("source", {})).load())
     rows = rows.selectExpr("body", "priority", "message_id", "position", "redelivered")
-    out = {"hosts": hosts, "routingKey": "out", **plan.get("sink", {})}
+    out = {"hosts": hosts, "routingKey": target, **plan.get("sink", {})}
     if "foreach_batch" in plan:
         directory = plan["foreach_batch"]
 
@@ -66,7 +68,7 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
 
         writer = rows.writeStream.foreachBatch(both)
     else:
-        writer = rows.select("body", "priority").writeStream.format("warren_dying").options(**out)
+        writer = rows.select("body", "priority").writeStream.format(name).options(**out)
     return (writer.option("checkpointLocation", plan["checkpoint"])
             .trigger(**plan.get("trigger", {"availableNow": True})).start())
 

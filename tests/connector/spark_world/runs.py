@@ -4,40 +4,48 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from pyspark_warren.client import WarrenBroker, connect
+from pyspark_warren.options import parse_options
+from pyspark_warren.rows import Piece
+from pyspark_warren.writer import Attempt, write_direct
 from spark_world.fake import FakeServer
+from warren.admin import Admin
+from warren.local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 PATH = [str(ROOT / name) for name in ("tests/connector", "connector", "python", "broker", "raft")]
 RUN_S_MAX = 240
+POLL_S = 0.05
 
 
-@dataclass
-class World:
-    """A fake broker with queues `in` and `out`, and a directory for checkpoints and outputs."""
+class Runs:
+    """Runs of one query with its checkpoint in a directory.
 
-    server: FakeServer
-    directory: Path
+    where  what a plan says of the broker: hosts, format, names of the two queues
+    """
+
+    def __init__(self, directory: Path, where: dict[str, Any]) -> None:
+        self.directory = directory
+        self.where = where
 
     @property
     def kill_plan(self) -> Path:
         """Where the next kill is written."""
         return self.directory / "kill"
 
-    def publish(self, count: int, first: int = 0) -> list[bytes]:
-        """Numbered messages of three priorities into `in`."""
-        bodies = [b"message %06d" % i for i in range(first, first + count)]
-        self.server.broker.publish("in", bodies, [4 + i % 3 for i in range(count)])
-        return bodies
-
-    def arm(self, point: str, number: int = 1) -> None:
-        """The number-th arrival at that point kills."""
-        self.kill_plan.write_text(f"{point} {number}")
+    def arm(self, point: str, number: int = 1, action: str = "kill") -> None:
+        """The number-th arrival at that point kills, or with "stop" freezes the driver."""
+        self.kill_plan.write_text(f"{point} {number} {action}")
 
     @property
     def killed(self) -> bool:
@@ -47,12 +55,17 @@ class World:
         done.unlink(missing_ok=True)
         return was
 
+    def start(self, **plan: Any) -> subprocess.Popen[str]:
+        """One run of the query, under way."""
+        plan = {**self.where, "checkpoint": str(self.directory / "checkpoint"), **plan}
+        return subprocess.Popen(
+            [sys.executable, "-m", "spark_world.pipeline", json.dumps(plan)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment(),
+            cwd=self.directory)
+
     def run(self, **plan: Any) -> subprocess.CompletedProcess[str]:
         """One run of the query, to its end or its death."""
-        plan = {"port": self.server.port, "checkpoint": str(self.directory / "checkpoint"), **plan}
-        return subprocess.run(
-            [sys.executable, "-m", "spark_world.pipeline", json.dumps(plan)], capture_output=True,
-            text=True, timeout=RUN_S_MAX, env=self.environment(), cwd=self.directory)
+        return ended(self.start(**plan))
 
     def finish(self, **plan: Any) -> list[dict[str, Any]]:
         """A run that must end well; its batches."""
@@ -60,10 +73,51 @@ class World:
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.strip().splitlines()[-1])["batches"]
 
+    def frozen(self, process: subprocess.Popen[str]) -> tuple[int, ...]:
+        """Wait until the armed stop was carried out; the processes that stand still."""
+        stopped = self.kill_plan.with_name("kill.stopped")
+        deadline = time.monotonic() + RUN_S_MAX
+        while not stopped.exists():
+            assert time.monotonic() < deadline and process.poll() is None, ended(process).stderr
+            time.sleep(POLL_S)
+        pids = tuple(int(pid) for pid in stopped.read_text().split())
+        stopped.unlink()
+        return pids
+
     def environment(self) -> dict[str, str]:
         """For a driver and everything that it starts."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join(PATH), "PYSPARK_PYTHON": sys.executable,
                 "WARREN_TEST_KILL": str(self.kill_plan)}
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """Wait for a run's end; kills it, and what it started, when that takes too long."""
+    try:
+        out, err = process.communicate(timeout=RUN_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def resume(pids: tuple[int, ...]) -> None:
+    """Let processes that were frozen go on."""
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+class World(Runs):
+    """A fake broker with queues `in` and `out`, and a directory for checkpoints and outputs."""
+
+    def __init__(self, server: FakeServer, directory: Path) -> None:
+        super().__init__(directory, {"hosts": f"127.0.0.1:{server.port}"})
+        self.server = server
+
+    def publish(self, count: int, first: int = 0) -> list[bytes]:
+        """Numbered messages of three priorities into `in`."""
+        bodies = [b"message %06d" % i for i in range(first, first + count)]
+        self.server.broker.publish("in", bodies, [4 + i % 3 for i in range(count)])
+        return bodies
 
     def check_exact(self, bodies: list[bytes]) -> None:
         """Every message once in `out`, none left in `in`, nothing claimed, nothing staged."""
@@ -74,3 +128,50 @@ class World:
         assert (state["ready"], state["claims"]) == (0, {}), state
         assert state["acknowledged"] == len(bodies)
         assert self.server.broker.state("out")["staged"] == 0
+
+
+class RealWorld(Runs):
+    """Two quorum queues of a cluster of real processes, and a directory for checkpoints."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        mark = uuid.uuid4().hex[:8]
+        self.source, self.target = f"in-{mark}", f"out-{mark}"
+        super().__init__(directory, {
+            "hosts": cluster.hosts, "format": "warren_dying_real",
+            "source_queue": self.source, "target_queue": self.target})
+        self.cluster = cluster
+        self.broker: WarrenBroker = connect(
+            parse_options({"hosts": cluster.hosts, "queue": self.source}, "read"))
+        with cluster.connect() as connection:
+            for name in (self.source, self.target):
+                Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+
+    def publish(self, count: int, first: int = 0) -> list[bytes]:
+        """Numbered messages of three priorities into the source."""
+        bodies = [b"message %06d" % i for i in range(first, first + count)]
+        rows = pa.record_batch({"body": pa.array(bodies, pa.binary()),
+                                "priority": pa.array([4 + i % 3 for i in range(count)])})
+        options = parse_options(
+            {"hosts": self.cluster.hosts, "routingKey": self.source, "blockBytes": "16k"}, "write")
+        write_direct(self.broker, options, Attempt.drawn(self.source, 0, first), iter([rows]))
+        return bodies
+
+    def bodies(self) -> list[bytes]:
+        """What is in the target, in delivery order."""
+        found = []
+        for fetched in self.broker.browse(self.target, 1 << 30):
+            block = Piece.decode(fetched.data, fetched.runs, self.target).block
+            found += [bytes(block.body(i)) for i in range(block.count)]
+        return found
+
+    def check_exact(self, bodies: list[bytes]) -> None:
+        """Lost 0, doubled 0; nothing ready, claimed or unacknowledged in the source, nothing staged
+        in the target."""
+        out = self.bodies()
+        lost, strange = set(bodies) - set(out), set(out) - set(bodies)
+        doubled = len(out) - len(set(out))
+        assert (len(lost), doubled, strange) == (0, 0, set()), (len(lost), doubled, len(bodies))
+        left = self.broker.queue(self.source)
+        assert (left.messages_ready, left.messages_claimed, left.messages_unacknowledged) == (
+            0, 0, 0), left
+        assert self.broker.queue(self.target).messages_staged == 0

@@ -1,8 +1,9 @@
-"""The data source over the fake broker, with places to die at.
+"""The data source over the fake broker or a real one, with places to die or to stand still at.
 
-`WARREN_TEST_KILL` names a file. When it says `point number`, the number-th arrival at that point
-kills the JVM whose pid the file `<that>.jvm` holds (or, for points of a task, this very process),
-and the file is gone.
+`WARREN_TEST_KILL` names a file. When it says `point number action`, the number-th arrival at that
+point kills the JVM whose pid the file `<that>.jvm` holds (or, for points of a task, this very
+process), and the file is gone. With the action `stop` the JVM and this process are frozen instead,
+and `<that>.stopped` has their numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_warren.datasource import WarrenDataSource
+from pyspark_warren.datasource import connect as real_connect
 from pyspark_warren.options import Options
 from pyspark_warren.rim import told
 from pyspark_warren.sink import WarrenStreamWriter
@@ -29,30 +31,40 @@ def connect(options: Options) -> FakeClient:
     return FakeClient.remote(options.hosts[0][1])
 
 
-def arrive(point: str) -> bool:
-    """Whether the kill that is armed is for this arrival; it is disarmed then."""
+def arrive(point: str) -> str:
+    """The action that is armed, if it is for this arrival; it is disarmed then."""
     plan = os.environ.get("WARREN_TEST_KILL", "")
     try:
-        armed, number = Path(plan).read_text().split()
+        armed, number, action = Path(plan).read_text().split()
     except (OSError, ValueError):
-        return False
+        return ""
     if armed != point:
-        return False
+        return ""
     if int(number) > 1:
-        Path(plan).write_text(f"{armed} {int(number) - 1}")
-        return False
+        Path(plan).write_text(f"{armed} {int(number) - 1} {action}")
+        return ""
     try:
         os.rename(plan, plan + ".done")
     except FileNotFoundError:
-        return False  # another process was here first
-    return True
+        return ""  # another process was here first
+    return action
 
 
 def maybe_kill_driver(point: str) -> None:
-    """kill -9 the JVM, then wait for the end that follows."""
-    if arrive(point):
-        os.kill(int(Path(os.environ["WARREN_TEST_KILL"] + ".jvm").read_text()), signal.SIGKILL)
-        os._exit(1)
+    """kill -9 the JVM, then wait for the end that follows; or freeze it, and this process."""
+    action = arrive(point)
+    if not action:
+        return
+    plan = os.environ["WARREN_TEST_KILL"]
+    jvm = int(Path(plan + ".jvm").read_text())
+    if action == "stop":
+        os.kill(jvm, signal.SIGSTOP)
+        Path(plan + ".stopping").write_text(f"{jvm} {os.getpid()}")
+        os.rename(plan + ".stopping", plan + ".stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
+    os.kill(jvm, signal.SIGKILL)
+    os._exit(1)
 
 
 def maybe_kill_task(point: str) -> None:
@@ -92,10 +104,11 @@ class DyingWriter(WarrenStreamWriter):
     """The stream writer, with its places."""
 
     def write(self, iterator: Iterator[Any]) -> Any:
-        """A task that dies, or dawdles, after it has staged everything."""
+        """A task that dies, or dawdles, after it has staged everything; a driver that dies when
+        the rows are on their way."""
         from pyspark import TaskContext
 
-        written = super().write(iterator)
+        written = super().write(watched(iterator))
         maybe_kill_task("after_staging")
         context = TaskContext.get()
         if written.part.rows and context.attemptNumber() == 0 and arrive("dawdle"):
@@ -109,6 +122,13 @@ class DyingWriter(WarrenStreamWriter):
         super().commit(messages, batchId)
         if any(each.part.rows for each in messages):
             maybe_kill_driver("after_publish")
+
+
+def watched(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches, with a place after each."""
+    for batch in batches:
+        yield batch
+        maybe_kill_driver("in_write")
 
 
 class DyingSource(WarrenDataSource):
@@ -129,3 +149,14 @@ class DyingSource(WarrenDataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:
         """With places to die at."""
         return DyingWriter(self._parsed("write"), schema, self.connect)
+
+
+class RealDyingSource(DyingSource):
+    """`format("warren_dying_real")`: the same over a broker's own processes."""
+
+    connect = staticmethod(real_connect)
+
+    @classmethod
+    def name(cls) -> str:
+        """Its name."""
+        return "warren_dying_real"

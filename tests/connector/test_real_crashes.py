@@ -1,0 +1,66 @@
+"""Spark on three real nodes: drivers and tasks that die at every step, two drivers at once.
+
+The fake broker of test_spark.py tries every order; here nothing is fake. `build.py crash` draws
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from spark_world.crash import (
+    BATCH,
+    SOURCE,
+    STEPS,
+    TASK_STEPS,
+    driver_dies,
+    driver_is_overtaken,
+    task_dies,
+)
+from spark_world.runs import RealWorld
+
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes."""
+    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def world(cluster: LocalCluster, tmp_path: Path) -> RealWorld:
+    """Two queues of its own."""
+    return RealWorld(cluster, tmp_path)
+
+
+def test_a_driver_killed_at_every_step_of_one_query(world: RealWorld) -> None:
+    bodies = world.publish(BATCH * (len(STEPS) + 1))
+    for step in STEPS:
+        driver_dies(world, step)
+        left = world.broker.queue(world.source)
+        assert left.messages_claimed <= BATCH, (step, left)
+    world.finish(source=SOURCE)
+    world.check_exact(bodies)
+
+
+def test_a_driver_that_stood_still_goes_on_after_another_took_over(world: RealWorld) -> None:
+    bodies = world.publish(2 * BATCH)
+    driver_is_overtaken(world, "before_publish")  # `build.py crash` has the other steps
+    world.check_exact(bodies)
+    bodies += world.publish(BATCH, len(bodies))
+    world.finish(source=SOURCE)
+    world.check_exact(bodies)
+
+
+def test_tasks_killed_in_their_midst(world: RealWorld) -> None:
+    bodies: list[bytes] = []
+    for step in TASK_STEPS:
+        bodies += world.publish(BATCH, len(bodies))
+        task_dies(world, step)
+        world.check_exact(bodies)
