@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from warren_broker import config, logs
 from warren_broker.node import Node
 from warren_raft.errors import StorageError
+from warren_raft.storage.errors import DirectoryOutdated
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
@@ -63,6 +65,11 @@ def run(node: Node) -> int:
         signal.signal(number, lambda *_: node.loop.post(node.shut_down))
     try:
         node.loop.run()
+    except DirectoryOutdated as error:
+        # As another process: nothing of what this one has read may count any more.
+        logging.getLogger("warren_broker").critical("%s", error)
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     except StorageError as error:
         # What was vouched for is on disk; whatever else a stop would do may need the disk again.
         logging.getLogger("warren_broker").critical("%s", error)

@@ -53,6 +53,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     address     (host, port) where it is called; host "": as the other side sees it
     founders    the nodes that are to form the cluster, sorted; empty: it is formed
     cluster_id  which cluster of that name it is in; 0: not known
+    written     the last write of its log that is on its disk
+    vouched     (disk, write, boot id): so far the log of whom it speaks to had come, as that life
+                of it had told; zeros: it does not know
     known_as    the disk under which the speaker has founded the cluster with whom it speaks to;
                 0: it has not. If that is another disk, what it held is lost
     """
@@ -68,6 +71,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     founders: tuple[NodeId, ...] = ()
     cluster_id: int = 0
     known_as: int = 0
+    written: int = 0
+    vouched: tuple[int, int, int] = (0, 0, 0)
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from warren_raft.core.membership import Change
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Role
@@ -26,6 +28,7 @@ from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.pacing import DiskPace
 from warren_raft.runtime.peers import Peers
+from warren_raft.runtime.positions import Kept, Positions
 from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
@@ -35,6 +38,7 @@ from warren_raft.runtime.turns import Turns
 from warren_raft.runtime.upkeep import NodeUpkeep, known_members
 from warren_raft.runtime.waiting import WaitingMessages
 from warren_raft.runtime.wire import BadFrame
+from warren_raft.storage.errors import DirectoryOutdated
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
 from warren_raft.types import METADATA_GROUP, Entry, GroupId, Index, Membership, NodeId
@@ -92,7 +96,9 @@ class Host:
         self._turns = Turns(config.node, loop, observer, self._transport.send_raft)
         self._touch = self._turns.touch
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
-        self.on_down, self.on_refused = self._peers.on_down, self._peers.on_refused
+        self.on_refused = self._peers.on_refused
+        self._positions = Positions(self._keep_positions)
+        self.on_position = self._positions.heard
         self._disk = StalledDisk(
             config.node, config.data_dir, config.suspect_after_ms, self._groups, self._touch,
             self._transport.tell_condition, self._clock.epoch_ms,
@@ -157,6 +163,9 @@ class Host:
             again = birth.again(group, store.condemned[group].created, self._rng, config.peers)
             store.recreate(group, again)
         identity = store.directory.identity
+        self._positions.begin(
+            self.disk, self.position(), self.boot_id, identity.vouched
+        )
         self._forming = Forming(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
         )
@@ -182,6 +191,7 @@ class Host:
         self._transport.close()
         if self._store is not None:
             self._upkeep.stopped = True
+            self._positions.keep()
             self._store.close()
 
     @property
@@ -202,6 +212,7 @@ class Host:
         self._peers.remove(node)
         self._waiting.forget(node)
         self._forming.forget(node)
+        self._positions.forget(node)
 
     def peer_hello(self, node: NodeId) -> Hello | None:
         """What that peer said of itself on the last connection: disk, formed, address, founders."""
@@ -491,21 +502,43 @@ class Host:
 
     def greeting(self, to: NodeId) -> Hello:
         """See TransportOwner."""
-        return self._forming.greeting(to, self.boot_id, self.address)
+        hello = self._forming.greeting(to, self.boot_id, self.address)
+        return structs.replace(hello, written=self.position(), vouched=self._positions.known(to))
 
     def judge(self, hello: Hello) -> str | None:
         """See TransportOwner."""
+        outdated = self._positions.judge(hello)
+        if outdated is not None:
+            self._forming.change(outdated=outdated)
+            raise DirectoryOutdated(self.config.data_dir, outdated)
         return self._forming.judge(hello) or self.judge_peer(hello)
 
     def on_met(self, hello: Hello, address: Address) -> None:
         """See TransportOwner."""
         self._peers.met(hello)
+        self._positions.heard(hello.node, hello.disk, hello.written, hello.boot_id)
         self._forming.met(hello, address, self._clock.epoch_ms())
 
     def on_up(self, node: NodeId, boot_id: int) -> None:
         """See TransportOwner."""
         self._disk.peer_up(node)
         self._peers.on_up(node, boot_id)
+
+    def on_down(self, node: NodeId) -> None:
+        """See TransportOwner."""
+        self._positions.keep()
+        self._peers.on_down(node)
+
+    def position(self) -> int:
+        """See TransportOwner."""
+        return self._logs.wal.synced_batch
+
+    def _keep_positions(self, vouched: Kept) -> None:
+        # No space: what memory holds of it is as good, until a restart.
+        directory = self._logs.directory
+        self._logs.janitor.run(
+            lambda: directory.change(vouched=vouched), lambda _: None, lambda error: None
+        )
 
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """See TransportOwner."""

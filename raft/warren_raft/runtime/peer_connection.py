@@ -65,6 +65,14 @@ class ConnectionOwner(Protocol):
         """The peer says how its disk is, see `wire`."""
         ...
 
+    def received_position(self, connection: PeerConnection, write: int) -> None:
+        """The peer says how far its log is on its disk."""
+        ...
+
+    def position(self) -> int:
+        """The last write of this node's log that is on its disk."""
+        ...
+
     def ended(self, connection: PeerConnection, error: Exception | None) -> None:
         """The connection is closed; called once, whether it was established or not."""
         ...
@@ -96,6 +104,7 @@ class PeerConnection:
         self.boot_id = 0
         self.up = False
         self.sent_something = False
+        self._told = 0
         self._own: Hello | None = None
         self.hello: Hello | None = None
         self.seen_at = _peer_host(sock)
@@ -116,7 +125,8 @@ class PeerConnection:
     # ------------------------------------------------------------ sending
 
     def send_raft(self, messages: Sequence[AnyRaftMessage]) -> None:
-        """One frame with these."""
+        """One frame with these, behind the news of the write that they rest on."""
+        self._tell_position()
         self._write(wire.encode_raft(messages))
 
     def send_message(self, buffers: Sequence[Buffer]) -> None:
@@ -124,8 +134,17 @@ class PeerConnection:
         self._write(wire.frame_around(wire.MESSAGE, buffers))
 
     def send_heartbeat(self) -> None:
-        """A sign of life."""
-        self.stream.send(wire.HEARTBEAT_FRAME)
+        """A sign of life, if nothing else was sent since the last one; and how far the log is."""
+        self._tell_position()
+        if not self.sent_something:
+            self.stream.send(wire.HEARTBEAT_FRAME)
+        self.sent_something = False
+
+    def _tell_position(self) -> None:
+        position = self._owner.position()
+        if position != self._told:
+            self._told = position
+            self._write([wire.position_frame(position)])
 
     def send_condition(self, condition: int) -> None:
         """A sign of life that says how this node's disk is."""
@@ -162,6 +181,8 @@ class PeerConnection:
                 self._owner.received_message(self, body)
             elif kind != wire.HEARTBEAT:
                 raise wire.BadFrame(f"a frame of kind {kind} on an established connection")
+            elif (write := wire.position(body)) is not None:
+                self._owner.received_position(self, write)
             elif len(body):
                 self._owner.received_condition(self, body[0])
             return

@@ -59,6 +59,14 @@ class TransportOwner(Protocol):
         """An application message."""
         ...
 
+    def position(self) -> int:
+        """The last write of this node's log that is on its disk."""
+        ...
+
+    def on_position(self, node: NodeId, disk: int, write: int, boot: int) -> None:
+        """That life of that peer has that write of its log on that disk."""
+        ...
+
     def on_condition(self, node: NodeId, condition: int) -> None:
         """The peer's disk is in that condition from now on, see `wire`."""
         ...
@@ -229,9 +237,7 @@ class Transport:
             connection = peer.connection
             if connection is None:
                 continue
-            if not connection.sent_something:
-                connection.send_heartbeat()
-            connection.sent_something = False
+            connection.send_heartbeat()
             heard.append((peer.node, connection.stream.last_read_ms))
         return heard
 
@@ -387,6 +393,17 @@ class Transport:
         """See ConnectionOwner."""
         assert connection.node is not None
         self._owner.on_raft(connection.node, messages)
+
+    def position(self) -> int:
+        """See ConnectionOwner."""
+        return self._owner.position()
+
+    def received_position(self, connection: PeerConnection, write: int) -> None:
+        """See ConnectionOwner."""
+        assert connection.node is not None and connection.hello is not None
+        self._owner.on_position(
+            connection.node, connection.hello.disk, write, connection.boot_id
+        )
 
     def received_condition(self, connection: PeerConnection, condition: int) -> None:
         """See ConnectionOwner."""

@@ -4,7 +4,7 @@ A frame is `u32 length of the body | u8 kind | body`, little-endian.
 
 | kind | body |
 | --- | --- |
-| 0 HEARTBEAT | nothing; or u8: the sender's disk, see below |
+| 0 HEARTBEAT | nothing; or u8: the sender's disk; or u64: its log; see below |
 | 1 RAFT | u32 length of the header, MessagePack header, blobs |
 | 2 MESSAGE | the owner's |
 | 16 HELLO | MessagePack Hello: who speaks |
@@ -13,7 +13,8 @@ A frame is `u32 length of the body | u8 kind | body`, little-endian.
 | 19 REFUSED | MessagePack Refused: why; the connection is closed |
 
 The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on; a
-node that does not know this reads a sign of life.
+node that does not know this reads a sign of life. The log's u64 is the number of the last write
+that is on the sender's disk; it comes before a RAFT frame whose messages rest on that write.
 
 The header of RAFT is an array of (message, entries): an Append goes without its entries there; they
 are (term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's
@@ -39,6 +40,7 @@ HANDSHAKE_FRAME_BYTES_MAX = 64 << 10
 
 _FRAME = struct.Struct("<IB")
 _LENGTH = struct.Struct("<I")
+_POSITION = struct.Struct("<Q")
 FRAME_HEADER_BYTES = _FRAME.size
 HEARTBEAT_FRAME = _FRAME.pack(0, HEARTBEAT)
 
@@ -73,6 +75,16 @@ def frame(kind: int, body: bytes) -> bytes:
 def disk_frame(condition: int) -> bytes:
     """A sign of life that says how the sender's disk is."""
     return frame(HEARTBEAT, bytes([condition]))
+
+
+def position_frame(write: int) -> bytes:
+    """A sign of life that says which write of the log is on the sender's disk."""
+    return frame(HEARTBEAT, _POSITION.pack(write))
+
+
+def position(body: memoryview) -> int | None:
+    """Of the body of a HEARTBEAT; None: it says something else."""
+    return int(_POSITION.unpack(body)[0]) if len(body) == _POSITION.size else None
 
 
 def frame_around(kind: int, buffers: Sequence[Buffer]) -> list[Buffer]:

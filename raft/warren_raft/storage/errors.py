@@ -21,6 +21,21 @@ class DirectoryRefused(StorageError):
         return f"data directory {self.path}: {self.reason}; {self.remedy}"
 
 
+class DirectoryOutdated(StorageError):
+    """A data directory that is an older copy of what it was; `node.json` says so from now on."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"data directory {self.path}: {self.reason}; the node starts again, sets its log "
+            "aside, and joins its groups as one that has lost its disk"
+        )
+
+
 class LogDamaged(StorageError):
     """Bytes of the log that were on disk once are not what they were; nothing was changed."""
 

@@ -4,7 +4,7 @@
 
 | field | what |
 | --- | --- |
-| format | 4 |
+| format | 5 |
 | cluster, node | names; another one's directory is refused |
 | disk | 64 random bits, drawn when the directory was made, 16 hexadecimal digits |
 | formed | the cluster is known to exist: an entry of group 0 was committed |
@@ -13,10 +13,11 @@
 | peers | name to [host, port] where each peer was last met |
 | logged | there is a log, and what names its newest file (`synced`) |
 | outdated | why this directory is older than what it has vouched for; "": it is not known to be |
+| vouched | name to [disk, write, boot id]: how far each peer had come (`runtime/positions.py`) |
 | checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
 
 Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the
-next change gives it one. Format 3 had neither `logged` nor `outdated`.
+next change gives it one. Format 3 had neither `logged` nor `outdated`, format 4 no `vouched`.
 
 Without it one rotten digit of `disk` is another disk: the node would register as one that lost its
 data, and what it alone holds would begin anew, empty.
@@ -39,9 +40,11 @@ from warren_raft.storage.files import Files
 from warren_raft.storage.manifest import NAME as MANIFEST
 from warren_raft.types import NodeId
 
-FORMAT = 4
+FORMAT = 5
 FORMAT_LOGGED = 4
-"""Since this one it says whether there is a log."""
+"""Since this one it says whether there is a log, and must be as it would be written."""
+ADDED = {"logged": 4, "outdated": 4, "vouched": 5}
+"""Fields that earlier formats did not have: since which format they are there."""
 FORMAT_CHECKSUM = 3
 """Since this one `node.json` has a checksum."""
 FORMAT_DISK = 2
@@ -70,6 +73,7 @@ class Identity(msgspec.Struct, frozen=True):
     peers: dict[NodeId, tuple[str, int]] = {}
     logged: bool = False
     outdated: str = ""
+    vouched: dict[NodeId, tuple[str, int, int]] = {}
     checksum: str = ""
 
     def sealed(self) -> Identity:
@@ -79,10 +83,15 @@ class Identity(msgspec.Struct, frozen=True):
 
     def reckoned(self) -> str:
         """The checksum that it should have."""
-        plain = msgspec.structs.asdict(msgspec.structs.replace(self, checksum=""))
-        if self.format < FORMAT_LOGGED:
-            del plain["logged"], plain["outdated"]
-        return f"{crc32(msgspec.json.encode(plain)):08x}"
+        return f"{crc32(msgspec.structs.replace(self, checksum='').encoded()):08x}"
+
+    def encoded(self) -> bytes:
+        """As a file of its format has it."""
+        fields = msgspec.structs.asdict(self)
+        for name, since in ADDED.items():
+            if self.format < since:
+                del fields[name]
+        return msgspec.json.encode(fields)
 
 
 def draw_disk() -> int:
@@ -128,7 +137,7 @@ class Directory:
 
 
 def _write(files: Files, path: Path, identity: Identity) -> None:
-    files.write_whole(path / IDENTITY, msgspec.json.encode(identity) + b"\n")
+    files.write_whole(path / IDENTITY, identity.encoded() + b"\n")
 
 
 def open_directory(
@@ -226,7 +235,7 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
 
 def _damage(found: Identity, data: bytes) -> str:
     """What cannot be true of it; "": nothing."""
-    if found.format >= FORMAT_LOGGED and data.rstrip() != msgspec.json.encode(found):
+    if found.format >= FORMAT_LOGGED and data.rstrip() != found.encoded():
         return "it is not as it was written"  # of a damaged name of a field the value is ignored
     if found.checksum != found.reckoned() and (found.checksum or found.format >= FORMAT_CHECKSUM):
         return "its checksum is wrong"

@@ -356,7 +356,10 @@ class LogStore:
 
     def _recover(self, draw: Callable[[], int], may_heal: MayHeal | None) -> Recovered:
         files, directory = self.files, self.directory
+        outdated = directory.identity.outdated
         try:
+            if outdated:
+                raise LogDamaged(directory.path, 0, outdated)
             return recover(files, directory, self.memtable, may_heal)
         except LogNewer:
             raise

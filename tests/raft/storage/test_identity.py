@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -31,7 +32,7 @@ def says(data: bytes) -> Callable[[Path], object]:
     [
         ("n2", "c", None, "belongs to node 'n1', this node is 'n2'", "another directory"),
         ("n1", "d", None, "belongs to cluster 'c', this node is of cluster 'd'", "another"),
-        ("n1", "c", says(b'{"format":5,"cluster":"c","node":"n1"}'), "format 5", "version that"),
+        ("n1", "c", says(b'{"format":6,"cluster":"c","node":"n1"}'), "format 6", "version that"),
         ("n1", "c", says(b"{"), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "checksum", "restore"),
@@ -75,7 +76,7 @@ def test_a_disk_keeps_its_number_and_another_one_gets_another(tmp_path: Path) ->
     made(tmp_path / "1")
     made(tmp_path / "2")
     first = identity(tmp_path / "1")
-    assert first["format"] == 4 and first["formed"] is False
+    assert first["format"] == 5 and first["formed"] is False
     assert len(str(first["disk"])) == 16 and first["disk"] != identity(tmp_path / "2")["disk"]
     made(tmp_path / "1")
     assert identity(tmp_path / "1") == first
@@ -89,7 +90,7 @@ def test_a_directory_of_format_1_is_completed_once(tmp_path: Path) -> None:
     assert disk.contents()[1][1][-1][0] == 16
     disk.close()
     completed = identity(tmp_path)
-    assert completed["format"] == 4 and len(str(completed["disk"])) == 16
+    assert completed["format"] == 5 and len(str(completed["disk"])) == 16
     disk = Disk(tmp_path)
     assert not disk.store.directory.made_before
     disk.close()
@@ -127,8 +128,23 @@ def test_a_directory_of_format_2_keeps_its_disk_and_gets_a_checksum(tmp_path: Pa
     disk.store.directory.change(formed=True)
     disk.close()
     after = identity(tmp_path)
-    assert after["disk"] == before["disk"] and after["format"] == 4
+    assert after["disk"] == before["disk"] and after["format"] == 5
     Disk(tmp_path).close()
+
+
+def test_what_formats_3_and_4_wrote_is_read(tmp_path: Path) -> None:
+    before_there_were_links(tmp_path / "3")
+    assert identity(tmp_path / "3")["format"] == 3
+    made(tmp_path / "4")
+    said = {k: v for k, v in identity(tmp_path / "4").items() if k != "vouched"} | {"format": 4}
+    plain = json.dumps({**said, "checksum": ""}, separators=(",", ":")).encode()
+    written = json.dumps({**said, "checksum": f"{crc32(plain):08x}"}, separators=(",", ":"))
+    (tmp_path / "4" / "node.json").write_text(written + "\n")
+    for name in "34":
+        disk = Disk(tmp_path / name)
+        disk.store.directory.change(formed=True)
+        disk.close()
+        assert identity(tmp_path / name)["format"] == 5
 
 
 def test_what_is_changed_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -282,6 +282,8 @@ def judge(root: Path, vouched: Vouched) -> str:
                 return wrong
         return "noticed" if noticed else "harmless"
     finally:
+        for fd in store._open_files.values():
+            os.close(fd)
         store.directory.close()
 
 

@@ -1,0 +1,108 @@
+"""The newest file of the log, or a whole directory, is gone or an older copy: nothing is lost.
+
+Two of three nodes have confirmed messages; what one of them holds is not what it was; the other one
+is down. The third, which has none of them, must not lead with the vote of the second.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import eventually
+from tests.live.test_damage import publish, voter_again
+from tests.live.test_full_disk import consume, declare, uri_of
+from warren.local import LocalCluster
+from warren_raft.storage import synced
+from warren_raft.storage.files import Files
+
+EARLIER, LATER = 40, 50
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(3, tmp_path) as made:
+        yield made
+
+
+def newest(data: Path) -> Path:
+    return sorted((data / "wal").glob("*.wal"))[-1]
+
+
+def rests(data: Path) -> bool:
+    """What names the newest file says where it ends."""
+    known = synced.read(Files(), data / "wal")
+    path = newest(data)
+    return (known.file, known.end) == (int(path.stem), path.stat().st_size)
+
+
+def removed(path: Path, copy: bytes) -> None:
+    path.unlink()
+
+
+def emptied(path: Path, copy: bytes) -> None:
+    path.write_bytes(b"")
+
+
+def older(path: Path, copy: bytes) -> None:
+    assert 0 < len(copy) < path.stat().st_size
+    path.write_bytes(copy)
+
+
+@pytest.mark.parametrize("damage", [removed, emptied, older])
+def test_the_newest_file_of_the_log(
+    cluster: LocalCluster, damage: Callable[[Path, bytes], None]
+) -> None:
+    declare(uri_of(cluster, 0), "q")
+    leader = cluster.leader_of("q")
+    victim, third = (leader + 1) % 3, (leader + 2) % 3
+    publish(uri_of(cluster, leader), "q", 0, EARLIER)
+    data = cluster.nodes[victim].data_dir
+    eventually(lambda: rests(data), "the log rests")
+    path = newest(data)
+    copy = path.read_bytes()
+    cluster.kill(third)
+    publish(uri_of(cluster, leader), "q", EARLIER, LATER)
+    eventually(lambda: rests(data), "the log rests")
+    assert newest(data) == path
+    cluster.kill(victim)
+    cluster.kill(leader)
+    damage(path, copy)
+    cluster.start(third)
+    cluster.start(victim)
+    eventually(lambda: "all of it is set aside" in cluster.log(victim), "it is noticed")
+    assert str(path) in cluster.log(victim)
+    cluster.start(leader)
+    publish(uri_of(cluster, leader), "q", EARLIER + LATER, 1)
+    voter_again(cluster, victim)
+    assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))
+
+
+def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
+    declare(uri_of(cluster, 0), "q")
+    leader = cluster.leader_of("q")
+    victim, third = (leader + 1) % 3, (leader + 2) % 3
+    publish(uri_of(cluster, leader), "q", 0, EARLIER)
+    data = cluster.nodes[victim].data_dir
+    cluster.kill(victim)
+    shutil.copytree(data, tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+    cluster.start(victim)
+    voter_again(cluster, victim)
+    publish(uri_of(cluster, leader), "q", EARLIER, LATER)
+    cluster.kill(victim)
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "copy", data)
+    # It comes back while nobody leads: with its vote the third could.
+    cluster.kill(leader)
+    cluster.start(victim)
+    pid = cluster.pid(victim)
+    eventually(lambda: "it is an older copy: node" in cluster.log(victim), "it is noticed")
+    eventually(lambda: "all of it is set aside" in cluster.log(victim), "it begins anew")
+    cluster.start(leader)
+    publish(uri_of(cluster, third), "q", EARLIER + LATER, 1)
+    voter_again(cluster, victim)
+    assert cluster.is_running(victim) and cluster.pid(victim) == pid
+    assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))
