@@ -84,7 +84,8 @@ class Positions:
         """A connection has ended, or this life does: what was said last is worth keeping."""
         if self._known != self._kept:
             self._kept = dict(self._known)
-            self._keep({n: (f"{disk:016x}", *rest) for n, (disk, *rest) in self._kept.items()})
+            kept = self._kept.items()
+            self._keep({n: (f"{disk:016x}", write, boot) for n, (disk, write, boot) in kept})
 
     def forget(self, node: NodeId) -> None:
         """That node is a peer no longer."""
