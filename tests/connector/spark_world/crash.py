@@ -60,9 +60,10 @@ def one_run(cluster: LocalCluster, directory: Path, seed: int) -> list[str]:
     """One query, start to end; what was done to it. Raises AssertionError."""
     rng = random.Random(seed)
     world = RealWorld(cluster, directory)
-    sink = {"sinkId": world.target} if rng.random() < 0.5 else {}
+    world.where["sink"] = {"sinkId": world.target} if rng.random() < 0.5 else {}
     bodies: list[bytes] = []
     done: list[str] = []
+    pending = False  # a batch that the next run begins with
     for _ in range(rng.randint(1, 3)):
         bodies += world.publish(rng.randint(BATCH, 3 * BATCH), len(bodies))
         down = rng.randrange(len(cluster.nodes)) if rng.random() < 0.3 else None
@@ -70,32 +71,35 @@ def one_run(cluster: LocalCluster, directory: Path, seed: int) -> list[str]:
             cluster.kill(down)
             done.append(f"node {down} down")
         try:
-            done.append(_round(world, rng, sink))
+            done.append(_round(world, rng, pending))
+            pending = done[-1].startswith("dies")
         finally:
             if down is not None:
                 cluster.start(down)
         if rng.random() < 0.3:
-            world.finish(source=SOURCE, sink=sink)
+            world.finish(source=SOURCE)
             world.check_exact(bodies)
             shutil.rmtree(directory / "checkpoint")
             done.append("checkpoint deleted")
-    world.finish(source=SOURCE, sink=sink)
+            pending = False
+    world.finish(source=SOURCE)
     world.check_exact(bodies)
     return done
 
 
-def _round(world: RealWorld, rng: random.Random, sink: dict[str, str]) -> str:
+def _round(world: RealWorld, rng: random.Random, pending: bool) -> str:
     kind, step = rng.choice(("dies", "overtaken", "task")), rng.choice(STEPS)
     trigger = rng.choice(TRIGGERS)
-    if step == "before_settle":
-        trigger = TRIGGERS[0]  # once settles in its next run, if there is one
+    if pending or step == "before_settle":
+        # Once would end with the pending batch, and settles in its next run, if there is one.
+        trigger = TRIGGERS[0]
     if kind == "task":
         step = rng.choice(TASK_STEPS)
         task_dies(world, step)
     elif kind == "dies":
-        driver_dies(world, step, sink=sink, trigger=trigger)
+        driver_dies(world, step, trigger=trigger)
     else:
-        driver_is_overtaken(world, step, sink=sink, trigger=trigger)
+        driver_is_overtaken(world, step, trigger=trigger)
     return f"{kind} {step} {next(iter(trigger))}"
 
 
