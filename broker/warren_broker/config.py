@@ -79,6 +79,9 @@ class Limits(_Table):
     """Bounds on what clients may ask for; sizes in bytes, times in milliseconds."""
 
     message_size_max: int = Field(16 * MIB, ge=1, le=512 * MIB)
+    unfinished_bytes_max: int = Field(
+        128 * MIB, ge=MIB, description="a connection's messages that are not complete"
+    )
     frame_max: int = Field(131_072, ge=4096, le=16 * MIB)
     channel_max: int = Field(2047, ge=1, le=65_535)
     connections_max: int = Field(10_000, ge=1)

@@ -52,7 +52,10 @@ class Node:
         self.cluster.attach(self.host)
         self.broker = Broker(self.cluster, settings)
         self.shortage = Shortage(self.cluster)
-        self.alarms = Alarms(self.loop, settings.alarms, settings.data_dir, self.shortage)
+        self.alarms = Alarms(
+            self.loop, settings.alarms, settings.data_dir, self.shortage,
+            self.host.reclaim_disk,
+        )  # fmt: skip
         self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
         self.on_serving: Callable[[], None] = lambda: None
@@ -86,6 +89,7 @@ class Node:
             channel_max=limits.channel_max,
             heartbeat_s=limits.heartbeat_s,
             message_bytes_max=limits.message_size_max,
+            unfinished_bytes_max=max(limits.unfinished_bytes_max, limits.message_size_max),
             handshake_ms=limits.handshake_timeout_ms,
             cluster_name=self.settings.cluster,
         )

@@ -185,6 +185,10 @@ class Cluster:
         first."""
         self._waiting[key] = call
 
+    def forget_waiting(self, key: int) -> None:
+        """Whoever waited under that key is gone."""
+        self._waiting.pop(key, None)
+
     def answered(self, client: GroupClient) -> None:
         """Bytes in flight went down."""
         if not self._waiting or 2 * client.uplink.waited_for_bytes > self.queue_bytes_max:

@@ -6,13 +6,14 @@ interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compi
 of the two; `ACTIVE` says which one runs. Signatures, for readers in a hurry:
 
 scan
-    FrameScanner(frame_max, message_bytes_max=16 MiB)
+    FrameScanner(frame_max, message_bytes_max=16 MiB, unfinished_bytes_max=...)
         feed(data) -> list[Item]        cut received bytes; partial frames wait for the next feed
         table                           the MessageTable that PublishRun items point into
         take_table() -> MessageTable    the table filled so far; a new one takes its place
         frame_max                       set it when connection.tune-ok has said
         discard_channel(channel)        drop content on it until channel.close or close-ok comes
         pending_bytes                   held for messages and frames that are not complete
+        close()                         drop everything that is held
 
 admit
     check_structure(block)       BlockError when offsets or columns of a block are out of range

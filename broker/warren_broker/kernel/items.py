@@ -30,6 +30,7 @@ SYNTAX_ERROR = 502
 UNEXPECTED_FRAME = 505
 NOT_IMPLEMENTED = 540
 PRECONDITION_FAILED = 406
+RESOURCE_ERROR = 506
 
 
 class Unsendable(Exception):
@@ -125,3 +126,19 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
 
 
 Item: TypeAlias = PublishRun | AckRun | Method | Heartbeat | ContentRefused | Malformed
+
+NO_METHOD = "expected method frame, got non method frame instead"
+NO_HEADER = "expected content header for class 60, got non content header frame instead"
+NO_BODY = "expected content body, got non content body frame instead"
+
+
+def unfinished_error(size: int, limit: int) -> str:
+    """The text for a connection that began more large messages than it may at once."""
+    return (f"{size} bytes of messages that are not complete; a connection may have {limit} "
+            "(limits.unfinished_bytes_max): finish some before you begin others")
+
+
+def frame_error(kind: int, head: bytes, why: str) -> str:
+    """The text for a frame that is none; it shows the head of the payload, as RabbitMQ's does."""
+    octets = ",".join([str(octet) for octet in head])
+    return f"type {kind}, first 16 octets = <<{octets}>>: {{{why}}}"

@@ -3,7 +3,6 @@
 """Received AMQP 0.9.1 bytes cut into messages, settlements, other methods.
 
 One source for both kernels: interpreted, `_p` is the received bytes; compiled, a pointer to them.
-Only where an operation differs does the code ask which one it is.
 
 A message whose three frames have arrived whole takes the short way, `_publish_whole`; it decides
 nothing, it gives up where anything is unusual. All else goes frame by frame through `_step`, which
@@ -21,14 +20,6 @@ except ImportError:
 
 from warren_broker.kernel import items
 from warren_broker.kernel.content import Content
-from warren_broker.kernel.items import (
-    AckRun,
-    ContentRefused,
-    Heartbeat,
-    Malformed,
-    Method,
-    PublishRun,
-)
 from warren_broker.kernel.table import MessageTable, Routes
 
 if cython.compiled:
@@ -53,9 +44,6 @@ ROUTES_MAX = 4096
 _HEAD = struct.Struct(">BHI")
 _HEADER = struct.Struct(">HHQ")
 _ROW = struct.Struct("=5I")
-_NO_METHOD = "expected method frame, got non method frame instead"
-_NO_HEADER = "expected content header for class 60, got non content header frame instead"
-_NO_BODY = "expected content body, got non content body frame instead"
 
 
 @cython.cfunc
@@ -86,6 +74,16 @@ def _u64(p: cython.p_uchar, at: Size) -> cython.ulonglong:
         return int.from_bytes(p[at : at + 8], "big")
 
 
+@cython.cfunc
+def _extend(area: bytearray, p: cython.p_uchar, at: Size, end: Size) -> None:
+    if cython.compiled:
+        old: Size = PyByteArray_GET_SIZE(area)
+        PyByteArray_Resize(area, old + end - at)
+        memcpy(PyByteArray_AS_STRING(area) + old, p + at, end - at)
+    else:
+        area += p[at:end]
+
+
 @cython.cclass
 class FrameScanner:
     """One connection's received bytes, from the first frame after the protocol header on.
@@ -105,6 +103,8 @@ class FrameScanner:
     _rest: bytearray
     _items: list
     _contents: dict
+    _unfinished: cython.ulonglong
+    _unfinished_max: cython.ulonglong
     _refused: set
     _unusual: cython.bint
     _dead: cython.bint
@@ -125,16 +125,18 @@ class FrameScanner:
     _ack_last: cython.ulonglong
     _ack_multiple: cython.bint
 
-    def __init__(self, frame_max: int, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+    def __init__(self, frame_max: int, message_bytes_max: int = MESSAGE_BYTES_MAX,
+                 unfinished_bytes_max: int = 1 << 62) -> None:  # fmt: skip
         assert frame_max >= FRAME_MAX_MIN, frame_max
         assert 0 < message_bytes_max < 1 << 32, message_bytes_max
         self.frame_max = frame_max
         self.message_bytes_max = message_bytes_max
+        self._unfinished_max = unfinished_bytes_max
         self._rest = bytearray()
         self._items = []
         self._contents = {}
         self._refused, self._unusual = set(), False
-        self._dead = False
+        self._dead, self._unfinished = False, 0
         self._run_channel = self._ack_channel = -1
         self._ack_ranges = []
         self._seen = b""
@@ -143,7 +145,7 @@ class FrameScanner:
     @property
     def pending_bytes(self) -> int:
         """Held for frames and messages that are not complete yet."""
-        return len(self._rest) + sum(len(content.body) for content in self._contents.values())
+        return len(self._rest) + self._unfinished
 
     def take_table(self) -> MessageTable:
         """The table filled so far; later messages go to a new one."""
@@ -157,9 +159,17 @@ class FrameScanner:
 
         For a channel that was sent channel.close: its client may stop in the middle of a message.
         """
-        self._contents.pop(channel, None)
+        dropped = self._contents.pop(channel, None)
+        if dropped is not None:
+            self._unfinished -= len(dropped.body)
         self._refused.add(channel)
         self._unusual = True
+
+    def close(self) -> None:
+        """Nothing more comes: drop everything that is held, at once."""
+        self._dead, self._unfinished = True, 0
+        self._rest, self._contents = bytearray(), {}
+        self._start_table(Routes())
 
     def feed(self, data: bytes | bytearray | memoryview) -> list:
         """Take received bytes; the items completed by them, in order.
@@ -181,7 +191,7 @@ class FrameScanner:
         self._close_run()
         self._close_acks()
         if self._dead:
-            self._rest, self._contents = bytearray(), {}
+            self._rest, self._contents, self._unfinished = bytearray(), {}, 0
         self.table.count = self._count
         items: list = self._items
         self._items = []
@@ -297,7 +307,7 @@ class FrameScanner:
                 text = f"heartbeat on channel {channel}; it goes on channel 0"
                 self._malformed(channel, items.UNEXPECTED_FRAME, text)
             else:
-                self._add(Heartbeat())
+                self._add(items.Heartbeat())
         elif kind == 1:
             if end - start < 4:
                 self._frame_error(at, after, "unknown_frame")
@@ -306,7 +316,7 @@ class FrameScanner:
         elif self._unusual and channel in self._refused:
             pass
         elif channel not in self._contents:
-            self._malformed(channel, items.UNEXPECTED_FRAME, _NO_METHOD)
+            self._malformed(channel, items.UNEXPECTED_FRAME, items.NO_METHOD)
         elif kind == 2:
             self._header(start, end, channel)
         else:
@@ -317,7 +327,7 @@ class FrameScanner:
         class_id: cython.uint = _u16(self._p, start)
         method_id: cython.uint = _u16(self._p, start + 2)
         if self._unusual and channel in self._contents:
-            text = _NO_HEADER if self._contents[channel].properties is None else _NO_BODY
+            text = items.NO_HEADER if self._contents[channel].properties is None else items.NO_BODY
             self._malformed(channel, items.UNEXPECTED_FRAME, text, 60, 40)
             return
         if class_id == 60 and channel:
@@ -330,7 +340,7 @@ class FrameScanner:
         if class_id == 20 and (method_id == 40 or method_id == 41) and self._unusual:
             self._refused.discard(channel)
             self._unusual = len(self._refused) + len(self._contents) > 0
-        self._add(Method(channel, class_id, method_id, self._p[start + 4 : end]))
+        self._add(items.Method(channel, class_id, method_id, self._p[start + 4 : end]))
 
     @cython.cfunc
     def _settle(self, start: Size, end: Size, channel: cython.int, method_id: cython.uint) -> None:
@@ -389,14 +399,14 @@ class FrameScanner:
         content: Content = self._contents[channel]
         size: cython.ulonglong
         if content.properties is not None:
-            self._malformed(channel, items.UNEXPECTED_FRAME, _NO_BODY, 60, 40)
+            self._malformed(channel, items.UNEXPECTED_FRAME, items.NO_BODY, 60, 40)
             return
         if end - start < 14:
             self._malformed(channel, items.FRAME_ERROR, "content header too short", 60, 40)
             return
         if _u32(self._p, start) != 0x003C0000:
-            class_id: cython.uint = _u16(self._p, start)
-            text = f"expected content header for class 60, got one for class {class_id} instead"
+            of = _u16(self._p, start)
+            text = f"expected content header for class 60, got one for class {of} instead"
             self._malformed(channel, items.UNEXPECTED_FRAME, text, 60, 40)
             return
         if not self._examine(start + 12, end):
@@ -408,7 +418,7 @@ class FrameScanner:
             self._refused.add(channel)
             text = f"message size {size} is larger than configured max size "
             text += str(self.message_bytes_max)
-            self._add(ContentRefused(channel, items.PRECONDITION_FAILED, text))
+            self._add(items.ContentRefused(channel, items.PRECONDITION_FAILED, text))
             return
         content.properties = self._p[start + 12 : end]
         content.mixed, content.ttl, content.left = self._mixed, self._ttl, size
@@ -419,7 +429,7 @@ class FrameScanner:
     def _body(self, start: Size, end: Size, channel: cython.int) -> None:
         content: Content = self._contents[channel]
         if content.properties is None:
-            self._malformed(channel, items.UNEXPECTED_FRAME, _NO_HEADER, 60, 40)
+            self._malformed(channel, items.UNEXPECTED_FRAME, items.NO_HEADER, 60, 40)
             return
         if end - start > content.left:
             text = f"content body exceeds its header's size by {end - start - content.left} bytes"
@@ -427,13 +437,18 @@ class FrameScanner:
             return
         content.body += self._p[start:end]
         content.left -= end - start
+        self._unfinished += end - start
         if content.left == 0:
             self._finish(content, channel)
+        elif self._unfinished > self._unfinished_max:
+            text = items.unfinished_error(self._unfinished, self._unfinished_max)
+            self._malformed(channel, items.RESOURCE_ERROR, text, 60, 40)
 
     @cython.cfunc
     def _finish(self, content: Content, channel: cython.int) -> None:
         """A message that came in pieces is complete."""
         del self._contents[channel]
+        self._unfinished -= len(content.body)
         self._unusual = len(self._refused) + len(self._contents) > 0
         self._route = self.table.routes.add(content.route)
         self._route_raw = b""
@@ -445,18 +460,8 @@ class FrameScanner:
     @cython.cfunc
     def _append(self, at: Size, until: Size, body: Size, end: Size, channel: cython.int) -> None:
         """A message, properties at..until and body..end, joins the table; both were looked at."""
-        if cython.compiled:
-            size: Size = until - at
-            old: Size = PyByteArray_GET_SIZE(self._properties)
-            PyByteArray_Resize(self._properties, old + size)
-            memcpy(PyByteArray_AS_STRING(self._properties) + old, self._p + at, size)
-            size = end - body
-            old = PyByteArray_GET_SIZE(self._bodies)
-            PyByteArray_Resize(self._bodies, old + size)
-            memcpy(PyByteArray_AS_STRING(self._bodies) + old, self._p + body, size)
-        else:
-            self._properties += self._p[at:until]
-            self._bodies += self._p[body:end]
+        _extend(self._properties, self._p, at, until)
+        _extend(self._bodies, self._p, body, end)
         self._append_row(channel)
 
     @cython.cfunc
@@ -553,8 +558,7 @@ class FrameScanner:
         self.table = table = MessageTable(routes)
         self._rows, self._properties, self._bodies = table.rows, table.properties, table.bodies
         self._route_ids = routes.ids
-        self._count = 0
-        self._route_raw = b""
+        self._count, self._route_raw = 0, b""
 
     @cython.cfunc
     def _add(self, item: object) -> None:
@@ -567,33 +571,30 @@ class FrameScanner:
         if self._run_channel >= 0:
             first, last = self._run_first, self._count
             route, flags = self._run_route, self._run_flags
-            self._items.append(PublishRun(self._run_channel, first, last, route, flags))
+            self._items.append(items.PublishRun(self._run_channel, first, last, route, flags))
             self._run_channel = -1
 
     @cython.cfunc
     def _close_range(self) -> None:
-        multiple = bool(self._ack_multiple)
-        self._ack_ranges.append((self._ack_kind, self._ack_first, self._ack_last, multiple))
+        self._ack_ranges.append(
+            (self._ack_kind, self._ack_first, self._ack_last, bool(self._ack_multiple)))
 
     @cython.cfunc
     def _close_acks(self) -> None:
         if self._ack_channel >= 0:
             self._close_range()
-            self._items.append(AckRun(self._ack_channel, tuple(self._ack_ranges)))
+            self._items.append(items.AckRun(self._ack_channel, tuple(self._ack_ranges)))
             self._ack_ranges = []
             self._ack_channel = -1
 
     @cython.cfunc
-    def _malformed(
-        self, channel: int, code: int, text: str, class_id: int = 0, method_id: int = 0
-    ) -> None:
-        self._add(Malformed(channel, code, text, class_id, method_id))
+    def _malformed(self, channel: int, code: int, text: str, of: int = 0, at: int = 0) -> None:
+        self._add(items.Malformed(channel, code, text, of, at))
         self._dead = True
 
     @cython.cfunc
     def _frame_error(self, at: Size, end: Size, why: str) -> None:
-        """A frame that is none; the text shows the head of its payload, as RabbitMQ's does."""
+        """A frame that is none."""
         shown: bytes = self._p[min(at + 7, end) : min(at + 23, end)]
-        octets = ",".join([str(octet) for octet in shown])
-        text = f"type {self._p[at]}, first 16 octets = <<{octets}>>: {{{why}}}"
-        self._malformed(_u16(self._p, at + 1), items.FRAME_ERROR, text)
+        self._malformed(
+            _u16(self._p, at + 1), items.FRAME_ERROR, items.frame_error(self._p[at], shown, why))

@@ -87,6 +87,8 @@ class Binding(msgspec.Struct, frozen=True, array_like=True):
 
 
 BindingKey: TypeAlias = tuple[bool, str, str, bytes]
+BindingChange: TypeAlias = tuple[int, BindingKey, Binding, bool]
+"""(version of the vhost, key, binding, True: it came, False: it went)."""
 
 
 class Queue(msgspec.Struct, frozen=True, array_like=True):

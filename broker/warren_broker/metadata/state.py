@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from warren_broker.metadata.commands import AnyReply
 from warren_broker.metadata.records import (
     Binding,
+    BindingChange,
     BindingKey,
     ClusterNode,
     Exchange,
@@ -23,6 +24,8 @@ REPLIES_KEPT_MAX = 1024
 """Replies remembered per uplink, to answer repeats; no node has more commands under way."""
 RETIRED_KEPT_MAX = 16
 """Older lives remembered per node, to refuse what they left in flight."""
+JOURNAL_MAX = 4096
+"""Changes of a vhost's bindings that are kept for those who index them."""
 REMOVED_KEPT_MAX = 256
 """Data directories of removed nodes that are remembered, to refuse their return."""
 
@@ -65,6 +68,10 @@ class UplinkState:
 class Scope:
     """One vhost's exchanges, queues and bindings.
 
+    journal  the bindings that came (True) or went, of the last versions, each with its version and
+             its source: who keeps an index of them need not look at all of them again. It is no
+             part of the state: a snapshot has none, and begins another one
+
     Invariants: every binding stands under its source and under its destination, both of which
     exist; `version` rises with every change, `source_versions[x]` with every change to x's
     bindings.
@@ -78,6 +85,9 @@ class Scope:
     to_exchanges: dict[str, dict[tuple[str, BindingKey], Binding]] = field(default_factory=dict)
     version: int = 1
     source_versions: dict[str, int] = field(default_factory=dict)
+    journal: deque[BindingChange] = field(
+        default_factory=lambda: deque(maxlen=JOURNAL_MAX), compare=False, repr=False
+    )
 
     def arriving(self, to_queue: bool) -> dict[str, dict[tuple[str, BindingKey], Binding]]:
         """Bindings by destination."""
@@ -90,6 +100,7 @@ class Scope:
         into = self.arriving(binding.to_queue).setdefault(binding.destination, {})
         into[(binding.source, key)] = binding
         self.touch(binding.source)
+        self.journal.append((self.version, key, binding, True))
 
     def remove_binding(self, binding: Binding) -> bool:
         """Remove it; whether it was there."""
@@ -105,6 +116,7 @@ class Scope:
         if not arriving:
             del index[binding.destination]
         self.touch(binding.source)
+        self.journal.append((self.version, key, binding, False))
         return True
 
     def touch(self, source: str | None = None) -> None:

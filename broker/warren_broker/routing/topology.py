@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from warren_broker.errors import no_exchange
-from warren_broker.metadata.records import Binding, BindingKey, Exchange, Queue
+from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange, Queue
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.direct import DirectMatcher
 from warren_broker.routing.fanout import FanoutMatcher
 from warren_broker.routing.headers import HeadersMatcher
-from warren_broker.routing.matcher import Destination, Headers, Matcher
+from warren_broker.routing.matcher import Counted, Destination, Headers, Matcher
 from warren_broker.routing.topic import TopicMatcher
 
 MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
@@ -29,6 +31,8 @@ class Definitions(Protocol):
 
     version          rises with every change
     source_versions  exchange to the version of its last change; absent: none since the beginning
+    journal          the latest changes of bindings: (version, key, binding, whether it came),
+                     ascending; older ones are forgotten
     """
 
     exchanges: dict[str, Exchange]
@@ -36,29 +40,75 @@ class Definitions(Protocol):
     bindings: dict[str, dict[BindingKey, Binding]]
     version: int
     source_versions: dict[str, int]
+    journal: deque[BindingChange]
 
 
 class Arranged:
-    """One exchange's bindings in its matcher, as of a version."""
+    """One exchange's bindings in its matcher, as of a version of its vhost.
 
-    __slots__ = ("held", "kind", "matcher", "version")
+    onward   the exchanges that it is bound to
+    version  of the last change to its bindings that it knows
+    seen     of the vhost when it was last brought up to date
+    """
+
+    __slots__ = ("held", "kind", "matcher", "onward", "seen", "version")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.matcher = MATCHERS[kind]()
         self.held: dict[BindingKey, Binding] = {}
-        self.version = -1
+        self.onward = Counted()
+        self.version = self.seen = -1
 
-    def follow(self, bindings: Mapping[BindingKey, Binding], version: int) -> None:
-        """Bring the matcher up to date: only what differs is touched."""
+    def follow(self, name: str, definitions: Definitions) -> None:
+        """Bring it up to date with the bindings of the exchange of that name.
+
+        By the journal where that goes back far enough: a binding more among twenty thousand costs
+        what one costs. Else, after a snapshot or many changes elsewhere, by comparing all of them.
+        """
+        version, since = definitions.source_versions.get(name, 0), self.seen
+        self.seen = definitions.version
         if version == self.version:
             return
-        for key in sorted(self.held.keys() - bindings.keys()):
-            self.matcher.remove(key, self.held.pop(key))
-        for key in sorted(bindings.keys() - self.held.keys()):
-            self.matcher.add(key, bindings[key])
-            self.held[key] = bindings[key]
+        changes = _changes_since(definitions.journal, since) if since >= 0 else None
+        if changes is not None:
+            for _, key, binding, came in changes:
+                if binding.source == name:
+                    (self._add if came else self._remove)(key, binding)
+        else:
+            self._compare(definitions.bindings.get(name, {}))
         self.version = version
+
+    def _compare(self, bindings: Mapping[BindingKey, Binding]) -> None:
+        for key in sorted(self.held.keys() - bindings.keys()):
+            self._remove(key, self.held[key])
+        for key in sorted(bindings.keys() - self.held.keys()):
+            self._add(key, bindings[key])
+
+    def _add(self, key: BindingKey, binding: Binding) -> None:
+        if key not in self.held:
+            self.matcher.add(key, binding)
+            self.held[key] = binding
+            if not binding.to_queue:
+                self.onward.add(key[:2])
+
+    def _remove(self, key: BindingKey, binding: Binding) -> None:
+        if self.held.pop(key, None) is not None:
+            self.matcher.remove(key, binding)
+            if not binding.to_queue:
+                self.onward.remove(key[:2])
+
+
+def _changes_since(journal: deque[BindingChange], since: int) -> list[BindingChange] | None:
+    """The changes after a version, in order; None: it does not go back so far.
+
+    Versions rise with other changes, too, so a full journal goes back as far as its first entry.
+    """
+    if len(journal) == journal.maxlen and journal[0][0] > since + 1:
+        return None
+    found = list(itertools.takewhile(lambda change: change[0] > since, reversed(journal)))
+    found.reverse()
+    return found
 
 
 class VhostTopology:
@@ -166,15 +216,18 @@ class VhostTopology:
             if self._there(routing_key):
                 found[(True, routing_key)] = None
             return found
-        arranged = self.arranged.get(exchange.name)
-        if arranged is None or arranged.kind != exchange.kind:
-            arranged = self.arranged[exchange.name] = Arranged(exchange.kind)
-        version = self.definitions.source_versions.get(exchange.name, 0)
-        arranged.follow(self.definitions.bindings.get(exchange.name, {}), version)
-        arranged.matcher.match(routing_key, headers, found)
+        self._arranged(exchange).matcher.match(routing_key, headers, found)
         if self.absent.nodes:
             return {one: None for one in found if not one[0] or self._there(one[1])}
         return found
+
+    def _arranged(self, exchange: Exchange) -> Arranged:
+        """The exchange's bindings as they are now."""
+        arranged = self.arranged.get(exchange.name)
+        if arranged is None or arranged.kind != exchange.kind:
+            arranged = self.arranged[exchange.name] = Arranged(exchange.kind)
+        arranged.follow(exchange.name, self.definitions)
+        return arranged
 
     def needs_headers(self, exchange: str) -> bool:
         """Whether a headers exchange can be reached from it."""
@@ -194,8 +247,7 @@ class VhostTopology:
                 continue
             if exchange.kind == "headers":
                 return True
-            leaving = self.definitions.bindings.get(name, {}).values()
-            further = [binding.destination for binding in leaving if not binding.to_queue]
+            further = [] if name == "" else [to for _, to in self._arranged(exchange).onward.counts]
             if exchange.alternate is not None:
                 further.append(exchange.alternate)
             for target in further:

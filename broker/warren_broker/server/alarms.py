@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from warren_broker.cluster.shortage import DISK, Shortage
@@ -23,6 +26,15 @@ def resident_bytes() -> int:
         return 0
 
 
+def release_memory() -> None:
+    """Give back what this process has let go of: cycles, and what the allocator keeps for later."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return  # another C library
+
+
 class Alarms:
     """Looks at memory and disk now and then, and says at once when a write found no space.
 
@@ -30,8 +42,11 @@ class Alarms:
     """
 
     def __init__(
-        self, loop: Loop, settings: AlarmSettings, data_dir: Path, shortage: Shortage
-    ) -> None:
+        self, loop: Loop, settings: AlarmSettings, data_dir: Path, shortage: Shortage,
+        reclaim: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """reclaim: free what the log holds and nobody needs."""
+        self._reclaim = reclaim
         self._loop = loop
         self._settings = settings
         self._data_dir = data_dir
@@ -71,3 +86,7 @@ class Alarms:
                 settings.memory_high_watermark_bytes,
             )
             self._shortage.is_short(tuple(reasons))
+            if "memory" in reasons:
+                release_memory()
+        if DISK in reasons:
+            self._reclaim()

@@ -18,7 +18,7 @@ from warren_broker.server.login import log_in
 from warren_broker.server.rim import guarded, guarded_call
 from warren_broker.session import requests
 from warren_broker.session.connection091 import Connection, ConnectionConfig
-from warren_raft.runtime.loop import Stage
+from warren_raft.runtime.loop import Stage, Timer
 from warren_raft.runtime.stream import Stream
 
 TICK_MS = 1000
@@ -50,6 +50,7 @@ class Client091:
         self._short = False
         self._reply_names: dict[str, None] = {}
         stream.on_drained = self._drained
+        self._timer: Timer | None = None
         self._tick()
 
     @property
@@ -77,6 +78,9 @@ class Client091:
         """The socket is gone."""
         self._log.lost(error)
         self._gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._broker.cluster.forget_waiting(self._number)
         self._held.clear()
         for name in self._reply_names:
             self._broker.replies.close(name)
@@ -119,7 +123,7 @@ class Client091:
         wait_ms = session.heartbeat_ms // 4 or TICK_MS
         if session.state != "running":
             wait_ms = TICK_MS // 4  # it may be about to agree on such an interval
-        loop.call_later(min(TICK_MS, wait_ms), self._tick)
+        self._timer = loop.call_later(min(TICK_MS, wait_ms), self._tick)
 
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:

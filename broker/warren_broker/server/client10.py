@@ -47,7 +47,7 @@ class Client10:
             container=broker.settings.node,
             product=PRODUCT,
             idle_timeout_s=float(heartbeat_s),
-            limits=Limits10(),
+            limits=Limits10(unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max),
         )
         self._asked_flush = False
         self._gone = False

@@ -105,7 +105,7 @@ class Connection:
         self._out_of_step = False
         first = handshake091.FRAME_BYTES_MAX_FIRST
         self._scanner = FrameScanner(min(config.frame_max or first, first),
-                                     config.message_bytes_max)
+                                     config.message_bytes_max, config.unfinished_bytes_max)
         self._last_token = 0
         self._asked: dict[requests.Token, _Asked] = {}
         self.publishes = Publishes()
@@ -523,6 +523,9 @@ class Connection:
         """The socket is gone: give everything back."""
         self.finish(reason)
         self.out.clear()
+        self._head.clear()
+        self._scanner.close()
+        self._asked.clear()
 
     def finish(self, reason: str) -> None:
         """Nothing more is expected of the client."""
@@ -534,6 +537,7 @@ class Connection:
 
     def _end_channels(self) -> None:
         for channel in list(self.channels.values()):
+            self._scanner.discard_channel(channel.number)  # an unfinished message takes memory
             if channel.state in ("new", "open"):
                 channel.state = "ending"
                 channel.end(lambda _: None)
@@ -553,5 +557,5 @@ _BY_CODE: dict[int, type[Refusal]] = {
     kind.reply_code: kind for kind in (
         errors.ContentTooLarge, errors.PreconditionFailed, errors.FrameError,
         errors.SyntaxRefused, errors.CommandInvalid, errors.ChannelMisused,
-        errors.UnexpectedFrame, errors.NotImplementedHere)
+        errors.UnexpectedFrame, errors.NotImplementedHere, errors.ResourceError)
 }

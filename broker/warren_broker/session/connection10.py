@@ -79,6 +79,7 @@ class Connection10:
     ) -> None:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
+        self.unfinished_bytes = 0
         self.short = False
         self.user = ""
         self.vhost = ""
@@ -180,6 +181,9 @@ class Connection10:
         """The socket is gone; drop everything."""
         self._end("the socket was closed")
         self._links.clear()
+        self._requests.clear()
+        self._waiting.clear()
+        self._early.clear()
         self._engine.free()
 
     # -------------------------------------------------------------- the links' side
@@ -197,6 +201,14 @@ class Connection10:
             self._close_with(
                 NotAllowed(f"more than {REQUESTS_HELD_MAX} requests before Open was answered")
             )
+
+    def overrun(self) -> None:
+        """End it: too many blocks have been begun and not finished."""
+        self._close_with(ResourceError(
+            f"{self.unfinished_bytes} bytes of blocks that are not complete; a connection may have "
+            f"{self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): finish some before "
+            "you begin others"
+        ))  # fmt: skip
 
     def may_read(self) -> bool:
         """Whether resources, and blocks in flight, leave room for another."""
@@ -284,7 +296,9 @@ class Connection10:
 
     def _session_closed(self, event: Event) -> None:
         for link in [link for link in self._links if link.session == event.session]:
-            self._links.pop(link).ended = True
+            part = self._links.pop(link)
+            part.ended = True
+            part.gone()
         event.session.close()
 
     def _link_opened(self, event: Event) -> None:
@@ -335,6 +349,7 @@ class Connection10:
         part = self._links.pop(event.link, None)
         if part is not None:
             part.ended = True
+            part.gone()
         if event.type == Event.LINK_REMOTE_DETACH:
             event.link.detach()
         else:

@@ -33,6 +33,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     channel_max         highest channel number; 0: 65535
     heartbeat_s         seconds without a sign of life; 0: none
     message_bytes_max   a larger message ends its channel
+    unfinished_bytes_max  of messages that are not complete, over all channels: more ends it
     handshake_ms        from the first byte to connection.open
     closing_ms          how long we wait for close-ok
     waiting_bytes_max   of what waits for the broker's answers; beyond, `wants_input` is False
@@ -42,6 +43,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     channel_max: int = 2047
     heartbeat_s: int = 60
     message_bytes_max: int = 16 * 1024 * 1024
+    unfinished_bytes_max: int = 128 * 1024 * 1024
     handshake_ms: int = 10_000
     closing_ms: int = 10_000
     waiting_bytes_max: int = 16 * 1024 * 1024

@@ -32,6 +32,7 @@ class BlocksLink(LinkPart):
         self._next_seq = target.seq if isinstance(target, StageTarget) else 0
         self._waiting = False  # a whole block is there, but the connection has enough in flight
         self._credited = False
+        self._unfinished = 0  # bytes of the block that has come in part
         self.wake()
 
     def delivery(self, delivery: Delivery) -> None:
@@ -48,9 +49,21 @@ class BlocksLink(LinkPart):
                 )
             )
             return
+        self._count(delivery.pending if delivery.partial else 0)
         if not delivery.partial and delivery.readable:
             self._waiting = True
             self.wake()
+
+    def gone(self) -> None:
+        """The link is no more, nor is what it brought."""
+        self._count(0)
+
+    def _count(self, unfinished: int) -> None:
+        host = self.host
+        host.unfinished_bytes += unfinished - self._unfinished
+        self._unfinished = unfinished
+        if host.unfinished_bytes > host.limits.unfinished_bytes_max:
+            host.overrun()
 
     def wake(self) -> bool:
         """Read the blocks that are there, as long as there is room."""

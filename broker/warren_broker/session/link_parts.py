@@ -20,12 +20,14 @@ class Limits10:
 
     block_bytes_max      one block on a link; advertised as its max-message-size
     request_bytes_max    one management request
+    unfinished_bytes_max blocks of which only a part has come, over all links: more ends it
     in_flight_bytes_max  blocks handed on and not answered; above it nothing more is read
     send_ahead_bytes_max what is fetched or written ahead of the client's reading
     """
 
     block_bytes_max: int = 32 << 20
     request_bytes_max: int = 4 << 20
+    unfinished_bytes_max: int = 128 << 20
     in_flight_bytes_max: int = 32 << 20
     send_ahead_bytes_max: int = 8 << 20
 
@@ -42,17 +44,23 @@ class LinkHost(Protocol):
 
     faults           what the client was refused, for the log
     in_flight_bytes  of blocks that were handed on and not answered, over all links
+    unfinished_bytes of blocks that have come in part, over all links
     short            memory or disk runs short: no block is taken, no credit given for one
     """
 
     limits: Limits10
     faults: list[Fault]
     in_flight_bytes: int
+    unfinished_bytes: int
     short: bool
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
         """Hand a request on; `on_answer` hears the result, once, unless the connection ends
         first."""
+        ...
+
+    def overrun(self) -> None:
+        """End the connection: too much has been begun and not finished."""
         ...
 
     def may_read(self) -> bool:
@@ -73,6 +81,9 @@ class LinkPart:
 
     def delivery(self, delivery: Delivery) -> None:
         """Something came of a delivery."""
+
+    def gone(self) -> None:
+        """The client, or its session, has ended the link."""
 
     def flow(self) -> None:
         """The client's credit or window changed."""

@@ -479,6 +479,10 @@ class Host:
             raise UnknownGroup(group, self.node_id)
         return found
 
+    def reclaim_disk(self) -> None:
+        """The disk runs short: let go at once of what no group needs. A repeat is harmless."""
+        self._upkeep.reclaim()
+
     def _group_restored(self, group: Group) -> None:
         self._turns.ask_submit()  # for the record that the log begins anew
         if group.id == METADATA_GROUP:

@@ -302,7 +302,12 @@ class Stream:
         self.sock.close()
         self._out.clear()
         self.out_bytes = 0
-        self._on_closed(error)
+        on_closed = self._on_closed
+        # Who is told refers to this stream, and this stream to it: without this, what a connection
+        # holds would stay until the garbage collector comes by.
+        self._on_data = self._on_closed = _nothing
+        self.on_drained = self.on_congested = None
+        on_closed(error)
 
     def _watch(self, write: bool | None = None) -> None:
         if self.closed:
@@ -311,6 +316,10 @@ class Stream:
         if write or (write is None and self._registration.events & WRITE):
             events |= WRITE
         self._registration.watch(events)
+
+
+def _nothing(_: object) -> None:
+    """What a closed stream calls."""
 
 
 def tune(sock: socket.socket, buffer_bytes: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,16 @@ from warren_raft.types import GroupId, Index, Membership
 if TYPE_CHECKING:
     from warren_raft.runtime.group import Group
 
+log = logging.getLogger(__name__)
+
 ENTRIES_MANY = 4_096
 """One that has applied more gets a snapshot at a WAL file's end however small they are."""
 LIVE_SHARE = 8
 """Making a snapshot costs as much as there are live entries: so many times fewer must be new."""
+RECLAIM_BYTES_MIN = 64 << 10
+"""Dead bytes of a group that are worth a snapshot while the disk runs short."""
+RECLAIM_GROUPS_MAX = 256
+"""Groups in one cycle then, those first that free most."""
 LOOK_EVERY_BEATS = 20
 """So many heartbeats lie between two looks when no WAL file came to its end."""
 
@@ -65,18 +72,34 @@ class Upkeep:
         members = group.node.membership_at(group.applied)
         if members is None:
             return None  # it joins, and was not told yet who is in the group
-        log = group.store.log
+        held_log = group.store.log
         self.looked_at = group.applied
         live = group.machine.live_indexes(group.state)
         self.live = len(live)
         since = group.applied - group.store.snapshot_index
-        held = log.held_bytes(group.applied)
-        dead = held - log.needed_bytes(live)
+        held = held_log.held_bytes(group.applied)
+        dead = held - held_log.needed_bytes(live)
         if closed:
             worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
         else:
             worth = dead > max(held // 2, config.wal_file_bytes // 4)
         return take(group, live, members) if worth else None
+
+
+    def dead_bytes(self, group: Group) -> int:
+        """What a snapshot of the group would free; 0 when nothing was applied since the last look.
+
+        For a disk that runs short: however few entries are new. A few acknowledgements may have
+        freed a hundred megabytes, and nothing more may come, for publishers are blocked.
+        """
+        if group.volatile or group.sending or group.applied == self.looked_at:
+            return 0
+        if group.node.membership_at(group.applied) is None:
+            return 0
+        live = group.machine.live_indexes(group.state)
+        self.looked_at, self.live = group.applied, len(live)
+        held = group.store.log
+        return held.held_bytes(group.applied) - held.needed_bytes(live)
 
 
 def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
@@ -123,6 +146,8 @@ class NodeUpkeep:
         self._asked = False
         self._beats = 0
         self._batches = 0
+        self._pressed = False
+        self._batches_reclaimed = -1
         self.stopped = False
         store.on_closed = self._file_closed
 
@@ -146,10 +171,40 @@ class NodeUpkeep:
             self._batches = self._store.wal.batches
             self._ask()
 
+    def reclaim(self) -> None:
+        """The disk runs short: free what can be, at once. May be called as often as one likes."""
+        self._pressed = True
+        self._ask()
+
+    def _reclaim(self) -> None:
+        """One cycle with the groups that free most; the newest file is completed, for it counts as
+        needed as long as it is written to."""
+        self._pressed = False
+        found = [(group.upkeep.dead_bytes(group), number) for number, group in self._groups.items()]
+        worth = sorted((each for each in found if each[0] >= RECLAIM_BYTES_MIN), reverse=True)
+        taken = [
+            snapshot for _, number in worth[:RECLAIM_GROUPS_MAX]
+            if (snapshot := take_now(self._groups[number])) is not None
+        ]  # fmt: skip
+        if taken:
+            total = sum(dead for dead, _ in worth[:RECLAIM_GROUPS_MAX])
+            log.warning("disk runs short: %d groups hold %d bytes that nobody needs", len(taken),
+                        total)  # fmt: skip
+            if self._store.wal.newest_bytes:
+                self._store.wal.roll()
+                self._closed = True
+        elif self._batches_reclaimed == self._store.wal.batches:
+            return  # nothing was written since the last time
+        self._batches_reclaimed = self._store.wal.batches
+        self._store.compactor.run(taken, self._done)
+
     def _look(self) -> None:
         self._asked = False
         if self.stopped or self._store.compactor.busy:
             return  # what a cycle leaves is looked at after it
+        if self._pressed and not self._closed:
+            self._reclaim()
+            return
         closed, self._closed = self._closed, False
         taken = []
         for group in self._groups.values():
@@ -168,5 +223,5 @@ class NodeUpkeep:
             self._store.compactor.run(taken, self._done)
 
     def _done(self) -> None:
-        if self._closed:
+        if self._closed or self._pressed:
             self._ask()

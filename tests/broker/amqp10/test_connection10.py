@@ -384,3 +384,32 @@ def test_pieces_round_trip_and_refuse_what_they_are_not() -> None:
     for bad in (b"", b"block", encode_section_head(5) + b"bloc", b"\0\x53\x77\xb0\0\0\0\0"):
         with pytest.raises(MalformedPiece):
             decode_section(memoryview(bad))
+
+
+def test_blocks_that_are_not_complete_are_bounded_over_all_links() -> None:
+    client = Client(new(unfinished_bytes_max=100_000))
+    senders = []
+    for number in range(4):
+        sender = client.session.sender(f"blocks {number}")
+        sender.target.address = "/queues/q/blocks"
+        sender.open()
+        senders.append(sender)
+    client.turn()
+    for sender in senders[:2]:
+        sender.delivery("x")
+        sender.stream(encode_section_head(90_000) + bytes(40_000))
+        client.turn()
+    assert 80_000 <= client.connection.unfinished_bytes < 81_000
+    senders[0].stream(bytes(50_000))
+    senders[0].advance()
+    client.turn()
+    assert 40_000 <= client.connection.unfinished_bytes < 41_000, "one is complete"
+    senders[1].close()
+    client.turn()
+    assert client.connection.unfinished_bytes == 0, "the other one's link is gone"
+    for sender in senders[2:]:
+        sender.delivery("x")
+        sender.stream(encode_section_head(90_000) + bytes(60_000))
+        client.turn()
+    assert "limits.unfinished_bytes_max" in client.connection.failure
+    assert "CONNECTION_REMOTE_CLOSE" in str(client.seen)

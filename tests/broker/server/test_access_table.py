@@ -190,6 +190,7 @@ class Broker10:
             queues=SimpleNamespace(stage_ttl_ms=0), node="a")
         self.queues = SimpleNamespace(
             find=lambda vhost, name, connection=0: state.queue(vhost, name),
+            absent=lambda queue: False,
             client=lambda queue: SimpleNamespace(with_block=self._with_block), ask=self._ask)
         failed = ReadFailed("no claim", False)
         self.reading = SimpleNamespace(runs=lambda *given: self._did(given, failed))

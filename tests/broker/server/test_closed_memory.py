@@ -1,0 +1,195 @@
+"""A closed connection holds nothing: not its buffers, not itself.
+
+Forty clients began messages of 16 MB each, and hung up: the node kept 680 MB, with the memory alarm
+on, until the garbage collector came by twenty minutes later. Here it never comes.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pamqp.commands as spec
+import pytest
+
+from tests.broker.kernel import frames as f
+from tests.broker.session.peer import Peer, View
+from warren_broker.server.client091 import Client091
+from warren_broker.server.client10 import Client10
+from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
+from warren_broker.session.connection091 import ConnectionConfig
+from warren_broker.session.requests import Done
+from warren_raft.runtime.loop import Loop
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """References alone decide."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def unfinished(channel: int, size: int, sent: int) -> bytes:
+    """A message of `size` bytes of which only some come, in frames of 100,000."""
+    frames = [f.publish_method(channel, b"", b"q"), f.header(channel, size)]
+    frames += [f.frame(3, channel, bytes(min(100_000, sent - at)))
+               for at in range(0, sent, 100_000)]
+    return b"".join(frames)
+
+
+class Ids:
+    """Numbers in a row."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def session(self) -> int:
+        self.last += 1
+        return self.last
+
+    connection = consumer = session
+
+
+def broker_of(loop: Loop) -> Any:
+    """What a client asks of its broker until it has opened a channel."""
+    view = View()
+    return SimpleNamespace(
+        ids=Ids(), cluster=SimpleNamespace(loop=loop, forget_waiting=lambda key: None),
+        replies=SimpleNamespace(close=lambda name: None),
+        consuming=SimpleNamespace(session_down=lambda session, failed: None),
+        authenticate=lambda user, password, mechanism, done: done(Done()),
+        open_vhost=lambda vhost, user, done: done(Done()),
+        connection_gone=lambda number, done: done(Done()),
+        definitions=SimpleNamespace(state=SimpleNamespace(users={})),
+        settings=SimpleNamespace(
+            node="a", loopback_users=(),
+            limits=SimpleNamespace(heartbeat_s=60, unfinished_bytes_max=1 << 27)),
+        permissions=view.permissions, topic_permissions=view.topic_permissions,
+        exchange=view.exchange, tags=lambda user: (), vhost_exists=lambda vhost: True,
+        connected=lambda *given, **named: None, disconnected=lambda *given, **named: None,
+    )
+
+
+class World:
+    """A listener on a loop that turns while something is waited for."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
+        broker = broker_of(self.loop)
+        self.refs: list[weakref.ref[Any]] = []
+
+        def join091(stream: Any, peer: str) -> Client091:
+            return self.known(Client091(broker, ConnectionConfig(), stream, peer))
+
+        def join10(stream: Any, peer: str) -> Client10:
+            return self.known(Client10(broker, stream, peer))
+
+        self.listener.protocols[HEADER_091] = join091
+        self.listener.protocols[HEADER_10_SASL] = join10
+
+    def known(self, client: Any) -> Any:
+        inner = client._session if isinstance(client, Client091) else client._connection
+        self.refs += [weakref.ref(client), weakref.ref(inner)]
+        return client
+
+    def connect(self) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self.listener.port), 2)
+        made.settimeout(2)
+        return made
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        """Turn the loop."""
+        deadline = time.monotonic() + 10
+
+        def look() -> None:
+            if holds() or time.monotonic() > deadline:
+                self.loop.stop()
+            else:
+                self.loop.call_later(5, look)
+
+        self.loop.call_soon(look)
+        self.loop.run()
+        assert holds()
+
+
+def test_an_amqp091_client_that_hangs_up_in_the_middle_of_messages() -> None:
+    world = World()
+    made = world.connect()
+    made.sendall(HEADER_091)
+    for frame, state in (
+        (spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), "tuning"),
+        (spec.Connection.TuneOk(2047, 131_072, 60), "opening"),
+        (spec.Connection.Open("/"), "running"),
+    ):
+        made.sendall(_marshal(frame, 0))
+        world.until(lambda state=state: world.refs and world.refs[1]().state == state)
+    made.sendall(b"".join(_marshal(spec.Channel.Open(), n) + unfinished(n, 1 << 20, 300_000)
+                          for n in range(1, 4)))
+    scanner = None
+
+    def arrived() -> bool:
+        nonlocal scanner
+        client = world.refs and world.refs[0]()
+        scanner = client._session._scanner if client else None
+        return scanner is not None and scanner.pending_bytes == 900_000
+
+    world.until(arrived)
+    made.close()
+    world.until(lambda: not world.listener.connections)
+    assert scanner is not None and scanner.pending_bytes == 0, "buffers go at once"
+    world.until(lambda: all(ref() is None for ref in world.refs))
+
+
+def _marshal(frame: Any, channel: int) -> bytes:
+    import pamqp.frame
+
+    return bytes(pamqp.frame.marshal(frame, channel))
+
+
+def test_an_amqp10_client_that_hangs_up() -> None:
+    world = World()
+    made = world.connect()
+    made.sendall(HEADER_10_SASL)
+    world.until(lambda: world.refs)
+    made.close()
+    world.until(lambda: all(ref() is None for ref in world.refs))
+
+
+def test_a_channel_that_is_refused_drops_what_had_come() -> None:
+    peer = Peer().connect().open().open(2)
+    peer.conn.receive(unfinished(1, 1 << 20, 500_000))
+    peer.conn.receive(unfinished(2, 1 << 20, 300_000))
+    scanner = peer.conn._scanner
+    assert scanner.pending_bytes == 800_000
+    peer.conn._scanner.discard_channel(1)
+    assert scanner.pending_bytes == 300_000
+
+
+def test_a_connection_that_is_closed_by_us_drops_what_had_come() -> None:
+    peer = Peer().connect().open()
+    peer.conn.receive(unfinished(1, 1 << 20, 500_000))
+    peer.send(spec.Channel.Open(), 1)  # in the middle of content: the connection ends
+    assert peer.conn.state == "closing"
+    assert peer.conn._scanner.pending_bytes == 0
+
+
+def test_unfinished_messages_are_bounded_for_a_connection() -> None:
+    """Its own limit, whatever the channels; what is complete counts no more."""
+    peer = Peer(unfinished_bytes_max=1 << 20).connect().open().open(2).open(3)
+    peer.conn.receive(unfinished(1, 1 << 20, 1 << 20))  # complete
+    peer.conn.receive(unfinished(2, 1 << 20, 600_000))
+    assert peer.conn.state == "running"
+    peer.got()
+    peer.conn.receive(unfinished(3, 1 << 20, 500_000))
+    close = peer.one(spec.Connection.Close, 0)
+    assert close.reply_code == 506 and "limits.unfinished_bytes_max" in close.reply_text
+    assert (close.class_id, close.method_id) == (60, 40)
+    assert peer.conn._scanner.pending_bytes == 0
