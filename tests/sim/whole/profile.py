@@ -39,6 +39,11 @@ class QueuePlan:
     swept: bool = False
     ttl_ms: int | None = None
 
+    @property
+    def alone(self) -> bool:
+        """It lives on one node: while that is not heard of, publishes are refused."""
+        return not self.durable or self.arguments.get("x-queue-type") == "classic"
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:

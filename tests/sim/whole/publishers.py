@@ -56,9 +56,10 @@ class Publisher(Person):
         """In the node's turn."""
         state, topology = process.broker.definitions.state, process.broker.definitions.topology
         fed = topology.route(VHOST, EXCHANGE, "") if fan else ()
-        names = fed or (self.plan.name,)
+        # One that lives with a node that is not heard of is not routed to.
+        names = fed or topology.route(VHOST, "", self.plan.name)
         queues = [state.queue(VHOST, name) for name in names]
-        if None in queues:
+        if None in queues or not queues:
             self.left += count
             self.under_way -= 1
             return
@@ -97,7 +98,9 @@ class Publisher(Person):
         self.world.note("confirmed", book.group, bodies[0], ok, refused)
         gone = [] if ok else refused if refused is not None else list(range(len(bodies)))
         taken = [body for at, body in enumerate(bodies) if at not in gone]
-        book.refuse([bodies[at] for at in gone])
+        if ok or refused is not None or not book.plan.alone:
+            book.refuse([bodies[at] for at in gone])
+        # Else its only node is not heard of: whether the queue has them is not known.
         book.confirm(taken)
         if taken:
             self.world.checkers.durability.confirmed(book, taken)
