@@ -9,10 +9,9 @@ from msgspec import structs
 from sim.plants import Replacement
 from warren_broker.cluster import definitions
 from warren_broker.metadata.lives import is_retired
-from warren_broker.queue import commands, consumers, machine, settle, stage
+from warren_broker.queue import commands, machine, settle, stage
 from warren_broker.queue.order import Order
 from warren_broker.queue.turn import Turn
-from warren_raft.runtime.stalled_disk import StalledDisk
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:
@@ -145,20 +144,6 @@ def an_older_driver_is_not_fenced() -> list[Replacement]:
     return [(stage, "_current", open_to_all)]
 
 
-def what_the_dead_sent_is_enqueued() -> list[Replacement]:
-    """A queue does not know which lives of a node are over: a late first submission is taken."""
-    submit = machine._submit
-
-    def naive(turn: Turn, submission: Any) -> Any:
-        over, turn.state.over = turn.state.over, {}
-        try:
-            return submit(turn, submission)
-        finally:
-            turn.state.over = over
-
-    return [(machine, "_submit", naive)]
-
-
 def lives_are_remembered_in_a_window() -> list[Replacement]:
     """A life that ended many lives ago is not known to be over."""
 
@@ -166,16 +151,6 @@ def lives_are_remembered_in_a_window() -> list[Replacement]:
         return is_retired(state, node, uplink)
 
     return [(definitions, "is_over", narrow)]
-
-
-def the_single_active_consumer_stays() -> list[Replacement]:
-    """It makes no way when its node is suspected, though it holds nothing."""
-    return [(consumers, "yields", lambda state, active: False)]
-
-
-def a_leader_with_a_hung_disk_stays() -> list[Replacement]:
-    """Nobody looks whether the disk answers."""
-    return [(StalledDisk, "stalled", property(lambda self: False))]
 
 
 PLANTS = {
@@ -190,9 +165,6 @@ PLANTS = {
         a_drop_takes_every_attempt,
         a_repeated_batch_is_published_again,
         an_older_driver_is_not_fenced,
-        what_the_dead_sent_is_enqueued,
         lives_are_remembered_in_a_window,
-        the_single_active_consumer_stays,
-        a_leader_with_a_hung_disk_stays,
     )
 }

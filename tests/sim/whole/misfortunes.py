@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from warren_raft.errors import RaftError
@@ -274,6 +275,44 @@ class Misfortunes:
             machine.files.rot(path, offset, 1 << self.rng.randrange(8))
             if self.rng.random() < 0.5:
                 self.crash(machine)
+
+    def lose_file(self) -> None:
+        """A file of a node that is down is not there any more: its name was lost, or removed."""
+        self._spoil(lambda machine, path: machine.files.kernel.put(path, None))
+
+    def empty_file(self) -> None:
+        """A file of a node that is down has its name, and nothing in it."""
+        self._spoil(lambda machine, path: machine.files.kernel.put(path, b""))
+
+    def old_file(self) -> None:
+        """A file of a node that is down is what it once was, or is there again."""
+
+        def older(machine: Machine, path: str) -> None:
+            found = machine.older(path)
+            if found and path != machine.newest_log():
+                machine.files.kernel.put(path, self.rng.choice(found))
+
+        self._spoil(older)
+
+    def _spoil(self, damage: Callable[[Machine, str], None]) -> None:
+        """One file or two; and no more on that disk, for a directory can prove only so much."""
+        machine = self._unlucky()
+        if machine.absent or machine.damaged or machine.lost_for_good:
+            return
+        machine.crash(silent=self.rng.random() < 0.3)
+        for _ in range(self.rng.choice((1, 1, 2))):
+            paths = sorted({*machine.files.paths(), *(
+                path for image in machine.images for path in image
+            )})  # fmt: skip
+            if paths:
+                newest = machine.newest_log()
+                path = self.rng.choice(paths)
+                if newest in paths and self.rng.random() < 0.4:
+                    path = newest  # on which the most rests
+                machine.damaged = True
+                self.world.note("spoilt", machine.name, path)
+                damage(machine, path)
+        self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
 
     def misdirect(self) -> None:
         """A sector was written to where another one belongs."""

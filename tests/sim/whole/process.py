@@ -38,6 +38,7 @@ DATA_DIR = Path("/sim")
 PORT = 25_672
 TURNS_AT_ONCE_MAX = 100
 RESTART_MS = 300
+IMAGES_MAX = 3
 DISCONNECTED_MS = 12_000
 """So long a consumer keeps what it holds on a suspected node: longer than any way is cut."""
 KEPT = ("/lock", "/node.json")
@@ -210,6 +211,7 @@ class Machine:
         assert self.running is None, self.name
         self.world.note("wiped", self.name)
         self.files.lose()
+        self.images.clear()
         self.disks += 1
         self.damaged = False
 
@@ -221,6 +223,19 @@ class Machine:
                  if not path.endswith(KEPT) and self.rots_below(path)]  # fmt: skip
         return rng.choice(paths) if paths else None
 
+    def newest_log(self) -> str:
+        """The newest file of the log."""
+        wal = DATA_DIR / WAL
+        names = self.files.names(wal) if self.files.exists(wal) else []
+        return str(wal / file_name(max([file_number(name) or 0 for name in names], default=0)))
+
+    def older(self, path: str) -> list[bytes]:
+        """What that file once held."""
+        now = self.files.safe_bytes(path) if path in self.files.paths() else None
+        held = [image[path] for image in self.images if path in image]
+        held += [self.files.kernel.former[path]] if path in self.files.kernel.former else []
+        return [data for data in held if data != now]
+
     def rots_below(self, path: str) -> int:
         """So many bytes of it may be damaged.
 
@@ -229,7 +244,7 @@ class Machine:
         a later write is whole. What says so is damaged only while nothing else is.
         """
         wal = DATA_DIR / WAL
-        if path == str(wal / synced.NAME) and self.damaged:
+        if path in (str(wal / synced.NAME), str(DATA_DIR / synced.NAME)) and self.damaged:
             return 0
         data = self.files.safe_bytes(path)
         files = [file_number(name) or 0 for name in self.files.names(wal)]
@@ -254,6 +269,8 @@ class Machine:
             if not power:
                 self.files.kill()
             self.world.wire.died(self.name, silent)
+        if self.name in self.world.profile.unlucky and len(self.images) < IMAGES_MAX:
+            self.images.append(self.files.image())
         if power:
             self.files.crash()  # also of what a process wrote that has ended since
 

@@ -110,7 +110,9 @@ BRIEF_SHARE = 0.7
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.35
 BAD_SHARE = 0.4
-UNLUCKY = ("wipe", "wipe", "rot", "rot", "misdirect")
+UNLUCKY = (
+    "wipe", "wipe", "rot", "rot", "misdirect", "lose_file", "lose_file", "empty_file", "old_file",
+)  # fmt: skip
 """These strike the unlucky only."""
 
 
