@@ -219,8 +219,6 @@ PARTITIONS: dict[str, Callable[[Scene], None]] = {
     "lossy-link": lossy_link,
 }
 FAULTS = {**LOCAL, **MEMBERS, **PARTITIONS, **DISKS, **FILES}
-ON_REQUEST = frozenset({"older-directory"})
-"""Only where `--faults` names them."""
 
 
 def possible(can_cut: bool, has_disks: bool) -> set[str]:

@@ -137,7 +137,7 @@ class Run:
         kinds = [kind for kind in chosen if kind in known]
         if len(kinds) < len(chosen):
             self.say(f"not possible here: {', '.join(sorted(set(chosen) - known))}")
-        kinds = kinds or sorted(known - faults.ON_REQUEST)
+        kinds = kinds or sorted(known)
         ends = time.monotonic() + options.minutes * 60
         said = 0.0
         for planned in faults.schedule(options.seed, kinds, 10_000):
