@@ -117,6 +117,9 @@ class Queues(_Table):
         None, ge=512, description="blocks of so many bytes are compressed if that pays; none: never"
     )
     stage_ttl_ms: int = Field(86_400_000, ge=0, description="staged rows nobody published; 0: kept")
+    reader_idle_ms: int = Field(
+        90 * 86_400_000, ge=60_000, description="silence of a claim reader until it is forgotten"
+    )
     continuous_membership_reconciliation: ContinuousMembership = ContinuousMembership()
 
 

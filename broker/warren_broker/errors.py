@@ -128,9 +128,27 @@ class ClaimLost(PreconditionFailed):
 
 
 class Fenced(PreconditionFailed):
-    """A newer driver has registered this claim reader."""
+    """A newer driver has registered this claim reader, or this run of a sink."""
 
     condition = "warren:fenced"
+
+
+class StageLost(PreconditionFailed):
+    """A stage that was to be published is missing or not whole: stage the batch again."""
+
+    condition, http_status = "warren:stage-lost", 410
+
+
+class BatchPast(PreconditionFailed):
+    """A batch before the last one that this run of the sink has published."""
+
+    condition = "warren:batch-past"
+
+
+class BatchConflict(PreconditionFailed):
+    """A batch that this run of the sink has published with other content."""
+
+    condition = "warren:batch-conflict"
 
 
 class InvalidArgument(PreconditionFailed):

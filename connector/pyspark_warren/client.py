@@ -10,7 +10,14 @@ from warren.admin import Admin, Queue
 from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
 from warren.connection import Connection
 from warren.outgoing import BlockSender
-from warren.stages import StagedPart, StageWriter, drop_batch, publish_batch
+from warren.stages import (
+    SinkDriver,
+    StagedPart,
+    StageWriter,
+    draw_epoch,
+    drop_batch,
+    publish_batch,
+)
 from warren.uri import Address
 
 WINDOW_BYTES = 16 << 20
@@ -54,21 +61,25 @@ class WarrenBroker:
         """Ready messages, untouched."""
         return browse(self._connection, queue, max_messages)
 
-    def stage(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+    def draw_epoch(self, timeout_s: float) -> int:
+        """A number above all drawn before."""
+        return draw_epoch(self._connection, timeout_s=timeout_s)
+
+    def stage(self, exchange: str, driver: SinkDriver, batch: int, partition: int, attempt: int,
               timeout_s: float) -> StageWriter:
         """A stage of one attempt at one partition."""
         return StageWriter(
-            self._connection, sink=sink, batch=batch, partition=partition, attempt=attempt,
+            self._connection, driver, batch=batch, partition=partition, attempt=attempt,
             exchange=exchange, window_bytes=WINDOW_BYTES, timeout_s=timeout_s)
 
-    def publish_batch(self, sink: str, batch: int, parts: Iterable[StagedPart], timeout_s: float
-                      ) -> int:
+    def publish_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart],
+                      timeout_s: float) -> int:
         """Make a batch visible."""
-        return publish_batch(self._connection, sink, batch, parts, timeout_s=timeout_s)
+        return publish_batch(self._connection, driver, batch, parts, timeout_s=timeout_s)
 
-    def drop_batch(self, sink: str, batch: int, queues: Iterable[str]) -> None:
-        """Forget what was staged."""
-        drop_batch(self._connection, sink, batch, queues)
+    def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
+        """Forget these parts."""
+        drop_batch(self._connection, driver, batch, parts)
 
     def publisher(self, exchange: str, timeout_s: float) -> DirectWriter:
         """Blocks that are visible at once."""

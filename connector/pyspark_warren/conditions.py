@@ -24,6 +24,17 @@ def named_conditions(doing: str) -> Iterator[None]:
         raise errors.ClaimLost(f"{doing}: {wrong}") from None
     except client_errors.Fenced as wrong:
         raise errors.Fenced(f"{doing}: {wrong}") from None
+    except client_errors.StageLost as wrong:
+        raise errors.StageLost(f"{doing}: {wrong}; start the query again") from None
+    except client_errors.BatchConflict as wrong:
+        raise errors.BatchConflict(
+            f"{doing}: {wrong}. Give each output its own sinkId; make the query give the same rows "
+            "for the same input; or set onBatchConflict=keep, and what was published first stands"
+        ) from None
+    except client_errors.BatchPast as wrong:
+        raise errors.BatchPast(
+            f"{doing}: {wrong}: option runId (a streaming query's own id is used without it)"
+        ) from None
     except client_errors.Unroutable as wrong:
         raise errors.NotRoutable(f"{doing}: {wrong}") from None
     except client_errors.AccessRefused as wrong:

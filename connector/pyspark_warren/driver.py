@@ -20,6 +20,11 @@ CLAIM_BYTES_MAX = 1 << 50
 BACKLOG_REFRESH_MS = 1000
 _AFTER_LOSS = "+"
 """Stands between `readerId` and what is minted when the query goes on after a lost claim."""
+_DOUBLED = ("The batch that read it is committed: what went back to the queue is read a second "
+            "time, by this query or by another consumer. ")
+_REMEDY = ("Messages that went back will be read again; others were settled or deleted by somebody "
+           "else. Start the query with onClaimLost=continue to go on from here, or with a new "
+           "checkpoint")
 IDLE_POLL_MS_MAX = 1000
 """An idle query asks less and less often, to this: each asking is an entry in the queue's log."""
 
@@ -31,8 +36,17 @@ class ClaimDriver:
     1. `latest(start)`: start is always the end of a batch whose commit log is written, so claims up
        to it are settled, and the next one is opened. A driver that dies after this and before the
        offset log comes back with the same start and is given the same claim.
-    2. `plan(start, end)` may be the first call of a run, and comes after the offset log.
+    2. `plan(start, end)` may be the first call of a run, and comes after the offset log. The claim
+       is open then, unless somebody gave it back.
     3. `settle(end)` says nothing new, and may be late or never come.
+
+    With claimTtl a claim can expire when no driver renews it (`renew`): between a query's end and
+    its next start, or when this process is stopped for longer. Wherever that is found out, the user
+    is told, or has said (onClaimLost=continue) what to do:
+    - `plan`, the batch was not committed: it becomes an empty one, its messages are in the queue;
+    - `latest(start)`, the batch was committed: its messages are in the queue again, and will be in
+       a second batch, or another consumer has them. Passed over without a word, they would have
+       been in the very next batch.
 
     clock_ms  monotonic milliseconds
     sleep_s   waits that many seconds
@@ -92,8 +106,10 @@ class ClaimDriver:
         for offset in (start, end):
             self._check_is_ours(offset)
         claims = claims_between(start, end)
-        if claims:
+        if claims and self._reader_name != end.reader:  # the first call of this run
             self._attach(end.reader)
+            if claims[-1].messages and self._gone(claims):
+                return self._plan_of_lost(end)
         opened = tuple(claim if claim.messages else self._open_planned(claim, end)
                        for claim in claims)
         return cut(opened, end.reader, self._options.partitions)
@@ -187,6 +203,24 @@ class ClaimDriver:
                 "some")
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
+    def _gone(self, claims: tuple[ClaimInfo, ...]) -> bool:
+        """Whether one of the claims of a batch that was begun is open no more."""
+        readers = self._broker.queue(self._options.queue).readers
+        mine = next((each for each in readers if each.name == self._reader_name), None)
+        first, last = claims[0].number, claims[-1].number
+        return mine is None or not mine.settled < first <= last <= mine.settled + mine.open_claims
+
+    def _plan_of_lost(self, end: Offset) -> tuple[Slice, ...]:
+        if self._options.on_claim_lost == "fail":
+            raise ClaimLost(
+                f"queue {self._options.queue!r}: claim {end.number} of reader {end.reader!r} is "
+                "open no more, and the unfinished batch of the checkpoint reads it: it expired or "
+                f"was released. {_REMEDY}")
+        log.warning("queue %r: claim %d of reader %r was given back before its batch was "
+                    "committed; the batch reads nothing, its messages are in the queue "
+                    "(onClaimLost=continue)", self._options.queue, end.number, end.reader)
+        return ()
+
     def _hello(self, reader: str) -> Offset:
         """The offset of a reader before its first claim, or where an earlier checkpoint left it."""
         self._attach(reader)
@@ -209,7 +243,8 @@ class ClaimDriver:
         if not start.number - behind <= self._settled <= start.number:
             raise client_errors.ClaimLost(
                 f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the "
-                f"broker has settled claims up to {self._settled}")
+                f"broker has settled claims up to {self._settled}: the reader was released, or "
+                "forgotten after long silence")
 
     def _next(self, start: Offset, limit: int | None) -> Offset:
         most, most_bytes = self._options.max_messages, self._options.max_bytes
@@ -249,13 +284,23 @@ class ClaimDriver:
             self._sleep_s(wait_ms / 1000)
 
     def _lost(self, start: Offset, lost: Exception) -> Offset:
+        """A claim that the checkpoint counts on is gone: fail, or go on from where the queue is.
+
+        With the same reader when it is the last batch's claim: its loss is accepted, the numbers go
+        on. Else with a new one.
+        """
+        committed = bool(start.claims) and self._settled < start.number
         if self._options.on_claim_lost == "fail":
-            raise ClaimLost(
-                f"queue {self._options.queue!r}: {lost}. Its messages went back to the queue (they "
-                "will be read again) or were settled or deleted by somebody else. Start the query "
-                "with onClaimLost=continue to go on from here, or with a new checkpoint") from lost
-        log.warning("queue %r: %s; going on with a new reader (onClaimLost=continue)",
-                    self._options.queue, lost)
+            raise ClaimLost(f"queue {self._options.queue!r}: {lost}. "
+                            f"{_DOUBLED if committed else ''}{_REMEDY}") from lost
+        log.warning("queue %r: %s. %sGoing on (onClaimLost=continue)",
+                    self._options.queue, lost, _DOUBLED if committed else "")
+        if committed:
+            reader = self._broker.reader(self._options.queue, start.reader)
+            self._settled = reader.register(go_on_after=start.number).settled
+            self._reader, self._reader_name = reader, start.reader
+            if self._settled == start.number:
+                return self._offset(start.reader, start.number)
         try:
             if self._reader is not None:
                 self._reader.release()

@@ -31,7 +31,7 @@ class ClaimLost(WarrenSparkError):
 
 
 class Fenced(WarrenSparkError):
-    """A newer driver reads under the same reader id."""
+    """A newer driver reads under the same reader id, or writes the same run of a sink."""
 
     condition = "WARREN_FENCED"
 
@@ -52,6 +52,24 @@ class SameQueue(WarrenSparkError):
     """A query would publish into the queue that it reads."""
 
     condition = "WARREN_SAME_QUEUE"
+
+
+class StageLost(WarrenSparkError):
+    """Rows that were staged are gone, or not all there: nothing was published."""
+
+    condition = "WARREN_STAGE_LOST"
+
+
+class BatchConflict(WarrenSparkError):
+    """The batch was published before, with other rows."""
+
+    condition = "WARREN_BATCH_CONFLICT"
+
+
+class BatchPast(WarrenSparkError):
+    """The batch lies before the last one that was published under its run."""
+
+    condition = "WARREN_BATCH_PAST"
 
 
 class NotRoutable(WarrenSparkError):

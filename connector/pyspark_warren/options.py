@@ -166,11 +166,17 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec("blockBytes", "block_bytes", parse_size, 4 << 20,
          "bytes of bodies sent to the broker in one block", "write", 4096, 12 << 20),
     Spec("sinkId", "sink_id", str, "",
-         "name under which the broker remembers published batches; default: the query's id",
-         "write"),
+         "name of this output, under which the broker remembers published batches; default: the "
+         "query's id", "write"),
+    Spec("runId", "run_id", str, "",
+         "batches are numbered anew in each run of sinkId; default: the streaming query's id, "
+         "which its checkpoint holds", "write"),
     Spec("batchId", "batch_id", parse_count, None,
-         "df.write: the number of this batch for sinkId; a repeat is published once", "write",
-         0, 2**62),
+         "df.write with sinkId: the number of this batch in its run; default: in foreachBatch the "
+         "micro-batch's; a repeat is published once", "write", 0, 2**62),
+    Spec("onBatchConflict", "on_batch_conflict", _word("fail", "keep"), "fail",
+         "a batch that was published is run again and has other rows: fail, or keep what was "
+         "published and drop these", "write"),
 )
 
 
@@ -206,7 +212,9 @@ class Options:
     persistent: bool = True
     block_bytes: int = 4 << 20
     sink_id: str = ""
+    run_id: str = ""
     batch_id: int | None = None
+    on_batch_conflict: str = "fail"
     checkpoint: str = ""
 
     @property
@@ -326,8 +334,10 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
         raise OptionRefused(f"option columnNameOfCorruptRecord={corrupt!r} is "
                             f"{'the name of another column' if corrupt else 'empty'}; give a name "
                             f"of its own, such as {CORRUPT_DEFAULT}")
-    if where == "write" and values["batch_id"] is not None and not values["sink_id"]:
-        raise OptionRefused("option batchId needs sinkId: the name for which it is counted")
+    if where == "write" and not values["sink_id"]:
+        for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):
+            if value is not None:
+                raise OptionRefused(f"option {name} needs sinkId: the name of this output")
 
 
 def options_table(where: str) -> list[tuple[str, str, str]]:

@@ -11,14 +11,15 @@ from typing import Protocol, TypeAlias
 from pyspark_warren.options import Options
 from warren.admin import Queue
 from warren.claims import Claim, FetchedBlock, Registration
-from warren.stages import StagedPart
+from warren.stages import SinkDriver, StagedPart
 
 
 class Reader(Protocol):
     """A registered claim reader; see `warren.claims.ClaimReader`."""
 
-    def register(self) -> Registration:
-        """A new epoch, which fences older drivers."""
+    def register(self, *, go_on_after: int = 0) -> Registration:
+        """A new epoch, which fences older drivers; lost claims up to go_on_after count as settled.
+        """
 
     def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
         """Claim `number`, the same content however often; messages 0: nothing ready, not opened."""
@@ -62,16 +63,19 @@ class Broker(Protocol):
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
         """Ready messages, untouched."""
 
-    def stage(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+    def draw_epoch(self, timeout_s: float) -> int:
+        """A number above all drawn before, for a driver."""
+
+    def stage(self, exchange: str, driver: SinkDriver, batch: int, partition: int, attempt: int,
               timeout_s: float) -> Writer:
         """Somewhere to write blocks that stay invisible until published."""
 
-    def publish_batch(self, sink: str, batch: int, parts: Iterable[StagedPart], timeout_s: float
-                      ) -> int:
-        """Make the batch visible, entirely; a repeat does nothing."""
+    def publish_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart],
+                      timeout_s: float) -> int:
+        """Make the batch visible, entirely; a repeat is answered as the first time."""
 
-    def drop_batch(self, sink: str, batch: int, queues: Iterable[str]) -> None:
-        """Forget what was staged."""
+    def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
+        """Forget these parts."""
 
     def publisher(self, exchange: str, timeout_s: float) -> Writer:
         """Somewhere to write blocks that are visible at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -16,17 +17,26 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
-from pyspark_warren.errors import Unsupported
+from pyspark_warren.errors import OptionRefused, Unsupported
 from pyspark_warren.loop import refuse_checkpoint_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
 from pyspark_warren.rim import told
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
+from warren.errors import BatchConflict
+from warren.stages import SinkDriver
+
+log = logging.getLogger("pyspark_warren")
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark gives to every task of a streaming query."""
+"""Local properties that Spark gives to every task of a streaming query, and to the tasks of
+`df.write` inside its foreachBatch."""
+RUN_DEFAULT = "default"
+"""The run of a batchId that is given without a runId outside a streaming query."""
+WRITES = "spark-write"
+"""The sink of writes without a sinkId; each is a run."""
 
 
 class Written(WriterCommitMessage):
@@ -43,10 +53,23 @@ class _Sink:
         self._options = options
         self._connect = connect
         self._doing = f"publishing to {_target(options)} at {options.addresses()}"
+        self._epoch = 0
         check_sink_schema({field.name: field.dataType.simpleString() for field in schema}, options)
 
-    def write_as(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Written:
+    def register(self) -> None:
+        """Draw the epoch of this driver, before its tasks begin: older ones are fenced by it."""
+        if self._options.atomic_batch:
+            with named_conditions(self._doing):
+                self._epoch = self._connect(self._options).draw_epoch(
+                    self._options.request_timeout_ms / 1000)
+
+    def write_as(self, sink: str, run: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
         """All rows of a partition, confirmed when this returns."""
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        with named_conditions(self._doing):
+            driver = SinkDriver(sink, run, self._epoch)
+        attempt = Attempt.drawn(driver, batch, context.partitionId())
         with named_conditions(f"{self._doing}, partition {attempt.partition}"):
             broker = self._connect(self._options)
             write = write_staged if self._options.atomic_batch else write_direct
@@ -60,11 +83,18 @@ class _Sink:
         if not staged:
             return
         with named_conditions(self._doing):
-            queues = {queue for stage in staged for queue in stage.queues}
+            queues = {queue for stage in staged for queue, _ in stage.queues}
             refuse_checkpoint_queues(
                 self._options, parts[0].batch, queues, self._connect(self._options).queue)
-            self._connect(self._options).publish_batch(
-                parts[0].sink, parts[0].batch, staged, self._options.confirm_timeout_ms / 1000)
+            try:
+                self._connect(self._options).publish_batch(
+                    parts[0].driver, parts[0].batch, staged,
+                    self._options.confirm_timeout_ms / 1000)
+            except BatchConflict as conflict:
+                if self._options.on_batch_conflict == "fail":
+                    raise
+                log.warning("%s: %s; what was published first stands (onBatchConflict=keep)",
+                            self._doing, conflict)
 
     def drop(self, messages: list[Any]) -> None:
         """Forget what the finished attempts of a failed batch have staged.
@@ -75,9 +105,9 @@ class _Sink:
         parts = [each.part for each in messages if each is not None and each.part.stages]
         if not parts:
             return
-        queues = {queue for part in parts for stage in part.stages for queue in stage.queues}
+        staged = [stage for part in parts for stage in part.stages]
         with named_conditions(self._doing):
-            self._connect(self._options).drop_batch(parts[0].sink, parts[0].batch, queues)
+            self._connect(self._options).drop_batch(parts[0].driver, parts[0].batch, staged)
 
 
 def _target(options: Options) -> str:
@@ -88,24 +118,31 @@ def _target(options: Options) -> str:
     return "the default exchange" if options.exchange == "" else "the rows' exchanges"
 
 
+def _streaming() -> tuple[str, int] | None:
+    """The id of the streaming query that this task belongs to, with the micro-batch's number."""
+    context = TaskContext.get()
+    assert context is not None, "write runs in a task"
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    return None if query is None or batch is None else (query, int(batch))
+
+
 class WarrenStreamWriter(DataSourceStreamArrowWriter):
     """A streaming query's sink: a micro-batch appears in its queues entirely, and once."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._sink = _Sink(options, schema, connect)
-        self._sink_id = options.sink_id
+        self._sink_id, self._run_id = options.sink_id, options.run_id
+        self._sink.register()
 
     @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage one partition; another attempt at it may be running at the same time."""
-        context = TaskContext.get()
-        assert context is not None, "write runs in a task"
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        if query is None or batch is None:
+        found = _streaming()
+        if found is None:
             raise Unsupported(f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; "
                               "the sink needs them to publish a batch once: use Spark 4.2 or 4.3")
-        attempt = Attempt.drawn(self._sink_id or query, int(batch), context.partitionId())
-        return self._sink.write_as(attempt, iterator)
+        query, batch = found
+        return self._sink.write_as(self._sink_id or query, self._run_id or query, batch, iterator)
 
     @told
     def commit(self, messages: list[Any], batchId: int) -> None:
@@ -119,20 +156,39 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
 
 
 class WarrenBatchWriter(DataSourceArrowWriter):
-    """`df.write`: published entirely or not at all; once, if sinkId and batchId say which it is."""
+    """`df.write`: published entirely or not at all; once, if sinkId says which output it is and the
+    micro-batch around it, or batchId, which batch."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._sink = _Sink(options, schema, connect)
-        self._sink_id = options.sink_id or f"spark-{uuid.uuid4().hex}"
-        self._batch_id = options.batch_id or 0
+        self._options = options
+        self._alone = uuid.uuid4().hex
+        self._sink.register()
 
     @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage one partition."""
-        context = TaskContext.get()
-        assert context is not None, "write runs in a task"
-        attempt = Attempt.drawn(self._sink_id, self._batch_id, context.partitionId())
-        return self._sink.write_as(attempt, iterator)
+        return self._sink.write_as(*self._named(), iterator)
+
+    def _named(self) -> tuple[str, str, int]:
+        """Sink, run and batch that this write is, as its tasks see them.
+
+        Without a number it is a batch like no other, and published whenever it is run.
+        """
+        given, found = self._options, _streaming()
+        if not given.sink_id:
+            return WRITES, self._alone, 0
+        if found is not None:
+            query, batch = found
+            number = batch if given.batch_id is None else given.batch_id
+            return given.sink_id, given.run_id or query, number
+        if given.batch_id is not None:
+            return given.sink_id, given.run_id or RUN_DEFAULT, given.batch_id
+        if given.run_id:
+            raise OptionRefused(
+                f"option runId={given.run_id!r} without batchId outside a streaming query: give "
+                "the number of this batch, or leave runId out, and each write is published")
+        return given.sink_id, self._alone, 0
 
     @told
     def commit(self, messages: list[Any]) -> None:

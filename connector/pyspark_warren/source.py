@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerUnavailable, WarrenSparkError
+from pyspark_warren.errors import BrokerUnavailable, ClaimLost, WarrenSparkError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
@@ -124,8 +124,8 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with named_conditions(self._doing):
                 self._claims().settle(Offset.from_dict(end))
-        except BrokerUnavailable as wrong:
-            log.warning("claims not settled yet, the next poll will do it: %s", wrong)
+        except (BrokerUnavailable, ClaimLost) as wrong:
+            log.warning("claims not settled yet, the next poll does it or says why not: %s", wrong)
 
     def stop(self) -> None:
         """Called by Spark only when the query failed or its JVM died."""

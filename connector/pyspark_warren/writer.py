@@ -14,28 +14,29 @@ from pyspark_warren.encode import EncodedRows, encode_rows
 from pyspark_warren.loop import refuse_read_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import Broker, Writer
-from warren.stages import StagedPart
+from warren.stages import SinkDriver, StagedPart
 
 ATTEMPT_BITS = 53
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of one partition of one batch.
+    """One execution of one partition of one batch.
 
+    driver  whose batch it is: sink, run, epoch
     number  drawn by chance, not Spark's attempt number: that starts from 0 again when a query is
             restarted, and a stage of the same name could hold rows of the attempt that died
     """
 
-    sink: str
+    driver: SinkDriver
     batch: int
     partition: int
     number: int
 
     @classmethod
-    def drawn(cls, sink: str, batch: int, partition: int) -> Attempt:
+    def drawn(cls, driver: SinkDriver, batch: int, partition: int) -> Attempt:
         """An attempt that no other one is named like."""
-        return cls(sink, batch, partition, secrets.randbits(ATTEMPT_BITS))
+        return cls(driver, batch, partition, secrets.randbits(ATTEMPT_BITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class WrittenPart:
             straight away
     """
 
-    sink: str
+    driver: SinkDriver
     batch: int
     partition: int
     rows: int
@@ -60,11 +61,11 @@ def write_staged(broker: Broker, options: Options, attempt: Attempt,
 
     def open_stage(exchange: str, ordinal: int) -> Writer:
         # A stage per exchange: its blocks are numbered, so two exchanges may not share one.
-        return broker.stage(exchange, attempt.sink, attempt.batch, attempt.partition,
+        return broker.stage(exchange, attempt.driver, attempt.batch, attempt.partition,
                             attempt.number + ordinal, timeout_s)
 
     count, stages = _write(options, rows, open_stage, None)
-    return WrittenPart(attempt.sink, attempt.batch, attempt.partition, count, stages)
+    return WrittenPart(attempt.driver, attempt.batch, attempt.partition, count, stages)
 
 
 def write_direct(broker: Broker, options: Options, attempt: Attempt,
@@ -79,9 +80,12 @@ def write_direct(broker: Broker, options: Options, attempt: Attempt,
     def open_publisher(exchange: str, ordinal: int) -> Writer:
         return broker.publisher(exchange, timeout_s)
 
-    prefix = f"{attempt.sink}-{attempt.batch}-{attempt.partition}-"
+    # With the run: under a new checkpoint batch 0 has other rows, which are no duplicates.
+    driver = attempt.driver
+    name = driver.sink if driver.sink == driver.run else f"{driver.sink}-{driver.run}"
+    prefix = f"{name}-{attempt.batch}-{attempt.partition}-"
     count, _ = _write(options, rows, open_publisher, prefix)
-    return WrittenPart(attempt.sink, attempt.batch, attempt.partition, count, ())
+    return WrittenPart(attempt.driver, attempt.batch, attempt.partition, count, ())
 
 
 def _write(options: Options, rows: Iterator[pa.RecordBatch],
@@ -109,7 +113,7 @@ def _write(options: Options, rows: Iterator[pa.RecordBatch],
                 for block in blocks_of(part, options.block_bytes):
                     writers[exchange].write(block)
         parts = tuple(writer.finish() for writer in writers.values())
-        refuse_read_queues(options, read, (queue for part in parts for queue in part.queues))
+        refuse_read_queues(options, read, (queue for part in parts for queue, _ in part.queues))
         return count, parts
     except BaseException:
         for writer in writers.values():

@@ -71,10 +71,15 @@ class ClaimReader:
         self.reader = reader
         self.epoch = epoch
 
-    def register(self) -> Registration:
-        """Take over: a new epoch, from which on every older driver is `Fenced`."""
+    def register(self, *, go_on_after: int = 0) -> Registration:
+        """Take over: a new epoch, from which on every older driver is `Fenced`.
+
+        go_on_after  claims up to this number that were lost (`ClaimLost`) are to count as settled;
+                     their messages are in the queue, or with others
+        """
         # One name for all attempts: one that was held up must not fence the driver when it arrives.
-        answer = self.connection.request("POST", self._path(), {"call": uuid.uuid4().hex})
+        body = {"call": uuid.uuid4().hex, "go_on_after": go_on_after}
+        answer = self.connection.request("POST", self._path(), body)
         self.epoch = int(answer["epoch"])
         return Registration(self.epoch, int(answer["settled"]))
 
@@ -106,7 +111,11 @@ class ClaimReader:
         return fetch_claim(self.connection, self.queue, self.reader, number, first, last)
 
     def settle(self, number: int) -> int:
-        """Acknowledge all claims up to `number`; returns how many messages that settled now."""
+        """Acknowledge all claims up to `number`; returns how many messages that settled now.
+
+        Raises ClaimLost when one of them expired or was released: none is settled then, and its
+        messages may be read again. `register(go_on_after=number)` goes on all the same.
+        """
         body = {"epoch": self._epoch(), "number": number}
         return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
 

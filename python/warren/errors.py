@@ -9,7 +9,10 @@ WarrenError
     TooLarge          above a size limit
     Unroutable        no queue for a message
     ClaimLost         the claim was released or expired: its rows cannot be had again
-    Fenced            a newer driver has registered this reader
+    StageLost         staged rows are missing: nothing was published, stage the batch again
+    BatchConflict     the batch was published with other rows: nothing was published now
+    BatchPast         the batch lies before the last one of its run
+    Fenced            a newer driver has registered this reader, or this run of a sink
   Unavailable       nobody, try later: no node answers, no majority, deadline passed
     StillUnderWay     what was begun goes on by itself, but was not done in time
 """
@@ -66,8 +69,23 @@ class ClaimLost(PeerError):
     """The claim was released, has expired, or was never opened: its rows cannot be had again."""
 
 
+class StageLost(PeerError):
+    """A stage to be published is missing or not whole; nothing was published of it in that queue.
+
+    Stage the batch again, under new attempts, and publish those.
+    """
+
+
+class BatchConflict(PeerError):
+    """The run has published this batch with other rows; what was staged now was not published."""
+
+
+class BatchPast(PeerError):
+    """The batch lies before the last one that the run has published, and is not remembered."""
+
+
 class Fenced(PeerError):
-    """A newer driver has registered this reader; this one must stop."""
+    """A newer driver has registered this reader, or this run of a sink; this one must stop."""
 
 
 class Unavailable(WarrenError):
@@ -93,6 +111,9 @@ def _rebuild(kind: type[PeerError], detail: str, status: int, condition: str) ->
 
 _BY_CONDITION: dict[str, type[PeerError]] = {
     "warren:claim-lost": ClaimLost,
+    "warren:stage-lost": StageLost,
+    "warren:batch-conflict": BatchConflict,
+    "warren:batch-past": BatchPast,
     "warren:fenced": Fenced,
     "amqp:not-found": NotFound,
     "amqp:unauthorized-access": AccessRefused,

@@ -58,7 +58,7 @@ class BlockSender:
         numbered: bool = False,
         raising: bool = True,
     ) -> None:
-        self.queues: set[str] = set()
+        self.queues: dict[str, int] = {}  # that hold blocks of this sender, with how many
         self._connection = connection
         self._target = target
         self._window_bytes = window_bytes
@@ -207,7 +207,8 @@ class BlockSender:
             return
         self._progress += 1
         block.answered, block.error, block.queues = True, error, queues
-        self.queues.update(queues)
+        for name in queues:
+            self.queues[name] = self.queues.get(name, 0) + 1
         if error is not None:
             self._failure = self._failure or error
         if block.on_answer is not None:

@@ -1,10 +1,14 @@
 """Staged publishing: blocks that stay invisible until their batch is published, entirely or not
-at all."""
+at all.
+
+A batch belongs to a run of a sink: a name that stays, and a run that is new whenever batches are
+counted from the beginning again. A program that writes a run registers as its driver.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import quote
@@ -15,18 +19,57 @@ from warren.outgoing import BlockSender
 
 WINDOW_BYTES = 16 << 20
 ATTEMPT_BITS = 62
+NAME_BYTES_MAX = 255
+REQUEST_BYTES = 1 << 20
+"""A batch over so many queues and attempts that naming them takes more goes in several requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDriver:
+    """A program that writes one run of a sink; picklable, for the tasks that stage for it.
+
+    sink   names an output
+    run    batches are numbered upwards within it, and begin anew with the next one
+    epoch  newer ones fence older ones, in each queue from the first time it meets the newer one
+    """
+
+    sink: str
+    run: str
+    epoch: int
+
+    def __post_init__(self) -> None:
+        for what, name in (("sink", self.sink), ("run", self.run)):
+            if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+                raise UsageError(f"{what} {name!r}: a name has 1 to {NAME_BYTES_MAX} bytes")
+
+    def path(self, tail: str = "") -> str:
+        """A path below the run's."""
+        return f"/sinks/{quote(self.sink, safe='')}/runs/{quote(self.run, safe='')}{tail}"
+
+
+def draw_epoch(connection: Connection, *, timeout_s: float | None = None) -> int:
+    """Draw a number above every one that was drawn before in this cluster, for a `SinkDriver`."""
+    return int(connection.request("POST", "/epochs", {}, timeout_s=timeout_s)["epoch"])
+
+
+def register_sink(
+    connection: Connection, sink: str, run: str, *, timeout_s: float | None = None
+) -> SinkDriver:
+    """Take a run over: whoever registered before can neither stage nor publish nor drop any more
+    where this driver does any of it."""
+    return SinkDriver(sink, run, draw_epoch(connection, timeout_s=timeout_s))
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
     """What one attempt at one partition has staged; picklable, for the driver.
 
-    queues  those that hold some of it, sorted
+    queues  (name, number of blocks) of those that hold some of it, by name
     """
 
     partition: int
     attempt: int
-    queues: tuple[str, ...]
+    queues: tuple[tuple[str, int], ...]
     blocks: int
     size_bytes: int
 
@@ -48,8 +91,8 @@ class StageWriter:
     def __init__(
         self,
         connection: Connection,
+        driver: SinkDriver,
         *,
-        sink: str,
         batch: int,
         partition: int,
         attempt: int | None = None,
@@ -57,14 +100,13 @@ class StageWriter:
         window_bytes: int = WINDOW_BYTES,
         timeout_s: float | None = None,
     ) -> None:
-        if not sink or len(sink) > 255:
-            raise UsageError(f"sink {sink!r}: a name has 1 to 255 characters")
         if attempt is None:
             attempt = secrets.randbits(ATTEMPT_BITS)
         self.partition = partition
         self.attempt = attempt
         target = (
-            f"/exchanges/{quote(exchange, safe='')}/stage?sink={quote(sink, safe='')}"
+            f"/exchanges/{quote(exchange, safe='')}/stage?sink={quote(driver.sink, safe='')}"
+            f"&run={quote(driver.run, safe='')}&epoch={driver.epoch}"
             f"&batch={batch}&partition={partition}&attempt={attempt}"
         )
         self._sender = BlockSender(
@@ -81,7 +123,7 @@ class StageWriter:
         """Send one encoded block; waits while the window is full.
 
         Raises Unroutable when a message has no queue, NotFound when the exchange is not there,
-        TooLarge, Unavailable. After an error the attempt cannot go on.
+        TooLarge, Fenced, BatchPast, Unavailable. After an error the attempt cannot go on.
         """
         self._sender.send(block)
         self._blocks += 1
@@ -91,7 +133,7 @@ class StageWriter:
         """Wait until every block is accepted; what the driver needs for `publish_batch`."""
         self._sender.flush()
         self._sender.close()
-        queues = tuple(sorted(self._sender.queues))
+        queues = tuple(sorted(self._sender.queues.items()))
         return StagedPart(self.partition, self.attempt, queues, self._blocks, self._size_bytes)
 
     def close(self) -> None:
@@ -112,7 +154,7 @@ class StageWriter:
 
 def publish_batch(
     connection: Connection,
-    sink: str,
+    driver: SinkDriver,
     batch: int,
     parts: Iterable[StagedPart],
     *,
@@ -120,22 +162,44 @@ def publish_batch(
 ) -> int:
     """Make the batch visible in every queue that it was staged in, in the order of `parts`.
 
-    A queue that has the batch (or a later one of this sink) already ignores it, so a call that was
-    cut short is finished by repeating it. Returns how many messages this call published.
+    Each queue does it as a whole, or refuses: StageLost when it has not exactly the blocks that
+    `parts` say, BatchConflict when the run has published this batch there with other messages,
+    BatchPast, Fenced. Returns how many messages the batch has; a repeat (the same parts, or others
+    that hold the same messages in any order) publishes nothing and returns the same. So a call that
+    was cut short is finished by repeating it.
     """
-    parts = list(parts)
-    queues = sorted({queue for part in parts for queue in part.queues})
-    if not queues:
-        return 0
-    body = {"attempts": [[part.partition, part.attempt] for part in parts], "queues": queues}
-    path = f"/sinks/{quote(sink, safe='')}/batches/{batch}"
-    return int(connection.request("POST", path, body, timeout_s=timeout_s)["published"])
+    return sum(
+        int(connection.request("POST", path, body, timeout_s=timeout_s)["published"])
+        for path, body in _requests(driver, batch, parts, True)
+    )
 
 
-def drop_batch(connection: Connection, sink: str, batch: int, queues: Iterable[str]) -> None:
-    """Drop what was staged for an aborted batch in these queues; harmless when there is nothing."""
-    names = sorted(set(queues))
-    if names:
-        connection.request(
-            "DELETE", f"/sinks/{quote(sink, safe='')}/batches/{batch}", {"queues": names}
-        )
+def drop_batch(
+    connection: Connection, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]
+) -> None:
+    """Drop these parts of an aborted batch, no others; harmless when there is nothing."""
+    for path, body in _requests(driver, batch, parts, False):
+        connection.request("DELETE", path, body)
+
+
+def _requests(
+    driver: SinkDriver, batch: int, parts: Iterable[StagedPart], counted: bool
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """Path and body of each request; counted: attempts are named with their number of blocks."""
+    rows: dict[str, list[str]] = {}
+    for part in parts:
+        for name, blocks in part.queues:
+            row = f"{part.partition}:{part.attempt}"
+            rows.setdefault(name, []).append(f"{row}:{blocks}" if counted else row)
+    path = driver.path(f"/batches/{batch}")
+    queues: dict[str, str] = {}
+    size = 0
+    for name in sorted(rows):
+        text = ",".join(rows[name])
+        if queues and size + len(text) > REQUEST_BYTES:
+            yield path, {"epoch": driver.epoch, "queues": queues}
+            queues, size = {}, 0
+        queues[name] = text
+        size += len(text) + len(name)
+    if queues:
+        yield path, {"epoch": driver.epoch, "queues": queues}

@@ -323,6 +323,69 @@ def test_continue_goes_on_as_a_new_reader() -> None:
     assert again.plan(hello, end)
 
 
+def batch_of_lost_claim(world: World) -> tuple[Offset, Offset]:
+    """Start and end of a first batch whose claim then went back to the queue; its driver died."""
+    world.publish(10)
+    driver = world.driver()
+    start = started(world, driver)
+    end = driver.latest(start, 10)
+    assert driver.plan(start, end)
+    world.broker.release_claims("q")
+    assert world.state["ready"] == 10
+    return start, end
+
+
+def test_a_claim_lost_after_its_batch_was_committed_is_told_and_not_passed_over() -> None:
+    # 200 rows for 100 messages: the settle passed over the lost number, the next claim took them.
+    world = World()
+    _, end = batch_of_lost_claim(world)
+    with pytest.raises(ClaimLost, match=r"is committed: .* a second time.*onClaimLost=continue"):
+        world.driver().latest(end, 10)
+    assert (world.state["ready"], world.state["claims"]) == (10, {})
+
+
+def test_who_goes_on_after_a_committed_batch_keeps_the_reader_and_its_numbers() -> None:
+    world = World(onClaimLost="continue")
+    _, end = batch_of_lost_claim(world)
+    driver = world.driver()
+    hello = driver.latest(end, 10)
+    assert (hello.reader, hello.number, hello.claims) == (end.reader, 1, ())
+    assert driver.plan(end, hello) == ()
+    again = driver.latest(hello, 10)
+    assert (again.number, again.claims[0].messages) == (2, 10)
+    # The driver dies; the next one starts with the batch that was going on, or after it.
+    assert world.driver().plan(hello, again)[0].last == 10
+    assert world.driver().latest(again, 10) == again
+    assert world.state["acknowledged"] == 10
+
+
+def test_a_batch_that_was_begun_and_lost_its_claim_is_refused_or_empty() -> None:
+    world = World()
+    start, end = batch_of_lost_claim(world)
+    with pytest.raises(ClaimLost, match="unfinished batch"):
+        world.driver().plan(start, end)
+    driver = world.driver(onClaimLost="continue")
+    assert driver.plan(start, end) == ()
+    # That empty batch is committed; its messages come in the next one, once.
+    hello = driver.latest(end, 10)
+    again = driver.latest(hello, 10)
+    assert driver.plan(hello, again)[0].last == 10
+    driver.settle(again)
+    assert (world.state["ready"], world.state["acknowledged"]) == (0, 10)
+
+
+def test_a_reader_that_was_forgotten_is_told() -> None:
+    world = World()
+    world.publish(10)
+    driver = world.driver()
+    end = driver.latest(started(world, driver), 10)
+    driver.settle(end)
+    del world.broker.queues["q"].readers[end.reader]
+    world.broker.queues["q"].readers[end.reader] = ReaderState(settled=2)  # above what it had
+    with pytest.raises(ClaimLost, match="forgotten after long silence"):
+        world.driver().latest(end, 10)
+
+
 @pytest.mark.parametrize("settled", [0, 2])
 def test_a_checkpoint_that_broker_and_offset_disagree_on_is_lost(settled: int) -> None:
     world = World()

@@ -22,6 +22,7 @@ from pyspark_warren.rows import ARROW_TYPES, Piece
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
 from warren.local import LocalCluster
+from warren.stages import SinkDriver
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -49,6 +50,7 @@ class Pipeline:
         self.dead: int | None = None
         mark = uuid.uuid4().hex[:8]
         self.source, self.target, self.sink = f"in-{mark}", f"out-{mark}", f"sink-{mark}"
+        self.writer = SinkDriver(self.sink, "run", 1)
         self.options = self.parsed("read", queue=self.source, partitions="2",
                                    maxMessagesPerTrigger=str(BATCH))
         self.broker: WarrenBroker = connect(self.options)
@@ -65,7 +67,7 @@ class Pipeline:
         rows = (pa.record_batch({"body": pa.array(bodies[at : at + 100], pa.binary())})
                 for at in range(0, count, 100))
         write_direct(self.broker, self.parsed("write", routingKey=self.source),
-                     Attempt.drawn(self.sink + "-prepare", 0, 0), rows)
+                     Attempt.drawn(SinkDriver(self.sink, "prepare", 1), 0, 0), rows)
         return bodies
 
     def at(self, phase: str) -> None:
@@ -105,13 +107,13 @@ class Pipeline:
             self.at("before_stage")
             options = self.parsed("write", routingKey=self.target, blockBytes="64k")
             parts.append(write_staged(
-                self.broker, options, Attempt.drawn(self.sink, number, n), self.staged(rows)))
+                self.broker, options, Attempt.drawn(self.writer, number, n), self.staged(rows)))
         self.at("before_publish")
         stages = [stage for part in parts for stage in part.stages]
         if stages:
-            self.broker.publish_batch(self.sink, number, stages, 60)
+            self.broker.publish_batch(self.writer, number, stages, 60)
             self.at("after_publish")
-            self.broker.publish_batch(self.sink, number, stages, 60)  # as after a driver's death
+            self.broker.publish_batch(self.writer, number, stages, 60)  # as after a driver's death
         return end
 
     def staged(self, rows: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

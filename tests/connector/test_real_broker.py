@@ -22,6 +22,7 @@ from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
 from warren.local import LocalCluster
+from warren.stages import SinkDriver
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -43,6 +44,11 @@ def queue(cluster: LocalCluster) -> str:
     with cluster.connect() as connection:
         Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
     return name
+
+
+def attempt(queue: str) -> Attempt:
+    """Of partition 0 of batch 0 of a sink named like the queue."""
+    return Attempt.drawn(SinkDriver(queue, "run", 1), 0, 0)
 
 
 def options(cluster: LocalCluster, where: str = "read", **more: str) -> Options:
@@ -126,10 +132,10 @@ def test_what_the_sink_published_pika_reads(cluster: LocalCluster, queue: str) -
         "body": pa.array([b"low", b"high"]), "priority": pa.array([1, 9]),
         "message_id": pa.array(["m1", None]), "expiration": pa.array([None, 60000]),
         "headers": pa.array([[("h", "v")], None], pa.map_(pa.string(), pa.string()))})
-    part = write_staged(connect(given), given, Attempt.drawn(queue, 0, 0), iter([rows]))
+    part = write_staged(connect(given), given, attempt(queue), iter([rows]))
     channel = channel_of(cluster)
     assert channel.basic_get(queue) == (None, None, None)
-    assert connect(given).publish_batch(queue, 0, part.stages, 30) == 2
+    assert connect(given).publish_batch(part.driver, 0, part.stages, 30) == 2
     got = [channel.basic_get(queue, auto_ack=True) for _ in range(2)]
     channel.connection.close()
     assert [(body, props.priority, props.message_id, props.expiration, props.headers,
@@ -147,15 +153,15 @@ def test_an_exchange_to_two_queues_is_published_in_both(cluster: LocalCluster, q
     given = options(cluster, "write", exchange=f"x-{queue}", routingKey="")
     rows = pa.record_batch({"body": pa.array([b"%d" % i for i in range(100)])})
     broker = connect(given)
-    part = write_staged(broker, given, Attempt.drawn(queue, 0, 0), iter([rows]))
+    part = write_staged(broker, given, attempt(queue), iter([rows]))
     for _ in range(2):
-        broker.publish_batch(queue, 0, part.stages, 30)
+        broker.publish_batch(part.driver, 0, part.stages, 30)
     assert [broker.queue(f"{queue}-{n}").messages_ready for n in (1, 2)] == [100, 100]
 
 
 def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
     given = options(cluster, "write", routingKey=queue)
-    write_direct(connect(given), given, Attempt.drawn(queue, 0, 0), iter(
+    write_direct(connect(given), given, attempt(queue), iter(
         [pa.record_batch({"body": pa.array([b"%d" % i for i in range(500)])})]))
     browsing = options(cluster, queue=queue)
     for most in (7, 500):
@@ -189,7 +195,7 @@ def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) ->
                             "routing_key": pa.array([queue, "no-such-queue"])})
     named = "exchange '' has no queue for routing key 'no-such-queue'"
     with pytest.raises(errors.NotRoutable, match=named), named_conditions("publishing"):
-        write_staged(connect(given), given, Attempt.drawn(queue, 0, 0), iter([rows]))
+        write_staged(connect(given), given, attempt(queue), iter([rows]))
     found = connect(given).queue(queue)
     assert (found.messages_ready, found.messages_staged) == (0, 0)
 
@@ -209,7 +215,7 @@ def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str
         for node in (0, 1):
             cluster.start(node)
     write = options(cluster, "write", routingKey=queue)
-    write_direct(connect(write), write, Attempt.drawn(queue, 0, 0), iter(
+    write_direct(connect(write), write, attempt(queue), iter(
         [pa.record_batch({"body": pa.array([b"back"])})]))
     patient = driver_of(options(cluster, queue=queue))
     assert patient.latest(start, 10).claims[0].messages == 1

@@ -142,7 +142,7 @@ def test_not_atomic_publishes_at_once_with_ids(spark: Any, server: FakeServer) -
     frame.write.format("warren_dying").mode("append").options(**options(
         server, routingKey="out", sinkId="mine", batchId="4", atomicBatch="false")).save()
     rows = browse(spark, server, "out").load().collect()
-    assert [row.message_id for row in rows] == ["mine-4-0-0", "mine-4-0-1"]
+    assert [row.message_id for row in rows] == ["mine-default-4-0-0", "mine-default-4-0-1"]
     assert server.broker.calls_of("publish") == []
 
 

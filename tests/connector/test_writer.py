@@ -15,8 +15,10 @@ from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import Unroutable
+from warren.stages import SinkDriver
 
 OPTIONS = parse_options({"routingKey": "out"}, "write")
+DRIVER = SinkDriver("s", "r", 1)
 BY_COLUMNS = parse_options({}, "write")
 
 
@@ -43,11 +45,11 @@ def write(broker: FakeBroker, attempt: Attempt, *rows: pa.RecordBatch,
 
 def publish(broker: FakeBroker, *parts: WrittenPart) -> None:
     stages = [stage for part in parts for stage in part.stages]
-    FakeClient.local(broker).publish_batch(parts[0].sink, parts[0].batch, stages, 1)
+    FakeClient.local(broker).publish_batch(parts[0].driver, parts[0].batch, stages, 1)
 
 
 def test_two_attempts_at_once_only_the_winner_shows(broker: FakeBroker) -> None:
-    first, second = Attempt.drawn("s", 1, 0), Attempt.drawn("s", 1, 0)
+    first, second = Attempt.drawn(DRIVER, 1, 0), Attempt.drawn(DRIVER, 1, 0)
     assert first.number != second.number
     write(broker, first, batch(b"a", b"b"))
     winner = write(broker, second, batch(b"a", b"b"))
@@ -58,29 +60,29 @@ def test_two_attempts_at_once_only_the_winner_shows(broker: FakeBroker) -> None:
 
 
 def test_an_attempt_after_a_crash_does_not_meet_its_predecessor(broker: FakeBroker) -> None:
-    write(broker, Attempt.drawn("s", 1, 0), batch(b"a", b"b"))  # and its driver died
-    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(b"b"), batch(b"a")))
+    write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"a", b"b"))  # and its driver died
+    publish(broker, write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"b"), batch(b"a")))
     assert broker.bodies("out") == [b"b", b"a"]
 
 
 def test_a_batch_that_was_published_is_not_published_again(broker: FakeBroker) -> None:
-    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(b"a")))
-    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(b"a")))
+    publish(broker, write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"a")))
+    publish(broker, write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"a")))
     assert broker.bodies("out") == [b"a"]
 
 
 def test_partitions_in_their_order(broker: FakeBroker) -> None:
-    parts = [write(broker, Attempt.drawn("s", 1, n), batch(b"%d" % n)) for n in (2, 0, 1)]
+    parts = [write(broker, Attempt.drawn(DRIVER, 1, n), batch(b"%d" % n)) for n in (2, 0, 1)]
     publish(broker, *sorted(parts, key=lambda part: part.partition))
     assert broker.bodies("out") == [b"0", b"1", b"2"]
 
 
 def test_an_empty_partition_stages_nothing(broker: FakeBroker) -> None:
-    assert write(broker, Attempt.drawn("s", 1, 0), batch()).stages == ()
+    assert write(broker, Attempt.drawn(DRIVER, 1, 0), batch()).stages == ()
 
 
 def test_rows_of_several_exchanges_keep_their_order_in_each(broker: FakeBroker) -> None:
-    part = write(broker, Attempt.drawn("s", 1, 0), batch(
+    part = write(broker, Attempt.drawn(DRIVER, 1, 0), batch(
         b"1", b"2", b"3", b"4", exchange=["", "x", "x", None],
         routing_key=["out", "k", "k", "out"]), options=BY_COLUMNS)
     assert len(part.stages) == 2 and len({stage.attempt for stage in part.stages}) == 2
@@ -90,20 +92,20 @@ def test_rows_of_several_exchanges_keep_their_order_in_each(broker: FakeBroker) 
 
 
 def test_priorities_order_what_is_published(broker: FakeBroker) -> None:
-    publish(broker, write(broker, Attempt.drawn("s", 1, 0), batch(
+    publish(broker, write(broker, Attempt.drawn(DRIVER, 1, 0), batch(
         b"low", b"high", b"none", priority=[1, 9, None])))
     assert broker.bodies("out") == [b"high", b"none", b"low"]
 
 
 def test_no_route_is_an_error_and_nothing_shows(broker: FakeBroker) -> None:
     with pytest.raises(Unroutable):
-        write(broker, Attempt.drawn("s", 1, 0), batch(b"a", routing_key=["nowhere"]),
+        write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"a", routing_key=["nowhere"]),
               options=BY_COLUMNS)
     assert broker.bodies("out") == []
 
 
 def test_straight_away_a_rerun_gives_the_same_ids(broker: FakeBroker) -> None:
-    attempts = [Attempt.drawn("s", 1, 3), Attempt.drawn("s", 1, 3)]
+    attempts = [Attempt.drawn(DRIVER, 1, 3), Attempt.drawn(DRIVER, 1, 3)]
     for attempt in attempts:
         write_direct(FakeClient.local(broker), OPTIONS, attempt, iter([batch(b"a"), batch(b"b")]))
     from pyspark_warren.properties import decode_properties
@@ -111,7 +113,7 @@ def test_straight_away_a_rerun_gives_the_same_ids(broker: FakeBroker) -> None:
     queue = broker.queues["out"]
     ids = [decode_properties(bytes(queue.blocks[m.index].properties(m.ordinal)),
                              frozenset({"message_id"}))["message_id"] for m in queue.ready]
-    assert ids == ["s-1-3-0", "s-1-3-1"] * 2
+    assert ids == ["s-r-1-3-0", "s-r-1-3-1"] * 2
 
 
 # ------------------------------------------------------------------ a query that reads its own rows
@@ -122,10 +124,10 @@ def test_rows_from_a_queue_are_not_published_into_it_unless_asked(broker: FakeBr
     rows = batch(b"a", queue=["out"])
     for more in ({"routingKey": "out"}, {"exchange": "y", "routingKey": "k"}):
         with pytest.raises(SameQueue, match=r"reads queue 'out'.*allowLoop=true"):
-            write(broker, Attempt.drawn("s", 1, 0), rows, options=parse_options(more, "write"))
+            write(broker, Attempt.drawn(DRIVER, 1, 0), rows, options=parse_options(more, "write"))
         looped = parse_options({**more, "allowLoop": "true"}, "write")
-        assert write(broker, Attempt.drawn("s", 1, 0), rows, options=looped).rows == 1
-    assert write(broker, Attempt.drawn("s", 1, 0), batch(b"a", queue=["in"])).rows == 1
+        assert write(broker, Attempt.drawn(DRIVER, 1, 0), rows, options=looped).rows == 1
+    assert write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"a", queue=["in"])).rows == 1
 
 
 def checkpoint_of(directory: Path, queue: str, reader: str) -> str:

@@ -16,12 +16,13 @@ from live.conftest import Broker, eventually
 from warren.connection import Connection
 from warren.errors import WarrenError
 from warren.outgoing import BlockSender
-from warren.stages import StageWriter
+from warren.stages import SinkDriver, StageWriter
 from warren_broker.block import encode
 from warren_broker.wire.amqp091.properties import Properties
 from warren_broker.wire.amqp091.properties import encode as encode_properties
 
 pytestmark = pytest.mark.live
+DRIVER = SinkDriver("sink", "run", 1)
 PLAIN = encode_properties(Properties(delivery_mode=2))
 NO_UTF8 = b"\x01\x00\x03\xff\xfe1"
 HOSTILE = {
@@ -61,7 +62,7 @@ def test_they_are_refused_and_every_node_goes_on(broker: Broker, queue_name: str
                 block = encode([b"bad"] * len(properties), properties, route)
                 refused(connection, f"/queues/{queue_name}/blocks", block)
                 refused(connection, "/exchanges//blocks", block)
-                with StageWriter(connection, sink="sink", batch=1, partition=0) as writer:
+                with StageWriter(connection, DRIVER, batch=1, partition=0) as writer:
                     with pytest.raises(WarrenError):
                         writer.write(block)
                         writer.finish()

@@ -11,7 +11,7 @@ from nemesis.clients import World
 from warren.claims import Claim, ClaimReader, fetch_claim
 from warren.connection import Connection
 from warren.errors import Unavailable
-from warren.stages import StagedPart, StageWriter, publish_batch
+from warren.stages import SinkDriver, StagedPart, StageWriter, publish_batch, register_sink
 from warren_broker.block import Block
 from warren_broker.block_encode import encode
 
@@ -130,6 +130,7 @@ class Stager(Working):
     def __init__(self, world: World, name: str, queue: str) -> None:
         super().__init__(world, name, queue)
         self._batch = 0
+        self._driver: SinkDriver | None = None
         self._parts: list[StagedPart] = []
         self._ids: list[tuple[str, int]] = []
         self._attempt = 0
@@ -141,6 +142,8 @@ class Stager(Working):
             return
         self.idle = False
         with self.connect() as connection:
+            if self._driver is None:
+                self._driver = register_sink(connection, self.name, "run", timeout_s=REQUEST_S)
             if not self._parts:
                 self._stage_all(connection)
             self._publish(connection)
@@ -162,8 +165,9 @@ class Stager(Working):
         self._attempt += 1
         stream = f"{self.name}.{what}.{self._batch}.{partition}.{self._attempt}"
         count = self.chance.randrange(1, BATCH_MESSAGES_MAX)
+        assert self._driver is not None
         with StageWriter(
-            connection, sink=self.name, batch=self._batch, partition=partition, timeout_s=REQUEST_S
+            connection, self._driver, batch=self._batch, partition=partition, timeout_s=REQUEST_S
         ) as writer:
             for first in range(0, count, 40):
                 numbers = range(first, min(first + 40, count))
@@ -176,14 +180,18 @@ class Stager(Working):
         return part
 
     def _publish(self, connection: Connection) -> None:
-        publish_batch(connection, self.name, self._batch, self._parts, timeout_s=REQUEST_S)
+        assert self._driver is not None
+        first = publish_batch(
+            connection, self._driver, self._batch, self._parts, timeout_s=REQUEST_S
+        )
         self.world.record("batch", q=self.queue, sink=self.name, batch=self._batch)
         if self.chance.randrange(AGAIN_ONE_IN) == 0:
             again = publish_batch(
-                connection, self.name, self._batch, self._parts, timeout_s=REQUEST_S
+                connection, self._driver, self._batch, self._parts, timeout_s=REQUEST_S
             )
-            if again:
-                what = f"{self.name}: batch {self._batch} published {again} messages again"
+            if first != len(self._ids) or again != first:
+                what = (f"{self.name}: batch {self._batch} of {len(self._ids)} messages: {first} "
+                        f"published, then {again}")
                 self.world.record("problem", what=what)
         self._parts = []
         self._batch += 1

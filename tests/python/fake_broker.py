@@ -21,6 +21,7 @@ from warren_broker.errors import (
     NoRoute,
     NotFound,
     Refusal,
+    StageLost,
     Unavailable,
     unknown_vhost,
 )
@@ -38,8 +39,8 @@ class FakeQueue:
     claims: dict[tuple[str, int], list[tuple[int, bytes]]] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     settled: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    stages: dict[tuple[str, int, int, int], dict[int, bytes]] = field(default_factory=dict)
-    published: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
+    stages: dict[tuple[str, str, int, int, int], dict[int, bytes]] = field(default_factory=dict)
+    published: dict[tuple[str, str, int], int] = field(default_factory=dict)
     next_index: int = 1
 
     def add(self, block: bytes) -> None:
@@ -65,6 +66,7 @@ class FakeCluster:
         self.script: dict[type, list[object]] = {}
         self.seen: list[asks.AnyRequest] = []
         self.pieces_per_answer = 2
+        self.epoch = 0
 
     def answer(self, request: asks.AnyRequest) -> asks.AnyAnswer:
         """The result of a request."""
@@ -214,11 +216,15 @@ class FakeCluster:
         names = sorted({key.decode() for _, key in Block.decode(block).routes})
         return names if all(name in self.queues for name in names) else []
 
+    def _DrawEpoch(self, request):
+        self.epoch += 1
+        return m.EpochDrawn(self.epoch)
+
     def _StageBlock(self, request):
         names = self._route(request.block)
         for name in names:
             stage = self.queues[name].stages.setdefault(
-                (request.sink, request.batch, request.partition, request.attempt), {}
+                (request.sink, request.run, request.batch, request.partition, request.attempt), {}
             )
             if not stage or request.seq > max(stage):
                 stage[request.seq] = bytes(request.block)
@@ -234,24 +240,26 @@ class FakeCluster:
 
     def _PublishBatch(self, request):
         count = 0
-        for name in request.queues:
+        batch = request.sink, request.run, request.batch
+        for name, attempts in request.queues:
             queue = self.queue(name)
-            if queue.published[request.sink] >= request.batch:
-                continue
-            before = len(queue.ready)
-            for partition, attempt in request.attempts:
-                stage = queue.stages.pop((request.sink, request.batch, partition, attempt), {})
-                for seq in sorted(stage):
-                    queue.add(stage[seq])
-            queue.published[request.sink] = request.batch
-            count += len(queue.ready) - before
+            if batch not in queue.published:
+                before = len(queue.ready)
+                for partition, attempt, blocks in attempts:
+                    stage = queue.stages.pop((*batch, partition, attempt), {})
+                    if len(stage) != blocks:
+                        raise StageLost(f"attempt {attempt}: {len(stage)} blocks, not {blocks}")
+                    for seq in sorted(stage):
+                        queue.add(stage[seq])
+                queue.published[batch] = len(queue.ready) - before
+            count += queue.published[batch]
         return m.Counted(count)
 
     def _DropBatch(self, request):
-        for name in request.queues:
-            stages = self.queue(name).stages
-            for key in [k for k in stages if k[:2] == (request.sink, request.batch)]:
-                del stages[key]
+        for name, attempts in request.queues:
+            for each in attempts:
+                key = request.sink, request.run, request.batch, *each
+                self.queue(name).stages.pop(key, None)
         return m.Performed()
 
 

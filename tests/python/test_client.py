@@ -17,16 +17,19 @@ from warren.errors import (
     Fenced,
     NotFound,
     PeerError,
+    StageLost,
     TooLarge,
     Unavailable,
     Unroutable,
 )
-from warren.stages import StageWriter, drop_batch, publish_batch
+from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
 from warren.uri import parse_uri
 from warren_broker import block as blocks
 from warren_broker import errors
 from warren_broker.session import link as asks
 from warren_broker.session import management as m
+
+DRIVER = SinkDriver("s", "r", 1)
 
 
 def make_block(queue: str, *bodies: bytes) -> bytes:
@@ -203,22 +206,25 @@ def test_a_node_that_says_nothing_is_given_up_at_the_deadline(node: FakeNode) ->
 def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
     node.cluster._DeclareQueue(m.DeclareQueue("p"))
     with connect(node) as connection:
+        driver = register_sink(connection, "s", "run 1")
         parts = []
         for partition in (0, 1):
             with StageWriter(
-                connection, sink="s", batch=7, partition=partition, attempt=3
+                connection, driver, batch=7, partition=partition, attempt=3
             ) as writer:
                 for i in range(40):
                     writer.write(make_block("p" if i % 2 else "q", b"%d-%d" % (partition, i)))
                 parts.append(writer.finish())
-        assert parts[0].queues == ("p", "q")
+        assert parts[0].queues == (("p", 20), ("q", 20))
         assert parts[0].blocks == 40
         assert not node.cluster.queues["q"].ready
-        assert publish_batch(connection, "s", 7, parts) == 80
-        assert publish_batch(connection, "s", 7, parts) == 0
+        assert publish_batch(connection, driver, 7, parts) == 80
+        assert publish_batch(connection, driver, 7, parts) == 80, "what was published then"
         wanted = [b"%d-%d" % (p, i) for p in (0, 1) for i in range(0, 40, 2)]
         assert bodies_of(browse(connection, "q", 1000)) == wanted
-        drop_batch(connection, "s", 8, ["q"])
+        drop_batch(connection, driver, 8, parts)
+        with pytest.raises(StageLost):
+            publish_batch(connection, driver, 8, parts)
 
 
 @pytest.mark.parametrize("lost_after", [0, 1, 5, 17, 29])
@@ -227,13 +233,14 @@ def test_a_stage_survives_its_node(cluster: FakeCluster, lost_after: int) -> Non
     for each in nodes:
         each.die_after[asks.StageBlock] = lost_after
     with connect(*nodes) as connection:
+        driver = register_sink(connection, "s", "r")
         writer = StageWriter(
-            connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=3000
+            connection, driver, batch=0, partition=0, attempt=0, window_bytes=3000
         )
         for i in range(60):
             writer.write(make_block("q", b"%d" % i * 20))
         part = writer.finish()
-        assert publish_batch(connection, "s", 0, [part]) == 60
+        assert publish_batch(connection, driver, 0, [part]) == 60
         assert bodies_of(browse(connection, "q", 100)) == [b"%d" % i * 20 for i in range(60)]
     assert len([r for r in cluster.seen if isinstance(r, asks.StageBlock)]) > 60
     for each in nodes:
@@ -242,7 +249,7 @@ def test_a_stage_survives_its_node(cluster: FakeCluster, lost_after: int) -> Non
 
 def test_a_stage_without_a_route_is_refused(node: FakeNode) -> None:
     with connect(node) as connection:
-        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0)
+        writer = StageWriter(connection, DRIVER, batch=0, partition=0, attempt=0)
         with pytest.raises(Unroutable):
             writer.write(make_block("nowhere", b"x"))
             writer.finish()
@@ -255,7 +262,7 @@ def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
         errors.PreconditionFailed("stage s was lost; stage it again")
     ]
     with connect(node) as connection:
-        writer = StageWriter(connection, sink="s", batch=0, partition=0, attempt=0)
+        writer = StageWriter(connection, DRIVER, batch=0, partition=0, attempt=0)
         with pytest.raises(PeerError, match="stage it again"):
             for _ in range(50):
                 writer.write(make_block("q", b"x"))
@@ -266,7 +273,7 @@ def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
 def test_a_block_above_the_limit_is_refused_by_name(node: FakeNode) -> None:
     with connect(node) as connection:
         writer = StageWriter(
-            connection, sink="s", batch=0, partition=0, attempt=0, window_bytes=1 << 30
+            connection, DRIVER, batch=0, partition=0, attempt=0, window_bytes=1 << 30
         )
         with pytest.raises(TooLarge, match=str(32 << 20)):
             writer.write(bytes((32 << 20) + 1))
@@ -277,13 +284,13 @@ def test_a_block_above_the_limit_is_refused_by_name(node: FakeNode) -> None:
 def test_blocks_of_every_size_travel_unchanged(node: FakeNode, size: int) -> None:
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     with connect(node) as connection:
-        with StageWriter(connection, sink="s", batch=0, partition=0, attempt=0) as writer:
+        with StageWriter(connection, DRIVER, batch=0, partition=0, attempt=0) as writer:
             for _ in range(3):
                 writer.write(
                     blocks.encode([body], [b"\0\0"], (b"", b"q"), message_bytes_max=64 << 20)
                 )
             part = writer.finish()
-        assert publish_batch(connection, "s", 0, [part]) == 3
+        assert publish_batch(connection, DRIVER, 0, [part]) == 3
         assert bodies_of(browse(connection, "q", 3)) == [body] * 3
 
 

@@ -22,7 +22,7 @@ from warren.claims import browse
 from warren.cli.app import app
 from warren.errors import Conflict, Fenced, NotFound, Unavailable
 from warren.local import LocalCluster
-from warren.stages import publish_batch
+from warren.stages import publish_batch, register_sink
 from warren_broker import block as blocks
 
 pytestmark = pytest.mark.live
@@ -169,6 +169,7 @@ def test_stages_are_exact_while_nodes_are_killed(tmp_path: Path) -> None:
 
         with cluster.connect() as connection:
             Admin(connection).declare_queue("q")
+            driver = register_sink(connection, "s", "run")
             thread = threading.Thread(target=killer)
             thread.start()
             wanted = []
@@ -177,14 +178,14 @@ def test_stages_are_exact_while_nodes_are_killed(tmp_path: Path) -> None:
                 while len(kills) < 3:
                     parts = []
                     for partition in range(2):
-                        name = {"sink": "s", "batch": batch, "partition": partition, "attempt": 0}
-                        with StageWriter(connection, window_bytes=20_000, **name) as writer:
+                        name = {"batch": batch, "partition": partition, "attempt": 0}
+                        with StageWriter(connection, driver, window_bytes=20_000, **name) as writer:
                             for i in range(50):
                                 rows = [b"%d-%d-%d" % (batch, partition, i)] * 3
                                 wanted += rows
                                 writer.write(blocks.encode(rows, [b"\0\0"] * 3, (b"", b"q")))
                             parts.append(writer.finish())
-                    publish_batch(connection, "s", batch, parts)
+                    assert publish_batch(connection, driver, batch, parts) == 300
                     batch += 1
                 got = []
                 reader = ClaimReader(connection, "q", "r")

@@ -17,7 +17,7 @@ from warren_broker.cluster.leading import Leading
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import departures, limits, machine
-from warren_broker.queue.commands import OpenClaim, Resume, Stage
+from warren_broker.queue.commands import OpenClaim, Resume, SinkStage
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.queue.shapes import Detail
 from warren_broker.queue.turn import Turn
@@ -168,13 +168,21 @@ def state_depends_on_the_member() -> list[Replacement]:
 
 
 def staged_again_counts_again() -> list[Replacement]:
-    """A stage does not look at the numbers of its blocks."""
+    """A stage does not look at the numbers of its blocks, and its count only at new ones."""
 
-    def again(turn: Any, command: Stage) -> Any:
-        return stage(turn, msgspec.structs.replace(command, seq=0))
+    def again(turn: Any, command: SinkStage) -> Any:
+        run = turn.state.runs.get(command.sink, {}).get(command.run)
+        key = (command.batch, command.partition, command.attempt)
+        part = run.stages.get(key) if run is not None else None
+        seen = part is not None and command.seq <= part.last_seq
+        reply = stage(turn, msgspec.structs.replace(command, seq=0))
+        if part is not None:
+            part.count -= seen
+            part.last_seq = max(part.last_seq, command.seq)
+        return reply
 
-    stage = machine.HANDLERS[Stage]
-    return [(machine, "HANDLERS", {**machine.HANDLERS, Stage: again})]
+    stage = machine.HANDLERS[SinkStage]
+    return [(machine, "HANDLERS", {**machine.HANDLERS, SinkStage: again})]
 
 
 def a_claim_asked_for_again_is_another() -> list[Replacement]:

@@ -19,7 +19,7 @@ from warren_broker.cluster.carrying import Carrying
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.deadlines import Deadlines
 from warren_broker.cluster.everywhere import Everywhere
-from warren_broker.cluster.uplink import InFlight, Uplink
+from warren_broker.cluster.uplink import COMMANDS_MAX, InFlight, Uplink
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
     MembersSet,
@@ -52,6 +52,8 @@ UNDER_WAY_MAX = 16
 """Submissions to the metadata group under way."""
 REFUSED_RETRY_MS = 5_000
 """A node that its cluster refuses asks again so often: an operator may change that."""
+NUMBERS_PER_ENTRY = 2 * COMMANDS_MAX
+"""Numbers that one entry of group 0 has room for; see `Definitions.number`."""
 Done = Callable[[Any], None]
 """Called once with a reply of `metadata.commands`, or with a Refusal."""
 
@@ -84,6 +86,7 @@ class Definitions:
         self._nodes_changed: dict[str, None] = {}
         self._everywhere = Everywhere(cluster, self._applied_index)
         self._asked = False
+        self._drawn = (0, 0)
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
         self.incarnation = 0
@@ -181,6 +184,23 @@ class Definitions:
             self._ask_settle()
 
         client.command(command, replied)
+
+    def number(self, done: Done) -> None:
+        """Draw a number above every one that was drawn before in this cluster, on any node.
+
+        done  hears it, or Unavailable after the timeout; then the number drawn is never used
+        """
+        deadline = self._deadlines.add(lambda: done(self._unavailable()))
+
+        def replied(reply: Any, index: int) -> None:
+            # An entry of the log is one node's, and holds at most uplink.COMMANDS_MAX of them.
+            if index != self._drawn[0]:
+                self._drawn = (index, 0)
+            self._drawn = (index, self._drawn[1] + 1)
+            if self._deadlines.answered(deadline):
+                done(index * NUMBERS_PER_ENTRY + self._drawn[1])
+
+        self._cluster.clients[METADATA_GROUP].command(commands.Barrier(), replied)
 
     def _unavailable(self) -> errors.Unavailable:
         return errors.Unavailable(

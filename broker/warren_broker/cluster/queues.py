@@ -46,8 +46,14 @@ def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
             return errors.no_queue(name, vhost)
         case "invalid":
             return errors.InvalidArgument(refused.detail)
-        case "claim_lost" | "unknown_reader" | "stage_lost":
+        case "claim_lost" | "unknown_reader":
             return errors.ClaimLost(refused.detail)
+        case "stage_lost":
+            return errors.StageLost(refused.detail)
+        case "batch_past":
+            return errors.BatchPast(refused.detail)
+        case "batch_conflict":
+            return errors.BatchConflict(refused.detail)
         case "fenced":
             return errors.Fenced(refused.detail)
         case _:

@@ -1,8 +1,8 @@
 """The only place with work per message: frames to messages, messages to blocks, blocks to frames.
 
-The four modules `scan`, `admit`, `assemble` and `deliver` are written in Cython's pure Python mode.
-They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and
-interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one
+The modules `scan`, `admit`, `assemble`, `deliver` and `digest` are written in Cython's pure Python
+mode. They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them)
+and interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one
 of the two; `ACTIVE` says which one runs. Signatures, for readers in a hurry:
 
 scan
@@ -44,6 +44,9 @@ deliver                                                   all append to `out`, a
                                  (first, last) tag by tag; negative: basic.nack
     with_headers(properties, headers) -> bytes            headers: {name: int}, added or replaced
     readable(properties) -> bytes                         themselves, or a replacement
+
+digest
+    content_digest(block) -> int of an encoded block's messages, whatever their order; adds up
 """
 
 from __future__ import annotations
@@ -95,12 +98,13 @@ class Kernel(NamedTuple):
     admit: Any
     assemble: Any
     deliver: Any
+    digest: Any
 
 
 def load(mode: Mode) -> Kernel:
     """The kernel in that mode; ImportError when the extensions were not built."""
     parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
-    names = ("scan", "admit", "assemble", "deliver")
+    names = ("scan", "admit", "assemble", "deliver", "digest")
     return Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))
 
 
@@ -140,6 +144,7 @@ if TYPE_CHECKING:
         format_get_ok,
         format_return,
     )
+    from warren_broker.kernel.digest import content_digest
     from warren_broker.kernel.properties import readable, with_headers
     from warren_broker.kernel.scan import FrameScanner
 
@@ -163,13 +168,15 @@ else:
     format_confirms = _kernel.deliver.format_confirms
     readable = _kernel.deliver.readable
     with_headers = _kernel.deliver.with_headers
+    content_digest = _kernel.digest.content_digest
 
 __all__ = [
     "ACK", "ACTIVE", "AckRun", "BAD_EXPIRATION", "CC", "ContentRefused", "DIRECT_REPLY_TO",
     "FrameScanner", "HEADERS", "Heartbeat", "Item", "Malformed", "MessageTable", "Method", "Mode",
     "NACK_DISCARD", "NACK_REQUEUE", "PERSISTENT", "PRIORITY_DEFAULT", "PRIORITY_MAX", "PublishRun",
     "REJECT_DISCARD", "REJECT_REQUEUE", "Route", "Routes", "Selection", "TTL_NONE", "USER_ID",
-    "Unsendable", "assemble", "check_structure", "distinct_routes", "first_other_user", "fitting",
-    "flags_of", "format_confirms", "format_deliveries", "format_get_ok", "format_return", "lanes",
-    "load", "load_block", "partition", "readable", "select", "with_headers",
+    "Unsendable", "assemble", "check_structure", "content_digest", "distinct_routes",
+    "first_other_user", "fitting", "flags_of", "format_confirms", "format_deliveries",
+    "format_get_ok", "format_return", "lanes", "load", "load_block", "partition", "readable",
+    "select", "with_headers",
 ]  # fmt: skip

@@ -9,7 +9,14 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.cluster.queues import ENQUEUE, block_for
 from warren_broker.cluster.reading import ReadFailed, Runs
-from warren_broker.kernel import MessageTable, Route, Selection, flags_of, partition
+from warren_broker.kernel import (
+    MessageTable,
+    Route,
+    Selection,
+    content_digest,
+    flags_of,
+    partition,
+)
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_broker.server.request10 import Answer, Asker, refusal_of
@@ -75,7 +82,7 @@ def _split(
 def _to_each(
     asker: Asker,
     parts: list[tuple[Queue, bytes]],
-    command: commands.Enqueue | commands.Stage,
+    command_for: Callable[[bytes], commands.Enqueue | commands.SinkStage],
     done: Callable[[errors.Refusal | None], None],
 ) -> None:
     waiting = len(parts)
@@ -95,20 +102,31 @@ def _to_each(
             replied(queue, asker.broker.queues.unavailable(queue), 0)
             continue
         client = asker.broker.queues.client(queue)
-        client.with_block(command, data, asker.guard(partial(replied, queue)))
+        client.with_block(command_for(data), data, asker.guard(partial(replied, queue)))
 
 
 def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
     parts = _split(asker, request.exchange, request.block)
     names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
-    command = commands.Stage(
-        request.sink, request.batch, request.partition, request.attempt, ttl_ms, request.seq
-    )
+
+    def staged(data: bytes) -> commands.SinkStage:
+        return commands.SinkStage(
+            request.sink,
+            request.run,
+            request.epoch,
+            request.batch,
+            request.partition,
+            request.attempt,
+            content_digest(data),
+            ttl_ms,
+            request.seq,
+        )
+
     _to_each(
         asker,
         parts,
-        command,
+        staged,
         lambda refusal: answer(link.Staged(names) if refusal is None else refusal),
     )
 
@@ -125,7 +143,7 @@ def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
     _to_each(
         asker,
         parts,
-        ENQUEUE,
+        lambda data: ENQUEUE,
         lambda refusal: answer(link.Published() if refusal is None else refusal),
     )
 

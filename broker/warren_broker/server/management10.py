@@ -289,7 +289,12 @@ def _register(asker: Asker, request: management.RegisterReader, answer: Answer) 
     queue = asker.queue(request.queue)
     asker.ask(
         queue,
-        commands.RegisterReader(request.reader, call=request.call),
+        commands.RegisterReader(
+            request.reader,
+            request.go_on_after,
+            request.call,
+            asker.broker.settings.queues.reader_idle_ms,
+        ),
         answer,
         lambda reply: management.ReaderRegistered(reply.epoch, reply.settled),
     )
@@ -321,73 +326,94 @@ def _renew(asker: Asker, request: management.RenewClaims, answer: Answer) -> Non
 
 def _settle(asker: Asker, request: management.SettleClaims, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    command = commands.SettleClaims(request.reader, request.number, request.epoch)
+    command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
     asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
 
 
 def _release(asker: Asker, request: management.ReleaseClaim, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    command = commands.ReleaseClaim(request.reader, request.number, request.epoch, request.failed)
+    command = commands.ReleaseClaim(
+        request.reader, request.number, request.epoch, request.failed, lasting=True
+    )
     asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _draw_epoch(asker: Asker, request: management.DrawEpoch, answer: Answer) -> None:
+    def drawn(epoch: int | errors.Refusal) -> None:
+        if isinstance(epoch, errors.Refusal):
+            answer(epoch)
+        else:
+            answer(management.EpochDrawn(epoch))
+
+    asker.broker.definitions.number(asker.guard(drawn))
 
 
 def _each(
     asker: Asker,
-    names: tuple[str, ...],
-    command: commands.AnyCommand,
+    wanted: dict[str, commands.AnyCommand],
+    gone: Callable[[str], errors.Refusal | None],
     done: Callable[[int | errors.Refusal], None],
 ) -> None:
-    """The command to every queue; the sum of their counts when all have answered.
+    """To every queue its command; the sum of their counts when all have answered.
 
-    A queue that is gone has nothing to publish or drop.
+    gone  what a queue that is not there is worth: a refusal, or nothing
+    done  hears one of the refusals when there are some: a conflict only when all are conflicts, so
+          that whoever accepts that one has heard the others
     """
-    if len(names) > BATCH_QUEUES_MAX:
+    if len(wanted) > BATCH_QUEUES_MAX:
         raise errors.InvalidArgument(
-            f"a batch over {len(names)} queues: at most {BATCH_QUEUES_MAX} are possible"
+            f"a batch over {len(wanted)} queues: at most {BATCH_QUEUES_MAX} are possible"
         )
-    waiting = dict.fromkeys(sorted(set(names)))
+    waiting = dict.fromkeys(wanted)
     refused: list[errors.Refusal] = []
     total = 0
 
     def replied(name: str, reply: Any) -> None:
         nonlocal total
+        if isinstance(reply, errors.NotFound):
+            reply = gone(name)
         if isinstance(reply, commands.Count):
             total += reply.messages
-        elif isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
+        elif isinstance(reply, errors.Refusal):
             refused.append(reply)
         waiting.pop(name)
         if not waiting:
+            refused.sort(key=lambda each: isinstance(each, errors.BatchConflict))
             done(refused[0] if refused else total)
 
     queues = []
-    for name in waiting:
+    for name in wanted:
         asker.access.publish_stages(name)
         queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
-    if not queues:
-        done(0)
     for name, queue in queues:
         if queue is None:
-            replied(name, None)
+            replied(name, errors.no_queue(name, asker.vhost))
         else:
-            asker.broker.queues.ask(queue, command, asker.guard(partial(replied, name)))
+            asker.broker.queues.ask(queue, wanted[name], asker.guard(partial(replied, name)))
 
 
 def _publish_batch(asker: Asker, request: management.PublishBatch, answer: Answer) -> None:
-    command = commands.PublishBatch(request.sink, request.batch, request.attempts)
+    def gone(name: str) -> errors.Refusal:
+        return errors.StageLost(
+            f"{errors.named('queue', name, asker.vhost)} was deleted with what sink "
+            f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
+        )
+
+    who = (request.sink, request.run, request.epoch, request.batch)
     _each(
         asker,
-        request.queues,
-        command,
+        {name: commands.SinkPublish(*who, attempts) for name, attempts in request.queues},
+        gone,
         lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
     )
 
 
 def _drop_batch(asker: Asker, request: management.DropBatch, answer: Answer) -> None:
-    command = commands.DropStages(request.sink, request.batch)
+    who = (request.sink, request.run, request.epoch, request.batch)
     _each(
         asker,
-        request.queues,
-        command,
+        {name: commands.SinkDrop(*who, attempts) for name, attempts in request.queues},
+        lambda name: None,
         lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
     )
 
@@ -410,6 +436,7 @@ MANAGEMENT_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     management.RenewClaims: _renew,
     management.SettleClaims: _settle,
     management.ReleaseClaim: _release,
+    management.DrawEpoch: _draw_epoch,
     management.PublishBatch: _publish_batch,
     management.DropBatch: _drop_batch,
 }

@@ -12,6 +12,7 @@ from warren_broker.errors import InvalidArgument, NotImplementedHere
 MANAGEMENT = "/management"
 NUMBER_MAX = (1 << 63) - 1
 ADDRESS_CHARACTERS_MAX = 4096
+STAGE_KEYS = ("sink", "run", "epoch", "batch", "partition", "attempt", "seq")
 
 
 class ManagementNode(msgspec.Struct, frozen=True):
@@ -19,11 +20,16 @@ class ManagementNode(msgspec.Struct, frozen=True):
 
 
 class StageTarget(msgspec.Struct, frozen=True):
-    """`/exchanges/:x/stage?sink=&batch=&partition=&attempt=&seq=`; seq: of the link's first
-    block."""
+    """`/exchanges/:x/stage?sink=&run=&epoch=&batch=&partition=&attempt=&seq=`.
+
+    epoch  of the run's driver
+    seq    of the link's first block
+    """
 
     exchange: str
     sink: str
+    run: str
+    epoch: int
     batch: int
     partition: int
     attempt: int
@@ -70,10 +76,12 @@ def parse_target(address: str) -> Target:
         if segments[0] == "exchanges":
             return BlocksTarget("", segments[1])
     if len(segments) == 3 and segments[0] == "exchanges" and segments[2] == "stage":
-        _only(address, query, ("sink", "batch", "partition", "attempt", "seq"))
+        _only(address, query, STAGE_KEYS)
         return StageTarget(
             segments[1],
             _text(address, query, "sink"),
+            _text(address, query, "run"),
+            _number(address, query, "epoch"),
             _number(address, query, "batch"),
             _number(address, query, "partition"),
             _number(address, query, "attempt"),

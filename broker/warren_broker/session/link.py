@@ -34,10 +34,13 @@ class StageBlock(Request, frozen=True):
 
     exchange  where the block's messages go to first; a block's routes name the routing keys
     block     an encoded block; not yet looked into
+    epoch     of the driver that writes this run of the sink
     seq       1, 2, 3 … within the stage; a repeat of one already staged is accepted and dropped
     """
 
     sink: str
+    run: str
+    epoch: int
     batch: int
     partition: int
     attempt: int

@@ -96,6 +96,8 @@ class BlocksLink(LinkPart):
         if isinstance(target, StageTarget):
             request = StageBlock(
                 target.sink,
+                target.run,
+                target.epoch,
                 target.batch,
                 target.partition,
                 target.attempt,

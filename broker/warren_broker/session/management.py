@@ -18,6 +18,10 @@ Token: TypeAlias = int
 """Names an unanswered request; never used twice in one connection."""
 
 
+API_VERSION = 2
+"""2: a sink's batches belong to runs, published by name and number of blocks; 1: they did not."""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The parent of everything a 1.0 connection asks."""
 
@@ -135,12 +139,14 @@ class ListBindings(ManagementRequest, frozen=True):
 class RegisterReader(ManagementRequest, frozen=True):
     """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404.
 
-    call  see `queue.commands.RegisterReader`
+    call         see `queue.commands.RegisterReader`
+    go_on_after  claims up to this number that are lost are to count as settled; 0: none
     """
 
     queue: str
     reader: str
     call: str = ""
+    go_on_after: int = 0
 
 
 class OpenClaim(ManagementRequest, frozen=True):
@@ -165,7 +171,8 @@ class RenewClaims(ManagementRequest, frozen=True):
 
 
 class SettleClaims(ManagementRequest, frozen=True):
-    """POST …/settle: claims up to `number` are done. Answer: Counted (settled now); 409 fenced."""
+    """POST …/settle: claims up to `number` are done. Answer: Counted (settled now); 409 fenced, 410
+    claim_lost when one of them expired or was released: then none was settled."""
 
     queue: str
     reader: str
@@ -187,25 +194,40 @@ class ReleaseClaim(ManagementRequest, frozen=True):
     failed: bool = False
 
 
-class PublishBatch(ManagementRequest, frozen=True):
-    """POST /sinks/:sink/batches/:batch. Answer: Counted (published now), when every queue has it.
+class DrawEpoch(ManagementRequest, frozen=True):
+    """POST /epochs: for a driver that will write runs of sinks. Answer: EpochDrawn.
 
-    attempts  the winning (partition, attempt) pairs, in the order the rows shall have
-    queues    those that the stages were accepted by
+    A queue that meets this epoch, or a higher one, with a run refuses every lower one of that run.
+    """
+
+
+class PublishBatch(ManagementRequest, frozen=True):
+    """POST /sinks/:sink/runs/:run/batches/:batch. Answer: Counted (messages of the batch), when
+    every queue has it; 409 fenced, batch_conflict, batch_past, 410 stage_lost.
+
+    queues  name, then (partition, attempt, blocks) of each winning attempt that has staged blocks
+            there, in the order the rows shall have
     """
 
     sink: str
+    run: str
+    epoch: int
     batch: int
-    attempts: tuple[tuple[int, int], ...]
-    queues: tuple[str, ...]
+    queues: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]
 
 
 class DropBatch(ManagementRequest, frozen=True):
-    """DELETE /sinks/:sink/batches/:batch: all stages of the batch go. Answer: Performed."""
+    """DELETE /sinks/:sink/runs/:run/batches/:batch: the stages named go. Answer: Performed; 409
+    fenced.
+
+    queues  name, then (partition, attempt) of each attempt
+    """
 
     sink: str
+    run: str
+    epoch: int
     batch: int
-    queues: tuple[str, ...]
+    queues: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 
 AnyManagementRequest: TypeAlias = (
@@ -226,6 +248,7 @@ AnyManagementRequest: TypeAlias = (
     | RenewClaims
     | SettleClaims
     | ReleaseClaim
+    | DrawEpoch
     | PublishBatch
     | DropBatch
 )
@@ -334,6 +357,12 @@ class ReaderRegistered(Result, frozen=True):
     settled: int
 
 
+class EpochDrawn(Result, frozen=True):
+    """A number above all that were drawn before in this cluster."""
+
+    epoch: int
+
+
 class ClaimOpened(Result, frozen=True):
     """What the claim holds; 0 messages: nothing was ready, and no claim was opened."""
 
@@ -351,12 +380,16 @@ class NodeInfo(msgspec.Struct, frozen=True):
 
 
 class Overview(Result, frozen=True):
-    """The answering node and its cluster."""
+    """The answering node and its cluster.
+
+    api  of the requests that `/management` understands: API_VERSION
+    """
 
     node: str
     cluster: str
     version: str
     nodes: tuple[NodeInfo, ...]
+    api: int = API_VERSION
 
 
 AnyManagementResult: TypeAlias = (
@@ -369,6 +402,7 @@ AnyManagementResult: TypeAlias = (
     | ExchangeList
     | BindingList
     | ReaderRegistered
+    | EpochDrawn
     | ClaimOpened
     | Overview
 )

@@ -142,6 +142,7 @@ def _overview(result: m.Overview) -> Answer:
         "node": result.node,
         "cluster": result.cluster,
         "version": result.version,
+        "api": uint(result.api),
         "nodes": nodes,
     }
 
@@ -168,6 +169,7 @@ _RENDERERS: dict[type[m.Result], Callable[[Any], Answer]] = {
         200,
         {"epoch": ulong(result.epoch), "settled": ulong(result.settled)},
     ),
+    m.EpochDrawn: lambda result: (200, {"epoch": ulong(result.epoch)}),
     m.ClaimOpened: _claim,
     m.Overview: _overview,
 }

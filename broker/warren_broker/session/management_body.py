@@ -15,6 +15,7 @@ from warren_broker.session.management import ManagementRequest
 
 Names: TypeAlias = tuple[str, ...]
 """What stood in the path for the pattern's names, decoded."""
+Rows: TypeAlias = tuple[tuple[int, ...], ...]
 Query: TypeAlias = Mapping[str, str]
 Make: TypeAlias = Callable[[Names, Query, Any], ManagementRequest]
 """From the path's names, the query, the body to a request; raises Refusal."""
@@ -77,28 +78,19 @@ class Body:
         value = self._get(key, dict, {})
         return {str(name): value[name] for name in value}
 
-    def names(self, key: str) -> Names:
-        """A list of names, as a tuple without repeats in sorted order."""
-        value = self._get(key, list, REQUIRED)
-        if not value or len(value) > QUEUES_MAX or not all(isinstance(name, str) for name in value):
-            raise InvalidArgument(f"{key}: a list of 1 to {QUEUES_MAX} names is expected")
-        return tuple(sorted({checked_name(key, name) for name in value}))
+    def rows_by_name(self, key: str, width: int) -> tuple[tuple[str, Rows], ...]:
+        """A map from names to rows of `width` numbers each, in the order of the names.
 
-    def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
-        """A list of pairs of numbers."""
-        value = self._get(key, list, REQUIRED)
-        if len(value) > ATTEMPTS_MAX:
-            raise InvalidArgument(f"{key}: {len(value)} pairs; {ATTEMPTS_MAX} is the limit")
-        pairs = []
-        for pair in value:
-            if (
-                not isinstance(pair, list)
-                or len(pair) != 2
-                or not all(_small(part) for part in pair)
-            ):
-                raise InvalidArgument(f"{key}: {pair!r} is not a pair of numbers")
-            pairs.append((int(pair[0]), int(pair[1])))
-        return tuple(pairs)
+        The rows are text, `1:2,3:4`: as lists of lists they would be more parts than a value as
+        Proton has it can hold.
+        """
+        value = self._get(key, dict, REQUIRED)
+        if not value or len(value) > QUEUES_MAX or not all(isinstance(name, str) for name in value):
+            raise InvalidArgument(f"{key}: a map of 1 to {QUEUES_MAX} names is expected")
+        return tuple(
+            (checked_name(key, name), _rows(f"{key}[{name!r}]", value[name], width))
+            for name in sorted(value)
+        )
 
     def choice(self, key: str, known: tuple[str, ...], default: Any = REQUIRED) -> str:
         """One of a few words."""
@@ -131,15 +123,23 @@ class Body:
         return value
 
 
+def _rows(what: str, value: Any, width: int) -> Rows:
+    if not isinstance(value, str) or value.count(",") >= ATTEMPTS_MAX:
+        raise InvalidArgument(f"{what}: a text of at most {ATTEMPTS_MAX} rows is expected")
+    rows = []
+    for text in value.split(",") if value else ():
+        parts = text.split(":")
+        if len(parts) != width:
+            raise InvalidArgument(f"{what}: {text[:80]!r} is no row of {width} numbers with colons")
+        rows.append(tuple(path_number(what, part) for part in parts))
+    return tuple(rows)
+
+
 def checked_name(what: str, value: str) -> str:
     """A name of at most 255 bytes; raises InvalidArgument."""
     if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:
         raise InvalidArgument(f"{what} {value[:40]!r}… is longer than {NAME_BYTES_MAX} bytes")
     return value
-
-
-def _small(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT64_MAX
 
 
 def path_number(what: str, text: str) -> int:

@@ -159,8 +159,10 @@ def _list_bindings(names: Names, query: Query, body: Any) -> m.ManagementRequest
 
 
 def _register_reader(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    read = Body(body, ("call",))
-    return m.RegisterReader(names[0], names[1], read.text("call", ""))
+    read = Body(body, ("call", "go_on_after"))
+    return m.RegisterReader(
+        names[0], names[1], read.text("call", ""), read.number("go_on_after", 0, 0)
+    )
 
 
 def _open_claim(names: Names, query: Query, body: Any) -> m.ManagementRequest:
@@ -196,19 +198,26 @@ def _release(names: Names, query: Query, body: Any) -> m.ManagementRequest:
     )
 
 
+def _draw_epoch(names: Names, query: Query, body: Any) -> m.ManagementRequest:
+    return m.DrawEpoch()
+
+
 def _publish_batch(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    read = Body(body, ("attempts", "queues"))
-    return m.PublishBatch(
-        names[0], path_number("batch", names[1]), read.pairs("attempts"), read.names("queues")
-    )
+    read = Body(body, ("epoch", "queues"))
+    batch, epoch = path_number("batch", names[2]), read.number("epoch", 1)
+    queues: Any = read.rows_by_name("queues", 3)
+    return m.PublishBatch(names[0], names[1], epoch, batch, queues)
 
 
 def _drop_batch(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    read = Body(body, ("queues",))
-    return m.DropBatch(names[0], path_number("batch", names[1]), read.names("queues"))
+    read = Body(body, ("epoch", "queues"))
+    batch, epoch = path_number("batch", names[2]), read.number("epoch", 1)
+    queues: Any = read.rows_by_name("queues", 2)
+    return m.DropBatch(names[0], names[1], epoch, batch, queues)
 
 
 _READER = "/queues/:queue/readers/:reader"
+_RUN = "/sinks/:sink/runs/:run"
 _ROUTES: tuple[Route, ...] = (
     route("GET", "/overview", _overview),
     route("GET", "/queues", _list_queues),
@@ -227,8 +236,9 @@ _ROUTES: tuple[Route, ...] = (
     route("POST", _READER + "/renew", _renew),
     route("POST", _READER + "/settle", _settle),
     route("POST", _READER + "/release", _release),
-    route("POST", "/sinks/:sink/batches/:batch", _publish_batch),
-    route("DELETE", "/sinks/:sink/batches/:batch", _drop_batch),
+    route("POST", "/epochs", _draw_epoch),
+    route("POST", _RUN + "/batches/:batch", _publish_batch),
+    route("DELETE", _RUN + "/batches/:batch", _drop_batch),
     *MEMBER_ROUTES,
     *USER_ROUTES,
 )

@@ -87,7 +87,7 @@ def block(key: str = "q", exchange: str = "", **given: Any) -> bytes:
 
 def stage(exchange: str, data: bytes) -> link.StageBlock:
     """A block for a stage."""
-    return link.StageBlock("sink", 1, 0, 0, 1, exchange, data)
+    return link.StageBlock("sink", "run", 1, 1, 0, 0, 1, exchange, data)
 
 
 BINDING_QUEUE = management.Binding("amq.direct", "q", "queue", "q")
@@ -114,8 +114,9 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("stage", WRITE_DIRECT, stage("amq.direct", block())),
     ("stage for the default exchange", WRITE_DEFAULT, stage("", block())),
     ("publish a batch", (("write", "queue", "q"),),
-     management.PublishBatch("sink", 1, ((0, 0),), ("q",))),
-    ("drop a batch", (("write", "queue", "q"),), management.DropBatch("sink", 1, ("q",))),
+     management.PublishBatch("sink", "run", 1, 1, (("q", ()),))),
+    ("drop a batch", (("write", "queue", "q"),),
+     management.DropBatch("sink", "run", 1, 1, (("q", ()),))),
     ("browse", READ_QUEUE, link.Browse("q", None, 1, 1)),
     ("fetch a claim", READ_QUEUE, link.FetchClaim("q", "r", 1, 0, 1, 1)),
     ("register a reader", READ_QUEUE, management.RegisterReader("q", "r")),
@@ -187,7 +188,7 @@ class Broker10:
             state=state, topology=Topology(state.scopes), submit=self._submit)
         self.settings = SimpleNamespace(
             limits=SimpleNamespace(message_size_max=1000, frame_max=4096),
-            queues=SimpleNamespace(stage_ttl_ms=0), node="a")
+            queues=SimpleNamespace(stage_ttl_ms=0, reader_idle_ms=1000), node="a")
         self.queues = SimpleNamespace(
             find=lambda vhost, name, connection=0: state.queue(vhost, name),
             absent=lambda queue: False,

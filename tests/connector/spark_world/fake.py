@@ -18,7 +18,7 @@ from typing import Any
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, FetchedBlock, Registration
-from warren.stages import StagedPart
+from warren.stages import SinkDriver, StagedPart
 from warren_broker.block import Block, concat, encode
 
 FETCH_MESSAGES = 700
@@ -54,8 +54,9 @@ class QueueState:
     ready: list[Message] = field(default_factory=list)
     blocks: dict[int, Block] = field(default_factory=dict)
     readers: dict[str, ReaderState] = field(default_factory=dict)
-    stages: dict[tuple[str, int, int, int], list[bytes]] = field(default_factory=dict)
-    published: dict[str, int] = field(default_factory=dict)
+    stages: dict[tuple[str, str, int, int, int], list[bytes]] = field(default_factory=dict)
+    published: dict[tuple[str, str, int], tuple[list[str], int]] = field(default_factory=dict)
+    epochs: dict[tuple[str, str], int] = field(default_factory=dict)
     acknowledged: int = 0
     next_index: int = 1
 
@@ -91,6 +92,7 @@ class FakeBroker:
         self.queues: dict[str, QueueState] = {}
         self.bindings: dict[tuple[str, str], list[str]] = {}
         self.calls: list[tuple[Any, ...]] = []
+        self.epoch = 0
 
     # -------------------------------------------------------------- for tests
 
@@ -121,7 +123,7 @@ class FakeBroker:
                        for name, reader in state.readers.items() if reader.claims},
             "settled": {name: reader.settled for name, reader in state.readers.items()},
             "staged": sum(len(blocks) for blocks in state.stages.values()),
-            "published": dict(state.published), "readers": sorted(state.readers)}
+            "published": sorted(state.published), "readers": sorted(state.readers)}
 
     def release_claims(self, queue: str) -> None:
         """What an operator may do: all claims go back, their numbers are lost."""
@@ -158,10 +160,12 @@ class FakeBroker:
         return Queue(name, "/", "quorum", True, False, False, "node1", ("node1",), {},
                      messages_ready=len(state.ready), messages_claimed=claimed, readers=readers)
 
-    def register(self, queue: str, reader: str) -> Registration:
+    def register(self, queue: str, reader: str, go_on_after: int = 0) -> Registration:
         """A new epoch."""
         state = self._queue(queue).readers.setdefault(reader, ReaderState())
         state.epoch += 1
+        if not any(number <= go_on_after for number in state.claims):
+            state.settled = max(state.settled, go_on_after)
         self.calls.append(("register", reader, state.epoch))
         return Registration(state.epoch, state.settled)
 
@@ -188,6 +192,9 @@ class FakeBroker:
         state = self._reader(queue, reader, epoch)
         self.calls.append(("settle", reader, number))
         if number > state.settled + len(state.claims):
+            raise _lost(reader, number)
+        if number > state.settled and any(
+                each not in state.claims for each in range(state.settled + 1, number + 1)):
             raise _lost(reader, number)
         done = 0
         for each in [n for n in state.claims if n <= number]:
@@ -253,42 +260,65 @@ class FakeBroker:
                 parts.setdefault(target, []).append((block, i, i + 1))
         return {name: concat(some) for name, some in parts.items()}
 
-    def stage_block(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
-                    data: bytes) -> list[str]:
+    def draw_epoch(self) -> int:
+        """A number above all before."""
+        self.epoch += 1
+        return self.epoch
+
+    def _fence(self, queue: QueueState, driver: SinkDriver) -> None:
+        run = driver.sink, driver.run
+        if driver.epoch < queue.epochs.get(run, 0):
+            raise errors.Fenced(f"{run} has epoch {queue.epochs[run]}, not {driver.epoch}")
+        queue.epochs[run] = driver.epoch
+
+    def stage_block(self, exchange: str, driver: SinkDriver, batch: int, partition: int,
+                    attempt: int, data: bytes) -> list[str]:
         """One block into a stage, in every queue that it routes to."""
         routed = self._routed(exchange, data)
         for name, block in routed.items():
             queue = self.queues[name]
-            if batch > queue.published.get(sink, -1):
-                queue.stages.setdefault((sink, batch, partition, attempt), []).append(block)
-        self.calls.append(("stage", sink, batch, partition, attempt))
+            self._fence(queue, driver)
+            key = (driver.sink, driver.run, batch, partition, attempt)
+            queue.stages.setdefault(key, []).append(block)
+        self.calls.append(("stage", driver.sink, batch, partition, attempt))
         return sorted(routed)
 
-    def publish_batch(self, sink: str, batch: int, attempts: list[tuple[int, int]],
-                      queues: list[str]) -> int:
+    def publish_batch(self, driver: SinkDriver, batch: int,
+                      attempts: dict[str, list[tuple[int, int, int]]]) -> int:
         """Make visible, once."""
-        self.calls.append(("publish", sink, batch, attempts))
+        self.calls.append(("publish", driver.sink, batch, attempts))
         done = 0
-        for name in queues:
-            queue = self._queue(name)
-            if batch <= queue.published.get(sink, -1):
-                continue
-            before = len(queue.ready)
-            for partition, attempt in attempts:
-                for block in queue.stages.get((sink, batch, partition, attempt), []):
+        for name, each in attempts.items():
+            queue, named = self._queue(name), (driver.sink, driver.run, batch)
+            self._fence(queue, driver)
+            blocks: list[bytes] = []
+            for partition, attempt, count in each:
+                found = queue.stages.get((*named, partition, attempt), [])
+                if len(found) != count and named not in queue.published:
+                    raise errors.StageLost(f"{named}: {len(found)} blocks staged, not {count}")
+                blocks += found
+            bodies = sorted(bytes(b.body(i)).hex() for b in map(Block.decode, blocks)
+                            for i in range(b.count))
+            if named not in queue.published:
+                for block in blocks:
                     queue.enqueue(block)
-            queue.published[sink] = batch
+                queue.published[named] = bodies, len(bodies)
+            elif blocks and bodies != queue.published[named][0]:
+                raise errors.BatchConflict(f"{named} was published with other rows")
             queue.stages = {key: v for key, v in queue.stages.items()
-                            if key[0] != sink or key[1] > batch}
-            done += len(queue.ready) - before
+                            if key[:2] != named[:2] or key[2] > batch}
+            done += queue.published[named][1]
         return done
 
-    def drop_batch(self, sink: str, batch: int, queues: list[str]) -> None:
+    def drop_batch(self, driver: SinkDriver, batch: int,
+                   attempts: dict[str, list[tuple[int, int, int]]]) -> None:
         """Forget stages."""
-        self.calls.append(("drop", sink, batch))
-        for name in queues:
-            queue = self._queue(name)
-            queue.stages = {key: v for key, v in queue.stages.items() if key[:2] != (sink, batch)}
+        self.calls.append(("drop", driver.sink, batch))
+        for name, each in attempts.items():
+            self._fence(self._queue(name), driver)
+            for partition, attempt, _ in each:
+                self._queue(name).stages.pop(
+                    (driver.sink, driver.run, batch, partition, attempt), None)
 
     def publish_block(self, exchange: str, data: bytes) -> None:
         """Visible at once."""
@@ -346,27 +376,37 @@ class FakeClient:
         for runs, data in self._call("browse", queue, max_messages):
             yield FetchedBlock(runs, memoryview(data))
 
-    def stage(self, exchange: str, sink: str, batch: int, partition: int, attempt: int,
+    def draw_epoch(self, timeout_s: float) -> int:
+        """A driver's."""
+        return self._call("draw_epoch")
+
+    def stage(self, exchange: str, driver: SinkDriver, batch: int, partition: int, attempt: int,
               timeout_s: float) -> FakeWriter:
         """A stage."""
         return FakeWriter(partition, attempt, lambda data: self._call(
-            "stage_block", exchange, sink, batch, partition, attempt, data))
+            "stage_block", exchange, driver, batch, partition, attempt, data))
 
-    def publish_batch(self, sink: str, batch: int, parts: Iterable[StagedPart], timeout_s: float
-                      ) -> int:
+    def publish_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart],
+                      timeout_s: float) -> int:
         """Make visible."""
-        parts = list(parts)
-        queues = sorted({queue for part in parts for queue in part.queues})
-        return self._call("publish_batch", sink, batch,
-                          [(part.partition, part.attempt) for part in parts], queues)
+        return self._call("publish_batch", driver, batch, _by_queue(parts))
 
-    def drop_batch(self, sink: str, batch: int, queues: Iterable[str]) -> None:
+    def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Forget."""
-        self._call("drop_batch", sink, batch, sorted(queues))
+        self._call("drop_batch", driver, batch, _by_queue(parts))
 
     def publisher(self, exchange: str, timeout_s: float) -> FakeWriter:
         """Straight away."""
         return FakeWriter(0, 0, lambda data: self._call("publish_block", exchange, data) or [])
+
+
+def _by_queue(parts: Iterable[StagedPart]) -> dict[str, list[tuple[int, int, int]]]:
+    """(partition, attempt, blocks) by queue."""
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for part in parts:
+        for name, blocks in part.queues:
+            found.setdefault(name, []).append((part.partition, part.attempt, blocks))
+    return found
 
 
 class FakeReader:
@@ -375,9 +415,9 @@ class FakeReader:
     def __init__(self, call: Any, queue: str, reader: str) -> None:
         self._call, self._name, self.epoch = call, (queue, reader), None
 
-    def register(self) -> Registration:
+    def register(self, *, go_on_after: int = 0) -> Registration:
         """A new epoch."""
-        made = self._call("register", *self._name)
+        made = self._call("register", *self._name, go_on_after)
         self.epoch = made.epoch
         return made
 
@@ -403,17 +443,18 @@ class FakeWriter:
 
     def __init__(self, partition: int, attempt: int, send_block: Any) -> None:
         self._key, self._send = (partition, attempt), send_block
-        self._queues: set[str] = set()
+        self._queues: dict[str, int] = {}
         self._blocks = 0
 
     def write(self, block: bytes) -> None:
         """One block."""
-        self._queues.update(self._send(bytes(block)))
+        for name in self._send(bytes(block)):
+            self._queues[name] = self._queues.get(name, 0) + 1
         self._blocks += 1
 
     def finish(self) -> StagedPart:
         """All there."""
-        return StagedPart(*self._key, tuple(sorted(self._queues)), self._blocks, 0)
+        return StagedPart(*self._key, tuple(sorted(self._queues.items())), self._blocks, 0)
 
     def close(self) -> None:
         """Give up."""

@@ -21,6 +21,7 @@ from pyspark_warren.writer import Attempt, write_direct
 from spark_world.fake import FakeServer
 from warren.admin import Admin
 from warren.local import LocalCluster
+from warren.stages import SinkDriver
 
 ROOT = Path(__file__).resolve().parents[3]
 PATH = [str(ROOT / name) for name in ("tests/connector", "connector", "python", "broker", "raft")]
@@ -153,7 +154,8 @@ class RealWorld(Runs):
                                 "priority": pa.array([4 + i % 3 for i in range(count)])})
         options = parse_options(
             {"hosts": self.cluster.hosts, "routingKey": self.source, "blockBytes": "16k"}, "write")
-        write_direct(self.broker, options, Attempt.drawn(self.source, 0, first), iter([rows]))
+        attempt = Attempt.drawn(SinkDriver(self.source, "run", 1), 0, first)
+        write_direct(self.broker, options, attempt, iter([rows]))
         return bodies
 
     def bodies(self) -> list[bytes]:

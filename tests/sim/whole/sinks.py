@@ -278,8 +278,8 @@ def reason_of(refusal: Refusal) -> str:
     """The word for it."""
     if isinstance(refusal, errors.Unavailable):
         return "unavailable"
-    if isinstance(refusal, errors.ClaimLost):
+    if isinstance(refusal, errors.StageLost):
         return "stage_lost"
     if isinstance(refusal, errors.Fenced):
         return "fenced"
-    return "batch_past" if "is not after the last one" in str(refusal) else str(refusal)
+    return "batch_past" if isinstance(refusal, errors.BatchPast) else str(refusal)

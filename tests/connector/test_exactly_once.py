@@ -1,0 +1,274 @@
+"""Spark against a real broker: what must be in a queue or a table once, and what must be an error.
+
+Each of these lost or doubled rows without a word before batches had runs and content, and before
+the loss of a claim was told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_world.runs import PATH
+
+from warren import Admin, Producer
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+
+ROWS = 100
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(1, tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    was = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
+    os.environ.update(PYTHONPATH=os.pathsep.join(PATH), PYSPARK_PYTHON=sys.executable)
+    from spark_world.pipeline import session
+
+    made = session("local[2]")
+    yield made
+    made.stop()
+    for name, value in was.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
+class Queues:
+    """Two queues of one test, `source` and `out`."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        mark = uuid.uuid4().hex[:8]
+        self.source, self.out = f"source-{mark}", f"out-{mark}"
+        with cluster.connect() as connection:
+            for name in (self.source, self.out):
+                Admin(connection).declare_queue(name)
+
+    def publish(self, first: int = 0) -> None:
+        """ROWS numbered messages for the source."""
+        with self.cluster.connect() as connection, Producer(connection) as producer:
+            for number in range(first, first + ROWS):
+                producer.send(b"%d" % number, self.source)
+
+    def ready(self, name: str) -> int:
+        with self.cluster.connect() as connection:
+            return Admin(connection).queue(name).messages_ready
+
+    def claimed(self) -> int:
+        with self.cluster.connect() as connection:
+            return Admin(connection).queue(self.source).messages_claimed
+
+    def heard_ms(self) -> int:
+        """When the source's reader was last heard."""
+        with self.cluster.connect() as connection:
+            (reader,) = Admin(connection).queue(self.source).readers
+            return reader.last_heard_ms
+
+    def options(self, **more: str) -> dict[str, str]:
+        return {"hosts": self.cluster.hosts, **more}
+
+
+@pytest.fixture
+def queues(cluster: LocalCluster) -> Queues:
+    return Queues(cluster)
+
+
+def until(wanted: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not wanted():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def rows_of(spark: Any, count: int = ROWS, more: str = "") -> Any:
+    return spark.range(count).selectExpr(f"concat(cast(id as string), '{more}') as body")
+
+
+def write(frame: Any, queues: Queues, **more: str) -> None:
+    frame.write.format("warren").mode("append").options(
+        **queues.options(routingKey=queues.out, **more)).save()
+
+
+# ------------------------------------------------------------ df.write
+
+
+def test_two_writes_with_a_sink_id_and_no_batch_id_are_two_batches(
+    spark: Any, queues: Queues
+) -> None:
+    for _ in range(2):
+        write(rows_of(spark), queues, sinkId="mine")
+    assert queues.ready(queues.out) == 2 * ROWS
+
+
+def test_a_numbered_batch_run_again_is_there_once_in_whatever_order(
+    spark: Any, queues: Queues
+) -> None:
+    write(rows_of(spark), queues, sinkId="mine", batchId="7")
+    write(rows_of(spark).repartition(3), queues, sinkId="mine", batchId="7")
+    assert queues.ready(queues.out) == ROWS
+
+
+def test_other_rows_under_a_batch_id_are_an_error_or_dropped_when_asked(
+    spark: Any, queues: Queues
+) -> None:
+    write(rows_of(spark), queues, sinkId="mine", batchId="7")
+    with pytest.raises(Exception, match=r"WARREN_BATCH_CONFLICT.*batch 7 was published with 100"):
+        write(rows_of(spark, more="!"), queues, sinkId="mine", batchId="7")
+    write(rows_of(spark, more="!"), queues, sinkId="mine", batchId="7", onBatchConflict="keep")
+    assert queues.ready(queues.out) == ROWS
+
+
+def test_a_smaller_batch_id_is_an_error_and_belongs_to_another_run(
+    spark: Any, queues: Queues
+) -> None:
+    write(rows_of(spark), queues, sinkId="mine", batchId="7")
+    with pytest.raises(Exception, match=r"WARREN_BATCH_PAST.*batch 3 is not after.*runId"):
+        write(rows_of(spark), queues, sinkId="mine", batchId="3")
+    write(rows_of(spark), queues, sinkId="mine", batchId="3", runId="another")
+    assert queues.ready(queues.out) == 2 * ROWS
+
+
+def test_a_run_id_without_a_number_is_an_error(spark: Any, queues: Queues) -> None:
+    with pytest.raises(Exception, match=r"WARREN_OPTION.*runId='r' without batchId"):
+        write(rows_of(spark), queues, sinkId="mine", runId="r")
+
+
+# ------------------------------------------------------------ streams
+
+
+def drain(spark: Any, queues: Queues, checkpoint: Path, **more: str) -> None:
+    """Source to `out`, everything that is there."""
+    rows = spark.readStream.format("warren").schema("body binary").options(
+        **queues.options(queue=queues.source)).load()
+    (rows.writeStream.format("warren").trigger(availableNow=True)
+     .options(**queues.options(routingKey=queues.out, **more))
+     .option("checkpointLocation", str(checkpoint)).start().awaitTermination(120))
+
+
+@pytest.mark.parametrize("more", [{}, {"sinkId": "mine"}])
+def test_a_new_checkpoint_with_a_fixed_sink_id_publishes_its_rows(
+    spark: Any, queues: Queues, tmp_path: Path, more: dict[str, str]
+) -> None:
+    for turn in range(2):
+        queues.publish(turn * ROWS)
+        drain(spark, queues, tmp_path / "checkpoint", **more)
+        shutil.rmtree(tmp_path / "checkpoint")  # as everybody does
+        assert (queues.ready(queues.source), queues.ready(queues.out)) == (0, (turn + 1) * ROWS)
+
+
+class Foreach:
+    """A query whose foreachBatch publishes, and may then fail."""
+
+    def __init__(self, spark: Any, queues: Queues, checkpoint: Path) -> None:
+        self.spark, self.queues, self.checkpoint = spark, queues, checkpoint
+        self.batches: list[int] = []
+
+    def run(self, fail_after_publish: bool = False, **more: str) -> None:
+        def one_batch(frame: Any, batch: int) -> None:
+            if frame.isEmpty():
+                return
+            self.batches.append(batch)
+            numbered = {**more, "batchId": str(batch)} if "batchId" in more else more
+            # A shuffle: the same rows, in an order of their own every time.
+            write(frame.repartition(2), self.queues, sinkId="mine", **numbered)
+            if fail_after_publish:
+                raise RuntimeError("after the publish, before the commit log")
+
+        rows = self.spark.readStream.format("warren").schema("body binary").options(
+            **self.queues.options(queue=self.queues.source)).load()
+        (rows.writeStream.foreachBatch(one_batch).trigger(availableNow=True)
+         .option("checkpointLocation", str(self.checkpoint)).start().awaitTermination(120))
+
+
+@pytest.mark.parametrize("more", [{}, {"batchId": "the micro-batch's"}])
+def test_foreach_batch_publishes_a_batch_once_and_again_under_a_new_checkpoint(
+    spark: Any, queues: Queues, tmp_path: Path, more: dict[str, str]
+) -> None:
+    for turn in range(2):
+        queues.publish(turn * ROWS)
+        query = Foreach(spark, queues, tmp_path / "checkpoint")
+        with pytest.raises(Exception, match="before the commit log"):
+            query.run(fail_after_publish=True, **more)
+        query.run(**more)
+        assert query.batches[0] == query.batches[1], "the batch was run twice"
+        shutil.rmtree(tmp_path / "checkpoint")
+        assert (queues.ready(queues.source), queues.ready(queues.out)) == (0, (turn + 1) * ROWS)
+
+
+# ------------------------------------------------------------ claimTtl
+
+
+class ToParquet:
+    """A processing-time query with claimTtl into a table.
+
+    Its first batch reads (readerId), its second one comes in years: triggers are at multiples of
+    their interval since 1970, so a short one could follow the first batch at once.
+    """
+
+    def __init__(self, spark: Any, queues: Queues, directory: Path) -> None:
+        self.spark, self.queues, self.directory = spark, queues, directory
+
+    def start(self, every: str = "36500 days", **more: str) -> Any:
+        given = {"queue": self.queues.source, "readerId": "r", "claimTtl": "10s", **more}
+        rows = self.spark.readStream.format("warren").schema("body binary").options(
+            **self.queues.options(**given)).load()
+        return (rows.writeStream.format("parquet").trigger(processingTime=every)
+                .option("checkpointLocation", str(self.directory / "checkpoint"))
+                .start(str(self.directory / "rows")))
+
+    def rows(self) -> int:
+        return self.spark.read.parquet(str(self.directory / "rows")).count()
+
+
+def test_a_claim_that_expired_after_its_batch_was_committed_is_told_and_not_read_silently(
+    spark: Any, queues: Queues, tmp_path: Path
+) -> None:
+    # 200 rows for 100 messages, without an error: the settle of the expired claim was accepted.
+    queues.publish()
+    table = ToParquet(spark, queues, tmp_path)
+    query = table.start()
+    until(lambda: any(each["numInputRows"] == ROWS for each in query.recentProgress), "no batch")
+    query.stop()  # its batch is committed, and not yet settled
+    assert table.rows() == ROWS
+    until(lambda: queues.ready(queues.source) == ROWS, "the claim does not expire")
+    query = table.start()
+    with pytest.raises(Exception, match=r"WARREN_CLAIM_LOST.*is committed: .* a second time"):
+        query.awaitTermination(60)
+    assert (table.rows(), queues.ready(queues.source)) == (ROWS, ROWS)
+    query = table.start("0 seconds", onClaimLost="continue")  # who says so gets them again
+    until(lambda: query.exception() is not None or table.rows() == 2 * ROWS, "nothing is read")
+    until(lambda: query.exception() is not None or queues.ready(queues.source) == 0, "not settled")
+    query.stop()
+
+
+def test_a_claim_whose_driver_lives_does_not_expire(
+    spark: Any, queues: Queues, tmp_path: Path
+) -> None:
+    queues.publish()
+    table = ToParquet(spark, queues, tmp_path)
+    query = table.start()
+    until(lambda: any(each["numInputRows"] == ROWS for each in query.recentProgress), "no batch")
+    heard = {queues.heard_ms()}  # renewals, over more than the time to live
+
+    def lived() -> bool:
+        heard.add(queues.heard_ms())
+        return max(heard) - min(heard) > 15_000
+
+    until(lived, "the claim is not renewed")
+    query.stop()
+    assert queues.claimed() == ROWS and len(heard) >= 4

@@ -1,0 +1,221 @@
+"""Sinks and claims of real brokers: zombie drivers, late requests, expired claims."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from warren import Admin, ClaimReader, Connection, StageWriter
+from warren.claims import browse
+from warren.errors import BatchConflict, BatchPast, ClaimLost, Fenced, NotFound, StageLost
+from warren.local import LocalCluster
+from warren.stages import SinkDriver, StagedPart, drop_batch, publish_batch, register_sink
+from warren_broker.block import Block, encode
+
+pytestmark = pytest.mark.live
+
+ROWS = [b"row %d" % i for i in range(100)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=1, directory=tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def connection(cluster: LocalCluster) -> Iterator[Connection]:
+    with cluster.connect() as made:
+        yield made
+
+
+@pytest.fixture
+def queue(connection: Connection) -> str:
+    name = f"q-{uuid.uuid4().hex[:8]}"
+    Admin(connection).declare_queue(name)
+    return name
+
+
+def stage(connection: Connection, driver: SinkDriver, queue: str, batch: int = 0,
+          rows: list[bytes] = ROWS, blocks: int = 3, partition: int = 0) -> StagedPart:  # fmt: skip
+    with StageWriter(connection, driver, batch=batch, partition=partition) as writer:
+        size = -(-len(rows) // blocks)
+        for at in range(0, len(rows), size):
+            some = rows[at : at + size]
+            writer.write(encode(some, [b"\0\0"] * len(some), (b"", queue.encode())))
+        return writer.finish()
+
+
+def ready(connection: Connection, queue: str) -> list[bytes]:
+    found = []
+    for piece in browse(connection, queue, 10_000):
+        block = Block.decode(piece.data)
+        found += [bytes(block.body(i)) for i in range(block.count)]
+    return found
+
+
+def test_a_zombie_driver_does_not_lose_the_batch_of_its_successor(
+    connection: Connection, queue: str
+) -> None:
+    # The old one published attempts that were not there any more: 0 rows, and the batch was done.
+    old = register_sink(connection, "s", "run")
+    stale = stage(connection, old, queue)
+    new = register_sink(connection, "s", "run")
+    assert new.epoch > old.epoch
+    part = stage(connection, new, queue)
+    for zombie in (
+        lambda: publish_batch(connection, old, 0, [stale]),
+        lambda: drop_batch(connection, old, 0, [stale]),
+        lambda: stage(connection, old, queue),
+    ):
+        with pytest.raises(Fenced):
+            zombie()
+    assert publish_batch(connection, new, 0, [part]) == 100
+    assert ready(connection, queue) == ROWS
+
+
+def test_a_delayed_delete_does_not_lose_the_batch(connection: Connection, queue: str) -> None:
+    driver = register_sink(connection, "s", "run")
+    failed = stage(connection, driver, queue)
+    part = stage(connection, driver, queue)
+    drop_batch(connection, driver, 0, [failed])
+    assert publish_batch(connection, driver, 0, [part]) == 100
+    drop_batch(connection, driver, 0, [failed, part])
+    assert ready(connection, queue) == ROWS
+
+
+def test_a_publish_that_is_repeated_says_what_was_published(
+    connection: Connection, queue: str
+) -> None:
+    driver = register_sink(connection, "s", "run")
+    part = stage(connection, driver, queue)
+    assert [publish_batch(connection, driver, 0, [part]) for _ in range(3)] == [100] * 3
+    assert ready(connection, queue) == ROWS
+
+
+def test_what_is_not_staged_is_not_published(connection: Connection, queue: str) -> None:
+    driver = register_sink(connection, "s", "run")
+    part = stage(connection, driver, queue)
+    other = StagedPart(1, 12345, ((queue, 1),), 1, 10)
+    with pytest.raises(StageLost, match="partition 1, attempt 12345 has nothing staged"):
+        publish_batch(connection, driver, 0, [part, other])
+    assert ready(connection, queue) == []
+    assert publish_batch(connection, driver, 0, [part]) == 100
+
+
+def test_a_batch_run_again_in_another_order_is_there_once_and_other_rows_are_an_error(
+    connection: Connection, queue: str
+) -> None:
+    publish_rows(connection, "run", queue, ROWS)
+    again = publish_rows(connection, "run", queue, ROWS[::-1], blocks=7)
+    assert again == 100 and ready(connection, queue) == ROWS
+    with pytest.raises(BatchConflict, match="batch 0 was published with 100 messages"):
+        publish_rows(connection, "run", queue, [*ROWS[:-1], b"another"])
+    assert ready(connection, queue) == ROWS
+
+
+def publish_rows(connection: Connection, run: str, queue: str, rows: list[bytes], batch: int = 0,
+                 blocks: int = 3) -> int:  # fmt: skip
+    driver = register_sink(connection, "s", run)
+    part = stage(connection, driver, queue, batch, rows, blocks)
+    return publish_batch(connection, driver, batch, [part])
+
+
+def test_a_new_run_counts_from_0_again_and_a_smaller_batch_of_a_run_is_an_error(
+    connection: Connection, queue: str
+) -> None:
+    assert publish_rows(connection, "first", queue, ROWS, batch=4) == 100
+    assert publish_rows(connection, "second", queue, ROWS) == 100
+    with pytest.raises(BatchPast, match="batch 0 is not after the last one, 4"):
+        publish_rows(connection, "first", queue, ROWS)
+    assert ready(connection, queue) == ROWS + ROWS
+
+
+def test_a_queue_that_was_deleted_with_its_stages_is_no_published_batch(
+    connection: Connection, queue: str
+) -> None:
+    driver = register_sink(connection, "s", "run")
+    part = stage(connection, driver, queue)
+    Admin(connection).delete_queue(queue)
+    with pytest.raises(StageLost, match="was deleted"):
+        publish_batch(connection, driver, 0, [part])
+    drop_batch(connection, driver, 0, [part])
+
+
+def test_a_batch_over_several_queues_is_published_by_each(connection: Connection) -> None:
+    names = [f"many-{i}-{uuid.uuid4().hex[:6]}" for i in range(20)]
+    for name in names:
+        Admin(connection).declare_queue(name, durable=False)
+    driver = register_sink(connection, "s", "run")
+    parts = []
+    for partition in range(2):
+        with StageWriter(connection, driver, batch=0, partition=partition) as writer:
+            for name in names[partition:]:
+                writer.write(encode([b"%d" % partition], [b"\0\0"], (b"", name.encode())))
+            parts.append(writer.finish())
+    assert publish_batch(connection, driver, 0, parts) == 39
+    assert ready(connection, names[0]) == [b"0"] and ready(connection, names[5]) == [b"0", b"1"]
+
+
+def test_epochs_ascend_whoever_asks(cluster: LocalCluster) -> None:
+    epochs = []
+    for number in range(20):
+        with cluster.connect() as connection:
+            epochs.append(register_sink(connection, f"s{number % 2}", "run").epoch)
+    assert epochs == sorted(set(epochs))
+
+
+# ------------------------------------------------------------ claims
+
+
+def expired_claim(connection: Connection, queue: str) -> ClaimReader:
+    """A reader whose claim 1 was opened, read and has expired."""
+    publish_rows(connection, "fill", queue, ROWS)
+    reader = ClaimReader(connection, queue, "driver")
+    reader.register()
+    assert reader.open(1, max_messages=100, max_bytes=1 << 20, ttl_ms=1).messages == 100
+    deadline = time.monotonic() + 30
+    while Admin(connection).queue(queue).messages_ready != 100:
+        assert time.monotonic() < deadline, "the claim does not expire"
+    return reader
+
+
+def test_settling_an_expired_claim_is_an_error_and_its_messages_are_not_taken_again(
+    connection: Connection, queue: str
+) -> None:
+    reader = expired_claim(connection, queue)
+    with pytest.raises(ClaimLost, match="claim 1 "):
+        reader.settle(1)
+    with pytest.raises(ClaimLost):
+        reader.open(2, max_messages=100, max_bytes=1 << 20)
+    assert Admin(connection).queue(queue).messages_ready == 100
+
+
+def test_a_driver_that_says_so_goes_on_after_a_lost_claim(
+    connection: Connection, queue: str
+) -> None:
+    reader = expired_claim(connection, queue)
+    assert reader.register(go_on_after=1).settled == 1
+    assert reader.open(2, max_messages=100, max_bytes=1 << 20).messages == 100
+    assert (reader.settle(2), reader.settle(2)) == (100, 0)
+
+
+def test_the_numbers_of_a_reader_that_was_released_are_not_used_again(
+    connection: Connection, queue: str
+) -> None:
+    reader = expired_claim(connection, queue)
+    reader.release(0)
+    with pytest.raises(ClaimLost):
+        reader.renew()
+    settled = reader.register().settled
+    assert settled > 1
+    assert reader.open(settled + 1, max_messages=7, max_bytes=1 << 20).messages == 7
+
+
+def test_the_requests_of_the_first_version_are_not_there(connection: Connection) -> None:
+    assert connection.request("GET", "/overview")["api"] == 2
+    with pytest.raises(NotFound, match="no resource"):
+        connection.request("POST", "/sinks/s/batches/1", {"attempts": [], "queues": ["q"]})
