@@ -11,5 +11,7 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     (_CORE + "leader.py", "AddNot",
      "if not send(node, lead, to, progress, config.append_bytes_max):"):
         "the next Ready, which the host takes in the same turn, sends the rest of the window",
+    (_CORE + "transfer.py", "NumberReplacer", "self.under_way = 0"):
+        "the answer to the offer, before which no chunk is sent, sets it again",
 }
 """(file, operator, the line without its indentation) → why the mutant behaves as the original."""

@@ -31,7 +31,7 @@ OPERATORS = re.compile(
 )
 """One or two replacements for each operator: eleven for one sign would drown the rest."""
 SIMPLE = ("expr_stmt", "return_stmt", "raise_stmt", "del_stmt", "atom_expr")
-LEFT_OUT = ("assert_stmt", "annassign", "import_name", "import_from", "decorator", "tfpdef")
+LEFT_OUT = ("assert_stmt", "import_name", "import_from", "decorator", "tfpdef")
 """Mutants of annotations change nothing; those of asserts are no faults of the product."""
 CHECK = re.compile(r"_?check(_|$)")
 """Functions that only assert invariants."""
@@ -78,6 +78,8 @@ def mutable(node: Any) -> bool:
         if node.type == "funcdef" and CHECK.match(node.name.value):
             return False
         if node.type in ("funcdef", "param") and child is not None and child is node.annotation:
+            return False
+        if node.type == "annassign" and child is node.children[1]:
             return False
         child, node = node, node.parent
     return True

@@ -25,7 +25,10 @@ class Subject:
     def files(self, root: Path) -> Iterator[Path]:
         """The source files, relative to `root`, sorted."""
         for pattern in self.sources:
-            for path in sorted(root.glob(pattern)):
+            found = sorted(root.glob(pattern))
+            if not found:
+                raise ValueError(f"no file matches the pattern {pattern!r}: correct subjects.py")
+            for path in found:
                 place = path.relative_to(root)
                 excluded = any(fnmatch(str(place), other) for other in self.excluded)
                 if path.name != "__init__.py" and not excluded:
@@ -42,7 +45,6 @@ def _sim(*arguments: str) -> tuple[str, ...]:
 
 CLAIM_AND_STAGE = (
     "broker/warren_broker/queue/claim*.py", "broker/warren_broker/queue/stage*.py",
-    "broker/warren_broker/queue/sink*.py", "broker/warren_broker/queue/reader*.py",
 )
 
 SUBJECTS: dict[str, Subject] = {
@@ -52,12 +54,13 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "recovery": Subject(
         ("raft/warren_raft/storage/recover*.py", "raft/warren_raft/storage/wal*.py",
-         "raft/warren_raft/storage/synced.py", "raft/warren_raft/storage/identity.py"),
+         "raft/warren_raft/storage/chain.py", "raft/warren_raft/storage/synced.py",
+         "raft/warren_raft/storage/identity.py", "raft/warren_raft/storage/salvage.py"),
         (_pytest("tests/raft/storage"), _sim("--whole", "--seeds", "100")),
     ),
     "claim-stage": Subject(
         CLAIM_AND_STAGE,
-        (_pytest("tests/broker/queue", "-k", "claim or stage or sink or reader"),
+        (_pytest("tests/broker/queue", "-k", "claim or stage or sink"),
          _pytest("tests/broker/queue"), _sim("--whole", "--seeds", "100")),
     ),
     "queue": Subject(

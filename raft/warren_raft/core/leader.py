@@ -165,7 +165,7 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
         if progress is None:
             return
     if not message.ok:
-        if progress.rejected(message.index, node.now_ms):
+        if progress.rejected(message.index):
             match_at, _ = node.log.hint(message.hint_index, message.hint_term)
             progress.back_up_to(min(message.index, match_at + 1))
     else:

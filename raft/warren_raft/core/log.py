@@ -156,11 +156,8 @@ class LogView:
         Replayed by tests/raft/transcripts/late_sync_after_truncation.txt
         """
         assert self.committed < index <= self.last, (index, self.committed, self.last)
-        if index >= self.tail_first:
-            del self.tail[index - self.tail_first :]
-        else:
-            self.tail.clear()
-            self.tail_first = index
+        self.tail_first = min(self.tail_first, index)
+        del self.tail[index - self.tail_first :]
         self.last_term = self.term_before(index)
         self.last = index - 1
         self.writing = min(self.writing, index - 1)

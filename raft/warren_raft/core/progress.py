@@ -135,17 +135,14 @@ class Progress:
             self.next = self.match + 1
         return news
 
-    def rejected(self, index: Index, now_ms: int) -> bool:
+    def rejected(self, index: Index) -> bool:
         """The follower has no such entry at `index`; returns whether that is news.
 
         Not news: it was accepted meanwhile, or it answers a message that was given up.
         """
         if index <= self.match or index >= self.next:
             return False
-        if self.probing and index != self.next - 1:
-            return False
-        self.waiting_since = now_ms
-        return True
+        return not self.probing or index == self.next - 1
 
     def back_up_to(self, next_index: Index) -> None:
         """Probe from `next_index`, or from the first entry that it is not known to hold."""

@@ -29,6 +29,7 @@ class Outgoing:
     live                     the entries that the snapshot refers to, ascending
     live_sent, payload_sent  how far was sent: an index, a number of bytes
     under_way                chunks since the last answer that was news
+    _offered                 the offer, which goes first, is not answered yet
     heard_ms                 when it was answered last, or began
     stuck                    a live entry that could not be read when it was to be sent; 0: none
     """
@@ -62,13 +63,12 @@ class Outgoing:
         self.under_way = 0
         self.heard_ms = now_ms
         self.stuck: Index = 0
-        self._offered = False
+        self._offered = True
         self._turned_at: tuple[Index, int] | None = None
 
     def offer(self, leader_term: Term) -> SnapshotChunk:
         """Ask where the receiver stands: first, and when no answer comes."""
         self._offered = True
-        self.under_way = 0
         return self._chunk(leader_term, (), -1, b"")
 
     def heard(self, wanted: SnapshotWanted, now_ms: int) -> None:

@@ -154,6 +154,16 @@ def test_a_stage_that_grows_lives_on() -> None:
     assert queue.stat().messages_staged == 0
 
 
+def test_a_stage_expires_whatever_lives_on_beside_it() -> None:
+    queue = Queue()
+    for partition, ttl_ms in enumerate((0, 200, 100)):
+        put(queue, 0, partition, ttl_ms=ttl_ms)
+    queue.tick(100)
+    assert queue.stat().messages_staged == 4 and queue.timers() == [queue.now + 100]
+    queue.tick(100)
+    assert queue.stat().messages_staged == 2 and queue.timers() == []
+
+
 def test_how_many_expired_names_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage1, "LOST_STAGES_MAX", 2)
     queue = Queue()

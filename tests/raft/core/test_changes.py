@@ -205,6 +205,38 @@ def test_who_is_asked_is_asked_again_until_it_answers_or_is_suspected() -> None:
     assert one.node.deadline_ms is None
 
 
+def test_a_voter_that_is_demoted_says_who_it_is_before_it_is_promoted_again() -> None:
+    one = leader(Membership(("a", "b", "c"), ("d",)))
+    catch_up(one, "d", 9)
+    one.agree("a", 2)
+    one.agree("c", 2)
+    assert one.node.membership.id_of("d") == 9
+    one.node.propose_change(Demote("d"), NOW)
+    one.out()
+    one.agree("a", 3)
+    one.agree("c", 3)
+    out = one.agree("d", 3, member=9)
+    assert one.node.membership.learners == ("d",), "what it said then may be of a life that is over"
+    assert sent(out, Confirm, "d")
+
+
+def test_memberships_below_the_beginning_of_the_log_are_not_kept() -> None:
+    one = One()
+    one.hear(config(Membership(("a", "b")), (0, 0), 1))
+    one.hear(config(THREE, (1, 1), 1, commit=2))
+    one.log.drop_to(2)
+    one.hear(config(Membership(("b", "c")), (2, 1), 1))
+    assert (one.node.configs.base_index, one.node.configs.base) == (2, THREE)
+    assert len(one.node.configs.entries) == 1
+    lead = leader()
+    lead.node.propose_change(AddLearner("d"), NOW)
+    lead.out()
+    lead.agree("a", 2)
+    lead.log.drop_to(2)
+    lead.node.propose_change(Remove("d"), NOW)
+    assert (lead.node.configs.base_index, len(lead.node.configs.entries)) == (2, 1)
+
+
 def test_rounds_a_learner_that_falls_behind_is_not_promoted() -> None:
     one = leader(Membership(("a", "b", "c"), ("d",)), HOLD)
     lead = one.node.leadership

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sim.changing import THREE, catch_up, config, leader, sent
 from sim.one import NOW, One, append
+from warren_raft.core.membership import AddLearner
 from warren_raft.core.ready import Role
 from warren_raft.messages import (
     Append,
@@ -132,6 +133,30 @@ def test_a_read_is_not_confirmed_by_another_life() -> None:
     assert not any(ready.reads for ready in one.readys)
     one.hear(ConfirmReply(1, "c", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
+
+
+def test_what_the_life_before_confirmed_does_not_answer_a_read() -> None:
+    one = leader(Membership(tuple("abcde")))
+    one.node.propose_change(AddLearner("x"), NOW)  # so that the lost one cannot be demoted at once
+    one.node.read_index(1, NOW)
+    one.out()
+    one.hear(ConfirmReply(1, "a", "b", 1, 1))
+    one.agree("a", 1, member=7)
+    one.hear(ConfirmReply(1, "c", "b", 1, 1))
+    assert not any(ready.reads for ready in one.readys), "b and c are two of five"
+    one.hear(ConfirmReply(1, "d", "b", 1, 1))
+    assert [r.context for ready in one.readys for r in ready.reads] == [1]
+
+
+def test_a_leader_counts_its_own_copy_only_under_its_own_id() -> None:
+    one = leader(Membership(("a", "b")))
+    # No change leads there while it leads; what is committed does not lean on that.
+    one.node.configs.base = Membership(("a", "b"), (), (("b", 7),))
+    one.node.adopt()
+    index = one.node.propose(b"x", NOW)
+    one.out()
+    one.agree("a", index)
+    assert one.node.commit == 1, "one of two"
 
 
 def test_check_quorum_does_not_count_another_life() -> None:

@@ -496,6 +496,17 @@ def test_the_window_is_bounded_in_messages_and_refilled_by_answers() -> None:
     assert (more.prev_index, len(more.entries)) == (3, 2)
 
 
+def test_the_window_is_bounded_in_bytes() -> None:
+    bounds = RaftConfig(probe_bytes_max=80, append_bytes_max=80, inflight_bytes_max=80)
+    one = One(config=bounds).lead()
+    one.agree("a", 1)
+    sent = []
+    for _ in range(4):
+        one.node.propose(b"x" * 40, NOW)
+        sent += [m for m in one.out() if m.to == "a"]
+    assert [m.prev_index for m in sent if m.entries] == [1, 2]  # type: ignore[union-attr]
+
+
 def test_one_append_is_bounded_in_bytes() -> None:
     one = One(config=RaftConfig(append_bytes_max=100, probe_bytes_max=50)).lead()
     one.agree("a", 1)

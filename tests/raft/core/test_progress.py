@@ -36,7 +36,7 @@ def test_an_accepted_guess_ends_probing() -> None:
 def test_a_refused_guess_backs_up() -> None:
     progress = Progress(8, False, 0)
     progress.sent(7, 0, 0, 0)
-    assert progress.rejected(7, 1)
+    assert progress.rejected(7)
     progress.back_up_to(4)
     assert (progress.next, progress.probing, progress.unanswered) == (4, True, False)
 
@@ -44,21 +44,35 @@ def test_a_refused_guess_backs_up() -> None:
 def test_a_refusal_of_another_guess_is_ignored() -> None:
     progress = Progress(8, False, 0)
     progress.sent(7, 0, 0, 0)
-    assert not progress.rejected(5, 1)
+    assert not progress.rejected(5)
     assert progress.unanswered
 
 
 def test_a_refusal_of_what_was_accepted_since_is_ignored() -> None:
     progress = replicating(5, 9)
-    assert not progress.rejected(5, 1)
-    assert not progress.rejected(9, 1)
-    assert progress.rejected(7, 1)
+    assert not progress.rejected(5)
+    assert not progress.rejected(9)
+    assert progress.rejected(7)
 
 
 def test_backing_up_never_goes_below_match() -> None:
     progress = replicating(5, 9)
     progress.back_up_to(2)
     assert progress.next == 6
+
+
+def test_an_answer_puts_off_the_repeat_of_what_is_still_under_way() -> None:
+    progress = replicating(5, 9)
+    assert progress.accepted(6, 0, 700) and progress.waiting
+    assert progress.waiting_since == 700
+
+
+@pytest.mark.parametrize("seam", [Progress.pause, Progress.resume])
+def test_a_new_connection_is_asked_anew_who_it_is(seam: object) -> None:
+    progress = replicating(5, 6)
+    progress.asked, progress.vouched = 3, True
+    seam(progress)  # type: ignore[operator]
+    assert (progress.asked, progress.vouched) == (0, False)
 
 
 def test_bytes_under_way_are_counted_down() -> None:

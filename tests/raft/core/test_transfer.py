@@ -43,6 +43,7 @@ def test_the_chunk_size_and_the_window_are_as_documented() -> None:
 
 def test_nothing_is_sent_before_the_offer_is_answered() -> None:
     sender = outgoing([3, 4], b"state")
+    assert sender.next(LEADER_TERM) is None, "nor before it is made"
     offer = sender.offer(LEADER_TERM)
     assert offer == SnapshotChunk(1, "a", "b", LEADER_TERM, INDEX, TERM, 0, (), -1, b"", 5)
     assert sender.next(LEADER_TERM) is None
