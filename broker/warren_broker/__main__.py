@@ -8,15 +8,24 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
+from typing import NoReturn
 
 from warren_broker import config, logs
 from warren_broker.node import Node
 from warren_raft.errors import StorageError
 from warren_raft.storage.errors import DirectoryOutdated
+from warren_raft.storage.files import is_full
+from warren_raft.storage.identity import IDENTITY
+
+log = logging.getLogger("warren_broker")
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SPACE_POLL_S = 2.0
+"""Between two tries of what wants space before the loop runs, or after it has ended."""
 COLLECT_AFTER = (50_000, 20, 100)
 """Objects made, and younger collections, between two searches for cycles: a turn makes thousands of
 objects, nearly all freed by their counts, and a node holds a hundred per queue for years. With
@@ -58,24 +67,67 @@ def run(node: Node) -> int:
     )
     try:
         node.start()
-    except (OSError, StorageError) as error:
-        logging.getLogger("warren_broker").error("cannot start: %s", error)
+    except OSError as error:
+        if is_full(error) and (node.settings.data_dir / IDENTITY).exists():
+            # It has served before, and goes on by itself as one does whose disk fills up later.
+            log.error("cannot start yet: %s; it is tried again when there may be space", error)
+            time.sleep(SPACE_POLL_S)
+            _begin_anew()
+        log.error("cannot start: %s", error)
         return EXIT_FAILED
-    for number in (signal.SIGTERM, signal.SIGINT):
+    except StorageError as error:
+        log.error("cannot start: %s", error)
+        return EXIT_FAILED
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: node.loop.post(node.shut_down))
     try:
         node.loop.run()
     except DirectoryOutdated as error:
-        # As another process: nothing of what this one has read may count any more.
-        logging.getLogger("warren_broker").critical("%s", error)
-        sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        log.critical("%s", error)
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        node.withdraw()
+        try:
+            _note_outdated(node, error.reason)
+        except OSError as failed:
+            log.critical("%s", failed)
+            return EXIT_FAILED
+        _begin_anew()
     except StorageError as error:
         # What was vouched for is on disk; whatever else a stop would do may need the disk again.
-        logging.getLogger("warren_broker").critical("%s", error)
+        log.critical("%s", error)
         return EXIT_FAILED
     node.stopped()
     return 0
+
+
+def _note_outdated(node: Node, reason: str) -> None:
+    """Have `node.json` say that the directory is an older copy; waits for space.
+
+    1. There is none.  2. The next process knows nothing, and takes the older copy for its own.  3.
+    It meets only nodes that have not heard of what is missing, and votes for one of them. So there
+    is no next process before it is on disk, and this one serves nobody.
+    """
+    waits = False
+    while True:
+        try:
+            return node.host.note_outdated(reason)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if not waits:
+                log.error(
+                    "no space in %s to say that it is an older copy: this node does nothing until "
+                    "there is. Free some: it goes on by itself", node.settings.data_dir,
+                )  # fmt: skip
+            waits = True
+        time.sleep(SPACE_POLL_S)
+
+
+def _begin_anew() -> NoReturn:
+    """As another process: nothing of what this one has read counts any more."""
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ class Node:
         self.listener: AmqpListener | None = None
         self.on_serving: Callable[[], None] = lambda: None
         self._knows_users = False
+        self._wanted: set[str] = set()
 
     @property
     def amqp_address(self) -> str:
@@ -136,10 +137,12 @@ class Node:
 
     def _remove(self, *names: str) -> None:
         for name in names:
+            self._wanted.discard(name)
             (self.settings.data_dir / name).unlink(missing_ok=True)
 
     def _write(self, name: str) -> None:
         """Say where this node listens; a disk without space is waited for, as by the log."""
+        self._wanted.add(name)
         path = self.settings.data_dir / name
         values = {
             "node": self.settings.node,
@@ -153,7 +156,12 @@ class Node:
             if not is_full(error):
                 raise
             log.error("no space for %s (%s); it is tried again", path, error.strerror)
-            self.loop.call_later(READY_RETRY_MS, lambda: self._write(name))
+            self.loop.call_later(READY_RETRY_MS, lambda: self._again(name))
+
+    def _again(self, name: str) -> None:
+        # 1. There is no space for `ready.json`.  2. The node is put into maintenance.
+        if name in self._wanted:
+            self._write(name)
 
     def _drained(self, drained: bool) -> None:
         assert self.listener is not None
@@ -172,6 +180,13 @@ class Node:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over()
         self.loop.call_later(STOP_GRACE_MS, self.loop.stop)
+
+    def withdraw(self) -> None:
+        """Be found by nobody any more, at once; the loop has ended, nothing can be finished."""
+        self._remove(READY_FILE, LISTENING_FILE)
+        if self.listener is not None:
+            self.listener.abandon()
+        self.host.abandon()
 
     def stopped(self) -> None:
         """After the loop has ended."""

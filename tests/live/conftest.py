@@ -7,15 +7,20 @@ thing.
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 
 DEADLINE_S = 30.0
+DISK_BYTES = 64 << 20
+STRICT = "WARREN_STRICT"
+Mount = Callable[[Path], Path]
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,27 @@ def queue_name(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
     yield name
     with broker.connect() as connection:
         connection.channel().queue_delete(name)
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    """Put a file system of fixed size under a directory; they go with the test."""
+    mounted: list[Path] = []
+
+    def made(place: Path) -> Path:
+        place.mkdir(parents=True, exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "warren-test", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            if os.environ.get(STRICT):
+                pytest.fail(f"{STRICT} is set, and no file system can be mounted: {done.stderr}")
+            pytest.skip(f"no file system of fixed size can be mounted here: {done.stderr.strip()}")
+        mounted.append(place)
+        return place
+
+    yield made
+    for place in mounted:
+        subprocess.run(["umount", "-l", str(place)], capture_output=True, check=False)
 
 
 def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:

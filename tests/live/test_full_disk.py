@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,35 +13,11 @@ import pika
 import pytest
 from pika.exceptions import AMQPError
 
-from tests.live.conftest import DEADLINE_S, eventually
+from tests.live.conftest import DEADLINE_S, Mount, eventually
 from warren.errors import WarrenError
 from warren.local import LocalCluster
 
-DISK_BYTES = 64 << 20
 BODY_BYTES = 8_000
-STRICT = "WARREN_STRICT"
-Mount = Callable[[Path], Path]
-
-
-@pytest.fixture
-def mount() -> Iterator[Mount]:
-    """Put a file system of fixed size under a directory; they go with the test."""
-    mounted: list[Path] = []
-
-    def made(place: Path) -> Path:
-        place.mkdir(parents=True, exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "warren-test", str(place)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            if os.environ.get(STRICT):
-                pytest.fail(f"{STRICT} is set, and no file system can be mounted: {done.stderr}")
-            pytest.skip(f"no file system of fixed size can be mounted here: {done.stderr.strip()}")
-        mounted.append(place)
-        return place
-
-    yield made
-    for place in mounted:
-        subprocess.run(["umount", "-l", str(place)], capture_output=True, check=False)
 
 
 def fill(place: Path) -> Path:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import eventually
+from tests.live.conftest import Mount, eventually
 from tests.live.test_damage import publish, voter_again
-from tests.live.test_full_disk import consume, declare, uri_of
+from tests.live.test_full_disk import SETTINGS, consume, declare, fill, uri_of
 from warren.local import LocalCluster
 from warren_raft.storage import synced
 from warren_raft.storage.files import Files
@@ -106,3 +106,37 @@ def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
     voter_again(cluster, victim)
     assert cluster.is_running(victim) and cluster.pid(victim) == pid
     assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))
+
+
+def test_a_whole_directory_whose_disk_is_full(tmp_path: Path, mount: Mount) -> None:
+    """What the node was told must not be forgotten: whom it meets next may know nothing of it."""
+    cluster = LocalCluster(3, tmp_path, settings=SETTINGS)
+    for node in cluster.nodes:
+        mount(node.data_dir)
+    with cluster:
+        declare(uri_of(cluster, 0), "q")
+        leader = cluster.leader_of("q")
+        victim = (leader + 1) % 3
+        publish(uri_of(cluster, leader), "q", 0, EARLIER)
+        data = cluster.nodes[victim].data_dir
+        cluster.kill(victim)
+        shutil.copytree(data, tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+        cluster.start(victim)
+        voter_again(cluster, victim)
+        publish(uri_of(cluster, leader), "q", EARLIER, LATER)
+        cluster.kill(victim)
+        for path in data.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(tmp_path / "copy", data, dirs_exist_ok=True)
+        ballast = fill(data)
+        cluster.spawn(victim)
+        eventually(lambda: "to say that it is an older copy" in cluster.log(victim), "it waits")
+        assert not (data / "listening.json").exists() and not (data / "ready.json").exists()
+        publish(uri_of(cluster, leader), "q", EARLIER + LATER, 1)
+        assert cluster.log(victim).count("it is an older copy: node") == 1, "no other process"
+        pid = cluster.pid(victim)
+        ballast.unlink()
+        eventually(lambda: "all of it is set aside" in cluster.log(victim), "it begins anew")
+        voter_again(cluster, victim)
+        assert cluster.is_running(victim) and cluster.pid(victim) == pid
+        assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))

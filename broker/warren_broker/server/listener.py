@@ -185,6 +185,14 @@ class AmqpListener:
             else:
                 connection.stream.abort()
 
+    def abandon(self) -> None:
+        """Close the port and every connection as the process's end would."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+        for connection in list(self.connections):
+            connection.stream.abort()
+
     def resume(self) -> None:
         """Accept again, on the same port; another program may have it by now: try until it goes."""
         self._reopening = None

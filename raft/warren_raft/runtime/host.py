@@ -194,6 +194,15 @@ class Host:
             self._positions.keep()
             self._store.close()
 
+    def abandon(self) -> None:
+        """Close port and connections as the process's end would; nothing is written."""
+        self._peers.stopped = True
+        self._transport.close()
+
+    def note_outdated(self, reason: str) -> None:
+        """After DirectoryOutdated: have it on disk; raises OSError, having changed nothing."""
+        self._logs.directory.change(outdated=reason)
+
     @property
     def port(self) -> int:
         """Where peers reach this node."""

@@ -1,0 +1,74 @@
+"""The process of a node on a disk without space."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warren_broker import __main__ as process
+from warren_broker import node as nodes
+from warren_broker.config import NodeConfig
+from warren_broker.node import READY_FILE, Node
+
+
+class Anew(Exception):
+    """The process was replaced."""
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Its start, and what it says about itself, meet a full disk; it begins anew by `Anew`."""
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def anew(program: str, arguments: list[str]) -> None:
+        assert (program, arguments[0]) == (sys.executable, sys.executable)
+        raise Anew
+
+    made = Node(NodeConfig(data_dir=tmp_path))
+    monkeypatch.setattr(made, "start", full)
+    monkeypatch.setattr(nodes, "_write", full)
+    monkeypatch.setattr(Node, "amqp_address", "here:1")
+    monkeypatch.setattr(Node, "peer_address", "here:2")
+    monkeypatch.setattr(process, "SPACE_POLL_S", 0)
+    monkeypatch.setattr(process.os, "execv", anew)
+    return made
+
+
+def test_a_start_without_space_is_tried_again(
+    made: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To set a damaged log aside takes space, for one: the node goes on when there is some."""
+    (tmp_path / "node.json").write_text("{}")
+    with pytest.raises(Anew):
+        process.run(made)
+    assert "cannot start yet" in caplog.text and os.strerror(errno.ENOSPC) in caplog.text
+
+
+def test_a_first_start_without_space_ends(made: Node) -> None:
+    assert process.run(made) == process.EXIT_FAILED
+
+
+def test_what_is_not_true_any_more_is_not_written_when_there_is_space_again(
+    made: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(made.loop, "call_later", lambda delay, call: calls.append(call))
+    caplog.set_level(logging.CRITICAL)
+    made._write(READY_FILE)
+    made._remove(READY_FILE)  # the node is in maintenance
+    monkeypatch.setattr(
+        nodes, "_write", lambda path, values: path.write_text(json.dumps(values))
+    )
+    calls.pop()()
+    assert not (tmp_path / READY_FILE).exists()
+    made._write(READY_FILE)
+    assert (tmp_path / READY_FILE).exists() and not calls
