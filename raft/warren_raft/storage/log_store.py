@@ -393,6 +393,7 @@ class LogStore:
             salts=self.salts,
             link=self._recovered.link,
             mark=marks.write,
+            unnamed=self._recovered.unnamed,
             at_turn_end=at_turn_end,
         )
         self.wal.on_batch = self._batch_written

@@ -54,6 +54,8 @@ class Recovered:
     use    which groups stand in which files of the log that are still to be replayed
     salts  per file, for reading it later; ends: where its records end, if another one follows
     link   what the next file is to say of the newest one
+    unnamed  (number, end, salt) of the newest file, when `synced` does not name it yet; None: it
+           does, or there is no file
     cut    (file, offset, bytes) of the torn tail that was cut, for the log line
     condemned  groups that cannot be recovered; the others can
     broken   damaged snapshots that nothing rests on
@@ -71,6 +73,7 @@ class Recovered:
     next_batch: int = 1
     link: Link = field(default_factory=lambda: Link(0))
     ends: dict[int, int] = field(default_factory=dict)
+    unnamed: tuple[int, int, int] | None = None
     cut: tuple[Path, int, int] | None = None
     orphans: dict[GroupId, tuple[Path, int]] = field(default_factory=dict)
     condemned: dict[GroupId, Condemned] = field(default_factory=dict)
@@ -135,7 +138,8 @@ def _read_log(
     numbers = sorted(number for number in present if number >= first_file)
     _settle(files, directory, directory.wal / file_name(numbers[-1]) if numbers else None)
     heads = {number: _head(files, directory, number) for number in numbers}
-    links = chain.verify(directory, heads, first_file, synced.read_both(files, directory))
+    marks = synced.read_both(files, directory)
+    links = chain.verify(directory, heads, first_file, marks)
     recovered.ends.update(links.ends)
     cut: tuple[Path, int, int] | None = None
     end = 0
@@ -157,6 +161,8 @@ def _read_log(
     recovered.next_batch = max(recovered.next_batch, position[0] + 1)
     disk = int(directory.identity.disk, 16)
     recovered.link = links.link(disk, recovered.next_file, end)
+    if numbers and (not marks or marks[0].file < numbers[-1]):
+        recovered.unnamed = (numbers[-1], end, heads[numbers[-1]].salt)
     return cut
 
 
