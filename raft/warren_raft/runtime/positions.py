@@ -68,8 +68,9 @@ class Positions:
                 f"it is an older copy: node {hello.node} has known its log up to write {known}, "
                 f"and it ended with write {began}"
             )
-        known_disk, known, _ = self.known(hello.node)
-        if known_disk == hello.disk and known > hello.written:
+        known_disk, known, boot = self.known(hello.node)
+        # Of another life: of this one it may have read more over the connection before.
+        if known_disk == hello.disk and known > hello.written and boot != hello.boot_id:
             log.error(
                 "the directory of node %s is an older copy: its log had come to write %s, and "
                 "ends with write %s", hello.node, known, hello.written,

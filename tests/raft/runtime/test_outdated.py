@@ -157,6 +157,21 @@ def test_an_older_copy_is_one_that_ends_before_what_a_peer_knows(
     assert "node n2 is an older copy: its log had come to write 50" in caplog.text
 
 
+def test_a_life_that_calls_again_is_not_said_to_be_older(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """1. Both nodes call; this one stands still.  2. The other's new connection says how far it
+    has come.  3. It goes on, and says so over the old one, which is read first."""
+    positions = Positions(lambda kept: None)
+    positions.begin(5, 40, 77, {})
+    positions.heard("n2", 9, 64, 1)
+    assert positions.judge(hello(9, 62)) is None
+    assert not caplog.records
+    positions.heard("n2", 9, 70, 2)
+    assert positions.judge(hello(9, 62)) is None
+    assert "is an older copy" in caplog.text
+
+
 def test_a_position_is_a_sign_of_life_of_its_own() -> None:
     frame = memoryview(wire.position_frame(1 << 40))[wire.FRAME_HEADER_BYTES :]
     assert wire.position(frame) == 1 << 40
