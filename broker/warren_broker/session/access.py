@@ -60,6 +60,13 @@ class Access:
         for key in routing_keys:
             permissions.check_topic(held, permission, key, exchange, self.vhost, self.user)
 
+    def stay(self) -> None:
+        """Be in the vhost still. What a transaction holds was permitted one by one; since then the
+        user, the vhost, or all of the user's permissions in it may have been deleted."""
+        if self.view.permissions(self.vhost, self.user) is None:
+            raise errors.AccessRefused(f"access to vhost '{self.vhost}' refused for user "
+                                       f"'{self.user}'")
+
     # ------------------------------------------------------------ definitions
 
     def declare_exchange(self, name: str, arguments: Mapping[str, Any],

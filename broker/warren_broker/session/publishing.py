@@ -155,6 +155,7 @@ def _transaction(channel: Channel) -> Transaction:
 def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
     """Publishes, then acknowledgements; commit-ok when every queue has answered for its part."""
     tx = _transaction(channel)
+    channel.connection.access.stay()
 
     def committed(_: requests.Done) -> None:
         channel.tx = Transaction()

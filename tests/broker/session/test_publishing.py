@@ -387,6 +387,16 @@ def test_refused_in_a_transaction(transactional: Peer) -> None:
     transactional.channel_closed(406, "PRECONDITION_FAILED - partial tx completion", at=(90, 20))
 
 
+def test_the_transaction_of_a_deleted_user_is_not_committed(transactional: Peer) -> None:
+    """Each publish was permitted; what makes them happen is the commit, and that is not."""
+    transactional.publish()
+    transactional.view.held = None
+    transactional.send(spec.Tx.Commit())
+    transactional.channel_closed(403, "ACCESS_REFUSED - access to vhost '/' refused for user "
+                                 "'guest'", at=(90, 20))
+    assert not [one for one in transactional.asked() if isinstance(one, requests.Publish)]
+
+
 @pytest.mark.parametrize("frame", [spec.Tx.Commit(), spec.Tx.Rollback()])
 def test_not_transactional(peer: Peer, frame: Any) -> None:
     peer.send(frame)
