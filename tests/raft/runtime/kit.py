@@ -80,7 +80,7 @@ class Recorder(NullObserver):
         return [event[0] for event in self.events]
 
 
-def until(loop: Loop, condition: Callable[[], Any], seconds: float = 10.0) -> None:
+def until(loop: Loop, condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Turn until the condition holds; fails at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -163,7 +163,7 @@ class Cluster:
         assert leader is not None
         return leader
 
-    def until(self, condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
         until(self.loop, condition, seconds)
 
     def close(self) -> None:

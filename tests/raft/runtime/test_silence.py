@@ -11,7 +11,7 @@ import pytest
 
 from tests.raft.runtime.kit import Cluster
 
-SETTINGS = {"heartbeat_ms": 20, "suspect_after_ms": 200, "handshake_ms_max": 300}
+SETTINGS = {"heartbeat_ms": 50, "suspect_after_ms": 500, "handshake_ms_max": 1_000}
 
 
 class Wire(threading.Thread):
@@ -106,7 +106,8 @@ def test_whichever_side_calls_the_end_of_a_process_is_noticed_at_once(
 ) -> None:
     """Its machine says that nobody listens there. The side that waits to be called must ask, too:
     it would wait out the grace of a broken connection, and its groups be without a leader."""
-    late = {"disconnect_grace_ms": 30_000, "suspect_after_ms": 30_000, "reconnect_ms_max": 30_000}
+    long = 600_000  # far beyond what `until` waits
+    late = {"disconnect_grace_ms": long, "suspect_after_ms": long, "reconnect_ms_max": long}
     cluster = Cluster(tmp_path, ("a", "b"), **late)
     other = "b" if gone == "a" else "a"
     ends = ((gone, other), (other, gone))
