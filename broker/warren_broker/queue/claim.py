@@ -86,7 +86,7 @@ def _make_room(turn: Turn, command: RegisterReader) -> Refused | None:
     """
     readers = turn.state.readers
     silent = [reader for reader in readers.values() if not reader.claims]
-    silent.sort(key=lambda reader: reader.heard_ms)  # stable: equal ones as they came
+    silent.sort(key=lambda reader: (reader.heard_ms, reader.name))
     for reader in silent:
         if reader.heard_ms + command.idle_ms > turn.now and len(readers) < READERS_MAX:
             break
@@ -258,7 +258,9 @@ def _give_back(turn: Turn, claim: Claim, failed: bool) -> int:
 
 def expire_claims(turn: Turn) -> None:
     """Give back, not failed, the claims of readers silent for too long; ask for the next timer."""
-    for reader in turn.state.readers.values():
+    # By name, as a snapshot has them: members that were restored know no other order, and the order
+    # in which messages come back is that in which they leave again.
+    for _, reader in sorted(turn.state.readers.items()):
         for number in sorted(reader.claims):
             claim = reader.claims[number]
             if not claim.expires_ms:

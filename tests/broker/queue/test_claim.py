@@ -432,3 +432,31 @@ def test_with_too_many_open_claims_a_new_reader_is_refused(
     assert refused.reason == "invalid" and "settle or release" in refused.detail
     assert names(queue) == ["r"]
     assert queue.do(RegisterReader("r", idle_ms=IDLE_MS)).settled == 0
+
+
+def test_claims_that_expire_together_come_back_in_one_order_on_every_member() -> None:
+    queue = Queue()
+    queue.put(4)
+    for epoch, name in enumerate(("b", "a"), 1):
+        queue.do(RegisterReader(name))
+        queue.do(OpenClaim(name, 1, epoch, 2, 10**6, 50))
+    restored = queue.machine.restore(queue.machine.snapshot(queue.state))
+    queue.tick(50)
+    meta, data = queue.log[-1]
+    queue.machine.apply(meta, data, restored)
+    assert [*restored.order] == [*queue.state.order]
+    assert queue.machine.snapshot(restored) == queue.digest()
+
+
+def test_which_reader_is_forgotten_is_the_same_on_every_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_module, "READERS_MAX", 2)
+    queue = Queue()
+    for name in ("b", "a"):  # heard in the same millisecond
+        queue.do(RegisterReader(name, 0, "", 1_000))
+    restored = queue.machine.restore(queue.machine.snapshot(queue.state))
+    queue.do(RegisterReader("c", 0, "", 1_000))
+    meta, data = queue.log[-1]
+    queue.machine.apply(meta, data, restored)
+    assert sorted(restored.readers) == sorted(queue.state.readers) == ["b", "c"]
