@@ -14,7 +14,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from warren.connection import Connection
-from warren.errors import UsageError
+from warren.errors import BatchConflict, UsageError
 from warren.outgoing import BlockSender
 
 WINDOW_BYTES = 16 << 20
@@ -164,14 +164,23 @@ def publish_batch(
 
     Each queue does it as a whole, or refuses: StageLost when it has not exactly the blocks that
     `parts` say, BatchConflict when the run has published this batch there with other messages,
-    BatchPast, Fenced. Returns how many messages the batch has; a repeat (the same parts, or others
-    that hold the same messages in any order) publishes nothing and returns the same. So a call that
-    was cut short is finished by repeating it.
+    BatchPast, Fenced. A BatchConflict is raised when every other queue has published. Returns how
+    many messages the batch has; a repeat (the same parts, or others that hold the same messages in
+    any order) publishes nothing and returns the same. So a call that was cut short is finished by
+    repeating it.
     """
-    return sum(
-        int(connection.request("POST", path, body, timeout_s=timeout_s)["published"])
-        for path, body in _requests(driver, batch, parts, True)
-    )
+    total = 0
+    conflict: BatchConflict | None = None
+    for path, body in _requests(driver, batch, parts, True):
+        try:
+            answer = connection.request("POST", path, body, timeout_s=timeout_s)
+            total += int(answer["published"])
+        except BatchConflict as error:
+            # Told last, as by each request: who accepts it takes the other queues for published.
+            conflict = error
+    if conflict is not None:
+        raise conflict
+    return total
 
 
 def drop_batch(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from warren import Admin, ClaimReader, Connection, StageWriter
+from warren import Admin, ClaimReader, Connection, StageWriter, stages
 from warren.claims import browse
 from warren.errors import BatchConflict, BatchPast, ClaimLost, Fenced, NotFound, StageLost
 from warren.local import LocalCluster
@@ -158,6 +158,24 @@ def test_a_batch_over_several_queues_is_published_by_each(connection: Connection
             parts.append(writer.finish())
     assert publish_batch(connection, driver, 0, parts) == 39
     assert ready(connection, names[0]) == [b"0"] and ready(connection, names[5]) == [b"0", b"1"]
+
+
+def test_a_conflict_in_one_queue_does_not_keep_the_batch_from_the_others(
+    connection: Connection, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who keeps what was published first (onBatchConflict) takes the other queues for published."""
+    monkeypatch.setattr(stages, "REQUEST_BYTES", 1)  # as with thousands of attempts and queues
+    others = [f"{queue}-after", f"a-{queue}"]
+    for name in others:
+        Admin(connection).declare_queue(name)
+    publish_rows(connection, "run", queue, ROWS)
+    driver = register_sink(connection, "s", "run")
+    parts = [stage(connection, driver, name, 0, ROWS[:7], 1, partition)
+             for partition, name in enumerate((queue, *others))]  # fmt: skip
+    with pytest.raises(BatchConflict, match="batch 0 was published with 100 messages"):
+        publish_batch(connection, driver, 0, parts)
+    assert ready(connection, queue) == ROWS
+    assert [ready(connection, name) for name in others] == [ROWS[:7], ROWS[:7]]
 
 
 def test_epochs_ascend_whoever_asks(cluster: LocalCluster) -> None:
