@@ -75,8 +75,9 @@ def delete(turn: Turn, command: Delete) -> AnyReply:
     state = turn.state
     name = state.config.name
     consumers.dispatch(turn)
-    if command.if_unused and state.consumer_count:
-        detail = f"queue {name!r} has {state.consumer_count} consumers: cancel them"
+    if command.if_unused and state.in_use:
+        held = f", {state.claimed} messages in claims: cancel, settle or release them"
+        detail = f"queue {name!r} has {state.consumer_count} consumers{held}"
         return Refused("in_use", detail)
     if command.if_empty and state.order.count:
         return Refused("not_empty", f"queue {name!r} holds {state.order.count} messages: purge it")

@@ -148,6 +148,8 @@ def open_claim(turn: Turn, command: OpenClaim) -> AnyReply:
     reader = _known(turn, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
+    if command.uses:
+        turn.state.unused_ms = turn.now
     claim = reader.claims.get(command.number)
     if claim is None:
         if command.number != reader.settled + 1 or command.number <= reader.opened:
@@ -189,7 +191,8 @@ def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
         return None
     expires_ms = turn.now + command.ttl_ms if command.ttl_ms else 0
     claim = Claim(
-        command.number, tuple(runs), messages, size_bytes, command.ttl_ms, expires_ms
+        command.number, tuple(runs), messages, size_bytes, command.ttl_ms, expires_ms,
+        command.uses,
     )
     reader.claims[command.number] = claim
     reader.opened = command.number
@@ -223,7 +226,7 @@ def settle(turn: Turn, command: SettleClaims) -> AnyReply:
     settled = 0
     for number in sorted(reader.claims):
         if number <= command.number:
-            claim = reader.claims.pop(number)
+            claim = _end(turn, reader, number)
             for index, first, last, _, _ in claim.runs:
                 turn.state.contents.drop(index, last - first + 1)
             settled += claim.messages
@@ -240,13 +243,24 @@ def release(turn: Turn, command: ReleaseClaim) -> AnyReply:
     released = 0
     for number in sorted(reader.claims):
         if command.number in (0, number):
-            released += _give_back(turn, reader.claims.pop(number), command.failed)
+            released += _give_back(turn, _end(turn, reader, number), command.failed)
     if command.number == 0:
         if command.lasting:
             _forget(turn, reader)
         else:
             del turn.state.readers[reader.name]
     return Count(released)
+
+
+def _end(turn: Turn, reader: Reader, number: int) -> Claim:
+    """The claim is open no more: the queue's use by it ends, as when a consumer goes."""
+    state = turn.state
+    claim = reader.claims.pop(number)
+    if claim.uses:
+        state.unused_ms = turn.now
+        if state.config.auto_delete and state.ever_used and not state.in_use:
+            turn.expired("auto_delete")
+    return claim
 
 
 def _give_back(turn: Turn, claim: Claim, failed: bool) -> int:
@@ -266,6 +280,6 @@ def expire_claims(turn: Turn) -> None:
             if not claim.expires_ms:
                 continue
             if claim.expires_ms <= turn.now:
-                _give_back(turn, reader.claims.pop(number), False)
+                _give_back(turn, _end(turn, reader, number), False)
             else:
                 turn.arm(claim.expires_ms)

@@ -225,6 +225,8 @@ class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
     max_messages  at least 1
     max_bytes     bodies and properties, at least 1; one message is taken even if larger
     ttl_ms        0: does not expire
+    uses          asking is a use of the queue, as a get is; while the claim is open the queue is in
+                  use, as by a consumer (x-expires, if-unused). False: it is not (versions 1 and 2)
     """
 
     reader: str
@@ -233,6 +235,7 @@ class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
     max_messages: int
     max_bytes: int
     ttl_ms: int = 0
+    uses: bool = False
 
 
 class RenewClaims(Command, frozen=True, array_like=True, tag="renew"):

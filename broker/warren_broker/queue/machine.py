@@ -73,7 +73,7 @@ class QueueMachine:
         if state.deleted:
             return ()
         effects: list[Any] = []
-        if state.config.auto_delete and state.ever_used and not state.consumer_count:
+        if state.config.auto_delete and state.ever_used and not state.in_use:
             effects.append(Expired("auto_delete"))
         if state.timer_ms:
             effects.append(SetTimer(state.timer_ms))

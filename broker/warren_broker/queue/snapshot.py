@@ -48,7 +48,6 @@ _PLAIN: Final = (
 
 
 _KeptRow: TypeAlias = tuple[int, tuple[AnyReply, ...]]
-_ClaimRow: TypeAlias = tuple[int, tuple[Run, ...], int, int, int, int]
 
 
 class _Row(msgspec.Struct, array_like=True):
@@ -69,6 +68,16 @@ class _Row(msgspec.Struct, array_like=True):
     claim_floor: int = 0
     runs: list[tuple[str, list[_RunRow]]] = []
     over: list[tuple[str, int]] = []
+
+
+class _ClaimRow(msgspec.Struct, array_like=True):
+    number: int
+    runs: tuple[Run, ...]
+    messages: int
+    size_bytes: int
+    ttl_ms: int
+    expires_ms: int
+    uses: bool = False
 
 
 class _UplinkRow(msgspec.Struct, array_like=True):
@@ -189,7 +198,7 @@ def _reader_row(reader: Reader) -> Any:
     return (
         reader.name, reader.epoch, reader.settled, reader.opened, reader.heard_ms,
         [
-            (c.number, c.runs, c.messages, c.size_bytes, c.ttl_ms, c.expires_ms)
+            _ClaimRow(c.number, c.runs, c.messages, c.size_bytes, c.ttl_ms, c.expires_ms, c.uses)
             for c in (reader.claims[number] for number in sorted(reader.claims))
         ],
     )  # fmt: skip
@@ -222,7 +231,7 @@ def restore(data: bytes) -> QueueState:
         state.service[priority] = deque(_known(state, key) for key in keys)
     state.active = _known(state, row.active) if row.active is not None else None
     for name, epoch, settled, opened, heard_ms, claims in row.readers:
-        numbered = {claim[0]: Claim(*claim) for claim in claims}
+        numbered = {row.number: Claim(*msgspec.structs.astuple(row)) for row in claims}
         state.readers[name] = Reader(name, epoch, settled, opened, heard_ms, numbered)
     for name, calls in row.calls:
         state.readers[name].calls = calls

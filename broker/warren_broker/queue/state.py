@@ -93,7 +93,10 @@ class Uplink:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """What a micro-batch holds. ttl_ms 0: does not expire; expires_ms then 0."""
+    """What a micro-batch holds. ttl_ms 0: does not expire; expires_ms then 0.
+
+    uses  see `OpenClaim.uses`
+    """
 
     number: int
     runs: tuple[Run, ...]
@@ -101,6 +104,7 @@ class Claim:
     size_bytes: int
     ttl_ms: int
     expires_ms: int
+    uses: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -212,7 +216,8 @@ class QueueState:
     service      consumers that may be served, by priority, in turn
     active       with single active consumer: the one
     ever_used    it had a consumer once (auto-delete)
-    unused_ms    since when nobody consumes or gets (x-expires); 0: no command was applied yet
+    unused_ms    since when nobody consumes, gets or claims (x-expires), unless somebody does now;
+                 0: no command was applied yet
     timer_ms     when the timer that was asked for is due; 0: none
     ready_bytes  bodies and properties of ready messages
     runs         sink to run; both in the order of their last publish or first stage, the latest
@@ -262,6 +267,13 @@ class QueueState:
         """Every consumer and getter, by uplink in order of appearance."""
         for uplink in self.uplinks.values():
             yield from uplink.consumers.values()
+
+    @property
+    def in_use(self) -> bool:
+        """Somebody consumes, or has a claim."""
+        return bool(self.consumer_count) or any(
+            claim.uses for reader in self.readers.values() for claim in reader.claims.values()
+        )
 
     def find(self, uplink: int, consumer: int) -> Consumer | None:
         """The consumer of that name."""

@@ -30,7 +30,7 @@ def run_due(turn: Turn) -> None:
     stage.expire_stages(turn)
     expires_ms = state.config.expires_ms
     if expires_ms is not None and not state.consumer_count:
-        due = state.unused_ms + expires_ms
+        due = (turn.now if state.in_use else state.unused_ms) + expires_ms
         if due <= turn.now:
             turn.expired("expires")
             due = turn.now + EXPIRED_AGAIN_MS

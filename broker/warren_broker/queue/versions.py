@@ -12,8 +12,8 @@ gets a new number here, and the handlers of the old one stay.
     (SettleClaims.strict); readers are forgotten (RegisterReader.idle_ms) and their numbers not used
     again (ReleaseClaim.lasting). Lives of nodes are numbered: what one that is over still has on
     its way is refused (Submission.incarnation, NodeDown.incarnation). A suspected node's single
-    active consumer makes way (NodeSuspected.hand_over, gone). Commands of version 2 lack these
-    fields, and do what they did
+    active consumer makes way (NodeSuspected.hand_over, gone). A claim is a use of its queue
+    (OpenClaim.uses). Commands of version 2 lack these fields, and do what they did
 """
 
 from __future__ import annotations

@@ -309,6 +309,7 @@ def _open_claim(asker: Asker, request: management.OpenClaim, answer: Answer) -> 
         request.max_messages,
         request.max_bytes,
         request.ttl_ms,
+        uses=True,
     )
     asker.ask(
         queue,

@@ -9,9 +9,12 @@ from tests.broker.queue.world import Queue
 from warren_broker.queue import claim as claim_module
 from warren_broker.queue.claim import CALLS_KEPT_MAX, claim_slice
 from warren_broker.queue.commands import (
+    AnyCommand,
+    Cancel,
     Checkout,
     ClaimReply,
     Count,
+    Delete,
     Done,
     Get,
     OpenClaim,
@@ -22,7 +25,7 @@ from warren_broker.queue.commands import (
     Return,
     SettleClaims,
 )
-from warren_broker.queue.effects import SetTimer
+from warren_broker.queue.effects import Expired, SetTimer
 from warren_broker.queue.snapshot import restore, snapshot
 
 
@@ -460,3 +463,52 @@ def test_which_reader_is_forgotten_is_the_same_on_every_member(
     meta, data = queue.log[-1]
     queue.machine.apply(meta, data, restored)
     assert sorted(restored.readers) == sorted(queue.state.readers) == ["b", "c"]
+
+
+def test_a_queue_does_not_expire_under_a_claim() -> None:
+    """It was deleted with everything in it while its only reader worked on a batch."""
+    queue = reading(expires_ms=100)
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True))
+    for _ in range(3):
+        queue.state = restore(snapshot(queue.state))
+        queue.tick(100)
+        assert not queue.of(Expired)
+    assert queue.do(Delete(if_unused=True)).reason == "in_use"
+    queue.now += 50
+    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+    queue.tick(99)
+    assert not queue.of(Expired)
+    queue.tick(1)
+    assert queue.of(Expired) == [Expired("expires")]
+
+
+@pytest.mark.parametrize("end", [ReleaseClaim("r", 1, 1), RegisterReader("s")])
+def test_the_use_of_a_queue_ends_with_its_claim(end: AnyCommand) -> None:
+    queue = reading(expires_ms=100)
+    ttl_ms = 30 if isinstance(end, RegisterReader) else 0  # that one's entry finds it expired
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6, ttl_ms, uses=True))
+    queue.now += 60
+    queue.do(end)
+    assert queue.stat().messages_claimed == 0
+    queue.tick(99)
+    assert not queue.of(Expired)
+    queue.tick(1)
+    assert queue.of(Expired) == [Expired("expires")]
+
+
+def test_who_asks_an_empty_queue_for_a_claim_uses_it() -> None:
+    queue = reading(0, expires_ms=100)
+    for _ in range(5):
+        queue.tick(60)
+        assert not queue.of(Expired)
+        assert queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True)).messages == 0
+
+
+def test_an_auto_delete_queue_goes_when_the_last_claim_ends() -> None:
+    queue = reading(auto_delete=True, kind="classic")
+    queue.do(Checkout(1, 1, "t", 1))
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True))
+    queue.do(Cancel(1))
+    assert queue.do(Delete(if_unused=True)).reason == "in_use"
+    queue.do(SettleClaims("r", 1, 1, strict=True))
+    assert queue.of(Expired) == [Expired("auto_delete")]
