@@ -65,6 +65,7 @@ class ClaimDriver:
         self._initial: Offset | None = None
         self._reader: Reader | None = None
         self._reader_name = ""
+        self._opened = ("", 0)
         self._settled = 0
         self._poll_at_ms = 0
         self._idle_polls = 0
@@ -106,9 +107,11 @@ class ClaimDriver:
         for offset in (start, end):
             self._check_is_ours(offset)
         claims = claims_between(start, end)
-        if claims and self._reader_name != end.reader:  # the first call of this run
+        # An earlier run has begun the batch unless this one has opened its claim. That a reader is
+        # attached says nothing: `initial` attaches one by the name that readerId gives.
+        if start != end and end.claims and self._opened != (end.reader, end.number):
             self._attach(end.reader)
-            if claims[-1].messages and self._gone(claims):
+            if end.claims[-1].messages and self._gone(end.claims):
                 return self._plan_of_lost(end)
         opened = tuple(claim if claim.messages else self._open_planned(claim, end)
                        for claim in claims)
@@ -272,6 +275,7 @@ class ClaimDriver:
                 self._budget = 0  # others took what was there: done
             return start
         assert claim.number == number, (claim, number)
+        self._opened = (start.reader, number)
         self._idle_polls = 0
         if self._budget is not None and not was_open:
             self._budget -= claim.messages

@@ -374,6 +374,38 @@ def test_a_batch_that_was_begun_and_lost_its_claim_is_refused_or_empty() -> None
     assert (world.state["ready"], world.state["acknowledged"]) == (0, 10)
 
 
+def first_batch_of_a_named_reader(world: World) -> Offset:
+    """The end of the first batch of a query with readerId; its driver died in it."""
+    world.publish(10)
+    driver = world.driver()
+    end = driver.latest(driver.initial(), 10)
+    assert driver.plan(driver.initial(), end)
+    return end
+
+
+def test_the_first_batch_of_a_named_reader_that_lost_its_claim_is_refused_or_empty() -> None:
+    # Its tasks failed at every start, for ever: onClaimLost=continue was not asked.
+    world = World(readerId="mine")
+    end = first_batch_of_a_named_reader(world)
+    world.broker.release_claims("q")
+    driver = world.driver()
+    with pytest.raises(ClaimLost, match="unfinished batch"):
+        driver.plan(driver.initial(), end)
+    driver = world.driver(onClaimLost="continue")
+    assert driver.plan(driver.initial(), end) == ()
+    hello = driver.latest(end, 10)
+    assert driver.plan(hello, driver.latest(hello, 10))[0].last == 10
+
+
+def test_a_first_batch_that_another_driver_of_the_name_has_settled_is_told() -> None:
+    world = World(readerId="mine")
+    end = first_batch_of_a_named_reader(world)
+    world.driver().settle(end)
+    driver = world.driver()
+    with pytest.raises(ClaimLost, match="unfinished batch"):
+        driver.plan(driver.initial(), end)
+
+
 def test_a_reader_that_was_forgotten_is_told() -> None:
     world = World()
     world.publish(10)
