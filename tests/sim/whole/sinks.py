@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 BLOCKS = 2
+TTL_MS = (0, 0, 100, 400)
+"""Stages of a driver go after so long without a block; 0: they stay."""
+NEVER_STAGED = 1_000
+"""So far beyond those that are staged no attempt ever has its number."""
 ZOMBIE_ACTS = 12
 """So often an older driver acts beside the newer one before it ends by itself."""
 
@@ -104,6 +108,8 @@ class Driver(Person):
     batch      which is under way; chosen: partition -> attempt, once publishing was asked for
     attempt    partition -> which attempt is being staged
     blocks     partition -> blocks of bodies
+    ttl_ms     how long what it stages is kept
+    careless   it may name an attempt of which nothing is staged, or not any more
     """
 
     def __init__(self, sink: Sink, epoch: int) -> None:
@@ -114,6 +120,8 @@ class Driver(Person):
         self.over = False
         self.acts_left = 1_000_000
         self.busy = False
+        self.ttl_ms = self.rng.choice(TTL_MS)
+        self.careless = self.ttl_ms > 0
         self.begin(sink.committed + 1)
 
     @property
@@ -182,11 +190,12 @@ class Driver(Person):
         queue = self.queue(process)
         assert queue is not None
         batch = self.batch
+        ttl_ms = 0 if self.world.calm else self.ttl_ms
         for at, bodies in enumerate(self.blocks[partition]):
             self.unanswered += 1
             block = encode(bodies, [b""] * len(bodies), (b"", queue.name.encode()))
             command = self.command(
-                commands.SinkStage, partition, attempt, digest(bodies), seq=at + 1
+                commands.SinkStage, partition, attempt, digest(bodies), ttl_ms, at + 1
             )
             process.broker.queues.client(queue).with_block(
                 command, block, lambda reply, index: self.answered(process, batch, reply)
@@ -224,11 +233,18 @@ class Driver(Person):
             process.broker.queues.tell(queue, drop)
 
     def publish(self, process: Process) -> None:
-        """Ask for the batch to be published, with these attempts and no others."""
+        """Ask for the batch to be published, with these attempts and no others.
+
+        It may have lost count, and name one that nobody has staged: then nothing is published.
+        """
         queue = self.queue(process)
         assert queue is not None
         if self.chosen is None:
-            self.chosen = tuple((*item, BLOCKS) for item in self.attempt.items())
+            named = dict(self.attempt)
+            if not self.world.calm and self.rng.random() < 0.15:
+                named[self.rng.randrange(PARTITIONS)] += NEVER_STAGED
+                self.careless = True
+            self.chosen = tuple((*item, BLOCKS) for item in named.items())
         place = (self.run, self.batch)
         if place not in self.sink.asked:
             self.sink.asked[place] = True
@@ -264,7 +280,7 @@ class Driver(Person):
         self.world.note("sink refused", self.sink.name, self.epoch, self.run, self.batch, reason)
         if reason == "unavailable":
             return
-        if reason == "stage_lost" and not self.newest:
+        if reason == "stage_lost" and (self.careless or not self.newest):
             self.staged, self.chosen = False, None
             for partition in range(PARTITIONS):
                 self.attempt[partition] += 1
