@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -161,10 +162,14 @@ def run(name: str, options: argparse.Namespace, python: Path, folder: Path) -> l
     first = copies.get()
     limits = measure(first, subject)
     copies.put(first)
-    print(f"{name}: {len(everything)} mutants in {len(places)} files, {len(mutants)} tested",
+    print(f"{name}: {len(everything)} mutants in {len(places)} files, {len(mutants)} in the sample",
           flush=True)
 
-    def one(mutant: dict[str, Any]) -> Result:
+    ends = time.monotonic() + 60 * options.minutes
+
+    def one(mutant: dict[str, Any]) -> Result | None:
+        if time.monotonic() >= ends:
+            return None
         copy = copies.get()
         try:
             result = copy.test(subject, mutant, limits)
@@ -175,7 +180,7 @@ def run(name: str, options: argparse.Namespace, python: Path, folder: Path) -> l
         return result
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        return list(pool.map(one, mutants))
+        return [result for result in pool.map(one, mutants) if result is not None]
 
 
 def report(result: Result) -> None:
@@ -208,6 +213,8 @@ def main() -> int:
                         help=f"of {', '.join(SUBJECTS)}; all of them by default")
     parser.add_argument("--sample", type=int, default=100, help="mutants per subject")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--minutes", type=float, default=math.inf,
+                        help="per subject; what of the sample was not tested by then is left out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--file", help="only files whose path contains this")
     options = parser.parse_args()

@@ -82,6 +82,14 @@ def test_max_bytes_is_kept_with_sizes_that_differ_a_little_or_much() -> None:
             assert len(taken) == 1 or sum(taken) <= limit, (sizes, limit)
 
 
+def test_a_message_without_bytes_fits_where_max_bytes_is_used_up() -> None:
+    queue = Queue()
+    for size in (10, 0, 1):
+        queue.put(1, size=size)
+    queue.do(RegisterReader("r"))
+    assert claim(queue, size=10).messages == 2
+
+
 def test_an_open_with_nothing_ready_is_no_claim_and_can_be_opened_later() -> None:
     queue = reading(0)
     assert claim(queue) == ClaimReply(1, 0, 0, ())
@@ -265,7 +273,10 @@ def test_a_claim_with_a_ttl_expires_and_is_lost() -> None:
 
 
 def test_every_sign_of_life_postpones_expiry() -> None:
-    for life in (RenewClaims("r", 1), OpenClaim("r", 1, 1, 1, 1), SettleClaims("r", 0, 1)):
+    for life in (
+        RenewClaims("r", 1), OpenClaim("r", 1, 1, 1, 1), SettleClaims("r", 0, 1),
+        RegisterReader("r"),
+    ):  # fmt: skip
         queue = reading()
         claim(queue, ttl_ms=100)
         queue.now += 60
@@ -414,6 +425,40 @@ def test_the_claims_of_a_new_reader_never_have_numbers_that_an_old_checkpoint_kn
     epoch = queue.do(RegisterReader("r")).epoch
     assert queue.do(SettleClaims("r", 1, epoch, strict=True)) == Count(0)
     assert queue.stat().messages_claimed == 4, "what it never saw is still claimed"
+
+
+def test_the_numbers_that_a_driver_went_on_after_are_not_used_again_either() -> None:
+    queue = reading()
+    queue.do(RegisterReader("r", go_on_after=7))
+    queue.do(ReleaseClaim("r", 0, -1, lasting=True))
+    assert queue.do(RegisterReader("r")).settled == 8
+
+
+def test_the_numbers_of_a_reader_are_not_used_again_when_one_with_fewer_follows_it() -> None:
+    queue = reading()
+    queue.do(RegisterReader("few"))
+    queue.do(RegisterReader("r", go_on_after=7))
+    for name in ("r", "few"):
+        queue.do(ReleaseClaim(name, 0, -1, lasting=True))
+    assert queue.do(RegisterReader("r")).settled == 8
+
+
+def test_at_the_bound_the_reader_that_was_silent_for_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_module, "READERS_MAX", 2)
+    queue = reading()
+    queue.now += 1
+    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
+    queue.now += 1
+    queue.do(RenewClaims("r", 1))
+    queue.do(RegisterReader("b", idle_ms=IDLE_MS))
+    assert names(queue) == ["b", "r"]
+
+
+def test_the_bounds_are_the_same_in_every_release() -> None:
+    # Members of different releases apply the same log to the same state.
+    assert (CALLS_KEPT_MAX, claim_module.READERS_MAX) == (16, 1_024)
 
 
 def test_how_many_readers_a_queue_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,37 @@ def test_a_stage_expires_whatever_lives_on_beside_it() -> None:
     assert queue.stat().messages_staged == 2 and queue.timers() == []
 
 
+def test_the_last_block_says_how_long_a_stage_lives() -> None:
+    queue = Queue()
+    put(queue, 0, 0, ttl_ms=100)
+    put(queue, 0, 0, ttl_ms=0)
+    queue.tick(100)
+    assert queue.stat().messages_staged == 4
+
+
+def test_a_numbered_block_is_known_again_after_one_without_a_number() -> None:
+    queue = Queue()
+    for seq in (3, 0, 3):
+        put(queue, 0, 0, seq=seq)
+    assert queue.stat().messages_staged == 4
+
+
+def test_a_block_belongs_to_one_command_of_its_submission() -> None:
+    queue = Queue()
+    stages = [SinkStage("s", "r", 1, 0, partition, 0, 1) for partition in (0, 1)]
+    first, second = queue.submit(*stages, data=block(2)).replies
+    assert first == Done() and second.reason == "invalid"
+    assert queue.stat().messages_staged == 2
+
+
+def test_an_empty_batch_is_published_into_a_full_queue() -> None:
+    queue = Queue(max_length=1, overflow="reject-publish")
+    queue.put(1)
+    assert publish(queue, 0) == Count(0)
+    assert publish(queue, 0, run="other") == Count(0)
+    assert queue.state.runs["s"]["r"].last_batch == 0
+
+
 def test_a_deleted_queue_has_no_stages() -> None:
     queue = Queue()
     put(queue, 0, 0)
@@ -243,6 +274,35 @@ def test_what_lies_behind_the_window_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert publish(queue, 2, (0, 0, 1)) == Count(2)
 
 
+def test_what_a_publish_named_is_remembered_as_every_release_does() -> None:
+    # The state is the same to the byte on members of different releases.
+    queue = Queue()
+    put(queue, 0, 0)
+    put(queue, 0, 1, 2**40)
+    publish(queue, 0, (0, 0, 1), (1, 2**40, 1))
+    (batch,) = queue.state.runs["s"]["r"].published
+    assert batch.named.hex() == "1e1fa08a9934d288f8f54ced3655c873"
+    bounds = (stage.BATCHES_KEPT, stage.RUNS_MAX, stage.SINKS_MAX, stage.DIGESTS)
+    assert bounds == (16, 1_024, 1_024, 2**63)
+
+
+def test_the_digest_of_a_long_attempt_fits_into_a_snapshot() -> None:
+    queue = Queue()
+    for _ in range(9):
+        put(queue, 0, 0, digest=2**62)
+    queue.state = queue.machine.restore(queue.digest())
+    assert queue.state.runs["s"]["r"].stages[0, 0, 0].digest == 2**62
+
+
+def test_digests_are_added_modulo_2_to_the_63() -> None:
+    queue = Queue()
+    put(queue, 0, 0, digest=2**62)
+    put(queue, 0, 1, digest=2**62 + 5)
+    publish(queue, 0, (0, 0, 1), (1, 0, 1))
+    put(queue, 0, 0, 1, digest=5, count=4)
+    assert publish(queue, 0, (0, 1, 1)) == Count(4)
+
+
 def test_what_a_repeat_has_counted_expires_too() -> None:
     queue = Queue()
     put(queue, 0, 0)
@@ -335,6 +395,20 @@ def test_the_sinks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         put(queue, batch, 0, sink=sink)
         publish(queue, batch, (0, 0, 1), sink=sink)
     assert list(queue.state.runs) == ["a", "c"]
+
+
+def test_a_new_run_or_sink_does_not_make_room_by_its_own_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stage, "RUNS_MAX", 1)
+    monkeypatch.setattr(stage, "SINKS_MAX", 1)
+    queue = Queue()
+    for name in ("held", "new"):
+        put(queue, 0, 0, run=name)
+        put(queue, 0, 0, sink=name)
+    for name in ("new", "held"):  # what is staged is never forgotten
+        assert publish(queue, 0, (0, 0, 1), run=name) == Count(2), name
+        assert publish(queue, 0, (0, 0, 1), sink=name) == Count(2), name
 
 
 def test_all_of_it_is_in_the_snapshot() -> None:

@@ -126,7 +126,9 @@ def test_dropping_does_not_forget_what_was_published() -> None:
     publish(queue, 0, (0, 0))
     put(queue, 1, 0)
     queue.do(DropStages("s", 1))
-    assert publish(queue, 0, (0, 0)) == Count(0)
+    put(queue, 0, 0, 7)
+    assert publish(queue, 0, (0, 7)) == Count(0)
+    assert queue.stat().messages_ready == 2 and queue.stat().messages_staged == 0
 
 
 def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() -> None:
@@ -180,6 +182,39 @@ def test_how_many_sinks_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatc
         last = queue.state.sinks.get(name)
         queue.do(PublishBatch(name, last.last_batch + 1 if last else 0, ()))
     assert list(queue.state.sinks) == ["a", "c"]
+
+
+def test_the_bounds_are_the_same_in_every_release() -> None:
+    # Members of different releases apply the same log to the same state.
+    assert (stage1.LOST_STAGES_MAX, stage1.SINKS_MAX) == (4_096, 65_536)
+
+
+def test_a_sink_that_has_something_staged_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stage1, "SINKS_MAX", 1)
+    queue = Queue()
+    put(queue, 0, 0)
+    queue.do(PublishBatch("other", 0, ()))
+    assert publish(queue, 0, (0, 0)) == Count(2)
+
+
+def test_a_full_queue_takes_a_batch_that_brings_nothing_and_no_other() -> None:
+    queue = Queue(max_length=1, overflow="reject-publish")
+    queue.put(1)
+    assert publish(queue, 0, (0, 0)) == Count(0)
+    put(queue, 1, 0)
+    assert publish(queue, 1, (0, 0)).reason == "queue_full"
+    assert queue.stat().messages_staged == 2
+
+
+def test_a_block_belongs_to_one_command_of_its_submission() -> None:
+    queue = Queue()
+    first, second = queue.submit(
+        Stage("s", 0, 0, 0), Stage("s", 0, 1, 0), data=block(2)
+    ).replies  # fmt: skip
+    assert first == Done() and second.reason == "invalid"
+    assert queue.stat().messages_staged == 2
 
 
 def test_an_empty_block_stages_nothing() -> None:
