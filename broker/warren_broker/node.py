@@ -28,7 +28,6 @@ from warren_raft.storage.files import is_full
 log = logging.getLogger(__name__)
 READY_FILE = "ready.json"
 LISTENING_FILE = "listening.json"
-READY_POLL_MS = 20
 STOP_GRACE_MS = 300
 READY_RETRY_MS = 1_000
 SECRET_BYTES_MIN = 8
@@ -116,12 +115,7 @@ class Node:
         )
 
     def _serving(self) -> None:
-        """This node knows the definitions: clients are served as soon as there are users."""
-        if not self.broker.definitions.state.bootstrapped:
-            # 1. The first leader has not proposed the first user yet.  2. This node's own start
-            # came back before that.  3. A client that connects now would be refused.
-            self.loop.call_later(READY_POLL_MS, self._serving)
-            return
+        """This node knows the definitions, the first user among them: clients are served."""
         user, password = self.settings.default_user, DEFAULT_PASSWORD
         if self.broker.definitions.authenticate(user, password):
             where = "this machine" if user in self.settings.loopback_users else "anywhere"

@@ -89,6 +89,7 @@ class Definitions:
         self._drawn = (0, 0)
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
+        self._started = False
         self.incarnation = 0
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
         self.on_members: list[Callable[[int], None]] = []
@@ -132,9 +133,17 @@ class Definitions:
                 self._cluster.loop.call_later(
                     REFUSED_RETRY_MS, lambda: self._say_started(command))
                 return
-            self._is_ready()
+            self._started = True
+            self._look_ready()
 
         self.submit(command, started, forever=True)
+
+    def _look_ready(self) -> None:
+        # 1. A new cluster's leader has not proposed the first user yet.  2. This node's own start
+        # is answered before that.  3. A client that logs in now would be told that its password is
+        # wrong: it waits instead. Replayed by test_a_login_before_the_first_user_waits.
+        if self._started and self.state.bootstrapped and not self.ready:
+            self._is_ready()
 
     def _is_ready(self) -> None:
         self.ready = True
@@ -295,6 +304,7 @@ class Definitions:
         if not self._begun:
             return
         self._carry_on()
+        self._look_ready()
         self._everywhere.answer()
         applied_index = self._applied_index()
         arrived, self._arrived = self._arrived, []

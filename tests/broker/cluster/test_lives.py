@@ -9,6 +9,8 @@ import pytest
 
 from broker.cluster.test_membership import begun
 from broker.cluster.universe import Universe, no_hashing
+from warren_broker.metadata.codec import decode_submission
+from warren_broker.metadata.commands import Bootstrap
 from warren_broker.queue.commands import Checkout
 from warren_broker.session import requests
 
@@ -114,3 +116,40 @@ def test_a_node_that_was_forgotten_and_comes_back_under_its_name_is_heard(
     assert universe.running["d"].broker.definitions.incarnation > before
     consume(universe, "d")
     assert consumers(universe) == ["d"]
+
+
+def test_a_login_before_the_first_user_waits() -> None:
+    """A node that knows no user yet would tell its clients that their password is wrong.
+
+    The leader's proposal of the first user is held back until every node's start is answered.
+    """
+    universe = Universe("abc")
+    definitions = {name: one.broker.definitions for name, one in universe.running.items()}
+    held: list[Any] = []
+    for one in universe.running.values():
+        propose = one.host.propose
+
+        def hold(group: int, data: bytes, _propose: Any = propose) -> int:
+            proposed = decode_submission(data).commands if group == 0 else ()
+            if any(isinstance(command, Bootstrap) for command in proposed):
+                held.append(lambda: _propose(group, data))
+                return 0
+            return int(_propose(group, data))
+
+        one.host.propose = hold  # type: ignore[method-assign]
+    answers: list[Any] = []
+    universe.until(lambda: held, "the leader proposes the first user")
+    universe.until(lambda: all(d.incarnation or d.ready or name in d.state.numbers
+                               for name, d in definitions.items()), "every start is known")
+    for _ in range(20):
+        universe.step()
+    assert not any(each.ready for each in definitions.values())
+    broker = universe.running["a"].broker
+    broker.authenticate("guest", "guest", "PLAIN", answers.append)
+    for _ in range(20):
+        universe.step()
+    assert answers == []
+    held[0]()
+    universe.until(universe.ready, "the first user is known")
+    assert len(answers) == 1
+    universe.close()
