@@ -10,10 +10,11 @@ from warren import errors as client_errors
 
 
 @contextmanager
-def named_conditions(doing: str) -> Iterator[None]:
+def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
     """Client errors as named conditions that say what the query was doing.
 
-    doing  such as "reading queue 'flights' at a:5672"
+    doing       such as "reading queue 'flights' at a:5672"
+    publishing  a queue that is full, a message that is too large are refusals of rows
 
     The cause's text is in the condition's; the cause itself is not chained, because Spark prints a
     chain from its far end, and what the user has to do would stand at the bottom.
@@ -41,6 +42,9 @@ def named_conditions(doing: str) -> Iterator[None]:
         raise errors.BrokerRefused(
             f"{doing}: {wrong}; check user, password, vhost and the user's permissions there"
         ) from None
+    except (client_errors.Conflict, client_errors.TooLarge) as wrong:
+        kind = errors.PublishRefused if publishing else errors.BrokerRefused
+        raise kind(f"{doing}: {wrong}") from None
     except client_errors.PeerError as wrong:
         raise errors.BrokerRefused(f"{doing}: {wrong}") from None
     except client_errors.Unavailable as wrong:

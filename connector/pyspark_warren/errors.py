@@ -79,7 +79,7 @@ class NotRoutable(WarrenSparkError):
 
 
 class PublishRefused(WarrenSparkError):
-    """The broker refused rows for good: a full queue, a limit, a right that is missing."""
+    """The broker refused rows: a queue with reject-publish is full, or a row is too large."""
 
     condition = "WARREN_PUBLISH"
 

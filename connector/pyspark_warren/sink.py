@@ -70,7 +70,7 @@ class _Sink:
         with named_conditions(self._doing):
             driver = SinkDriver(sink, run, self._epoch)
         attempt = Attempt.drawn(driver, batch, context.partitionId())
-        with named_conditions(f"{self._doing}, partition {attempt.partition}"):
+        with named_conditions(f"{self._doing}, partition {attempt.partition}", True):
             broker = self._connect(self._options)
             write = write_staged if self._options.atomic_batch else write_direct
             return Written(write(broker, self._options, attempt, rows))
@@ -82,7 +82,7 @@ class _Sink:
         staged = [stage for part in parts for stage in part.stages]
         if not staged:
             return
-        with named_conditions(self._doing):
+        with named_conditions(self._doing, True):
             queues = {queue for stage in staged for queue, _ in stage.queues}
             refuse_checkpoint_queues(
                 self._options, parts[0].batch, queues, self._connect(self._options).queue)

@@ -200,6 +200,25 @@ def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) ->
     assert (found.messages_ready, found.messages_staged) == (0, 0)
 
 
+def test_a_batch_for_a_full_queue_is_refused_and_published_when_there_is_room(
+    cluster: LocalCluster, queue: str
+) -> None:
+    given = options(cluster, "write", routingKey=f"{queue}-full")
+    full = {"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-max-length": 2}
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(f"{queue}-full", arguments=full)
+    rows = pa.RecordBatch.from_pydict({"body": [b"1", b"2", b"3"]})
+    writer, broker = attempt(queue), connect(given)
+    write_direct(broker, given, writer, iter([rows.slice(0, 2)]))
+    part = write_staged(broker, given, writer, iter([rows]))
+    with pytest.raises(errors.PublishRefused, match="holds 2 of at most 2"), \
+            named_conditions("publishing", publishing=True):
+        broker.publish_batch(writer.driver, 0, part.stages, 10)
+    with cluster.connect() as connection:
+        Admin(connection).purge_queue(f"{queue}-full")
+    assert broker.publish_batch(writer.driver, 0, part.stages, 10) == 3
+
+
 def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str) -> None:
     given = options(cluster, queue=queue, requestTimeout="3s")
     driver = driver_of(given)

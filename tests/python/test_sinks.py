@@ -160,6 +160,26 @@ def test_a_batch_over_several_queues_is_published_by_each(connection: Connection
     assert ready(connection, names[0]) == [b"0"] and ready(connection, names[5]) == [b"0", b"1"]
 
 
+def test_a_batch_that_a_zombie_published_in_half_of_its_queues_is_in_each_once(
+    connection: Connection, queue: str
+) -> None:
+    other = f"{queue}-other"
+    Admin(connection).declare_queue(other)
+    zombie = register_sink(connection, "s", "run")
+    staged = [stage(connection, zombie, name, partition=i) for i, name in enumerate((queue, other))]
+    driver = register_sink(connection, "s", "run")
+    again = [stage(connection, driver, other, blocks=5, partition=4)]  # it has met one of them
+    with pytest.raises(Fenced):
+        publish_batch(connection, zombie, 0, staged)
+    assert ready(connection, queue) == ROWS and ready(connection, other) == []
+    again.append(stage(connection, driver, queue, rows=ROWS[::-1], blocks=2, partition=7))
+    for _ in range(2):
+        assert publish_batch(connection, driver, 0, again) == 200
+    assert ready(connection, queue) == ready(connection, other) == ROWS
+    with pytest.raises(Fenced):
+        publish_batch(connection, zombie, 0, staged)
+
+
 def test_a_conflict_in_one_queue_does_not_keep_the_batch_from_the_others(
     connection: Connection, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
