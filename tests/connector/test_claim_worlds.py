@@ -197,7 +197,15 @@ class World:
             self.apply(c.RegisterReader(f"other {self.others}", 0, "", IDLE_MS))
 
     def declare_anew(self) -> None:
-        """The queue is deleted with all it holds; one of the same name is there at once."""
+        """The query is stopped, the queue deleted with all it holds and declared again.
+
+        Of a driver that still runs, the new queue's first claims have the numbers that it knows:
+        stopping it first is asked for in docs/connector.md.
+        """
+        for run in self.runs:
+            run.over = True
+        self.late.clear()  # requests are for the queue that they were sent to, not for its name
+        self.checkpoint.written.pop(self.checkpoint.commits, None)
         self.gone |= {(self.life, *name) for name in self.machine.ready()}
         self.gone |= {name for names in self.claimed().values() for name in names}
         now = self.machine.now
