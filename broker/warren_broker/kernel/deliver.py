@@ -199,7 +199,9 @@ class _Looked:
         leaving = raw if change is None else change.apply(raw)
         if self.changed is None:
             self.changed = [None] * (self.last - self.first)
-        self.changed[i - self.first] = fitting(i, leaving, self.frame_max)
+        if len(leaving) > self.frame_max - HEADER_FRAME_BYTES:
+            leaving = fitting(i, leaving, self.frame_max)
+        self.changed[i - self.first] = leaving
 
 
 def fitting(i: int, properties: bytes, frame_max: int) -> bytes:
