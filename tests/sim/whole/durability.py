@@ -34,6 +34,8 @@ class Durability:
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
         """Recovery, were the power to go now, would find what the message vouches for."""
+        if type(message) in (VoteReply, AppendReply):
+            require(not process.machine.aged, "an older copy vouches", process.name, message)
         self.vouches(process, message)
         if process.machine.damaged:
             return
@@ -71,8 +73,11 @@ class Durability:
     def started(self, process: Process) -> None:
         """Whatever became of its disk: a member under its old id has what it vouched for.
 
-        In a later term its log may have been cut since, by a leader of that term.
+        In a later term its log may have been cut since, by a leader of that term. Of an older copy
+        of its directory only its peers can notice that: before it has vouched for anything else.
         """
+        if process.machine.aged:
+            return
         for group, found in sorted(process.host._groups.items()):
             if found.volatile:
                 continue

@@ -352,6 +352,13 @@ class MemoryFiles(Files):
         """What is on the medium."""
         return bytes(self.kernel.find(path).safe)
 
+    def restore(self, copy: MemoryFiles) -> None:
+        """Everything is as in that copy, which stays as it is; no process may run."""
+        kernel, copied = self.kernel, copy.as_after_power_loss().kernel
+        kernel.directories, kernel.durable = copied.directories, copied.durable
+        kernel.changes.clear()
+        kernel.descriptors.clear()
+
     def image(self) -> dict[str, bytes]:
         """A copy of everything that is surely on the disk: path -> content."""
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sim.whole.copies import OlderCopy
 from warren_raft.errors import RaftError
 
 if TYPE_CHECKING:
@@ -289,15 +290,32 @@ class Misfortunes:
 
         def older(machine: Machine, path: str) -> None:
             found = machine.older(path)
+            # How short the newest file of the log may be, `synced` says: see `OlderCopy`.
             if found and path != machine.newest_log():
                 machine.files.kernel.put(path, self.rng.choice(found))
 
         self._spoil(older)
 
+    def old_directory(self) -> None:
+        """The whole directory is what it was a while ago."""
+        self._copied(newest_only=False)
+
+    def old_newest_file(self) -> None:
+        """The newest file of the log is, with all that names it."""
+        self._copied(newest_only=True)
+
+    def _copied(self, newest_only: bool) -> None:
+        machine = self._unlucky()
+        well = not machine.damaged and not machine.aged and not machine.lost_for_good
+        if machine.running is not None and well:
+            copy = OlderCopy(machine, newest_only)
+            delay_ms = self.rng.choice((30, 100, 400))
+            self.world.agenda.after(delay_ms, copy.take_down, self.rng.random() < 0.3)
+
     def _spoil(self, damage: Callable[[Machine, str], None]) -> None:
         """One file or two; and no more on that disk, for a directory can prove only so much."""
         machine = self._unlucky()
-        if machine.absent or machine.damaged or machine.lost_for_good:
+        if machine.absent or machine.damaged or machine.aged or machine.lost_for_good:
             return
         machine.crash(silent=self.rng.random() < 0.3)
         for _ in range(self.rng.choice((1, 1, 2))):

@@ -19,7 +19,7 @@ from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage import synced
-from warren_raft.storage.errors import WriteFailed
+from warren_raft.storage.errors import DirectoryOutdated, WriteFailed
 from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
     Damaged,
@@ -140,6 +140,8 @@ class Machine:
     damaged    its disk does not hold what was written any more
     hung_until its disk takes what is written, and no sync of it returns before that
     images     copies of its disk that somebody made
+    copying    it stays down until an older copy of its disk is there, see `OlderCopy`
+    aged       its disk is an older copy of what it was, and nobody has noticed: that disk's id
     absent     it is not there yet; gone: it has left the cluster, for good
     lost_for_good  it is one of a minority that never becomes well again
     """
@@ -163,6 +165,8 @@ class Machine:
         self.slow_until = 0
         self.hung_until = 0
         self.images: list[dict[str, bytes]] = []
+        self.copying = False
+        self.aged = 0
 
     def peers(self) -> list[str]:
         """The other nodes that its configuration names: a joiner knows some, who know nothing
@@ -180,7 +184,7 @@ class Machine:
 
     def start(self) -> None:
         """Start a process, if there is none."""
-        if self.running is not None or self.gone or self.lost_for_good:
+        if self.running is not None or self.gone or self.lost_for_good or self.copying:
             return
         self.absent = False
         self.lives += 1
@@ -214,6 +218,7 @@ class Machine:
         self.images.clear()
         self.disks += 1
         self.damaged = False
+        self.aged = 0
 
     def some_file(self, rng: Random) -> str | None:
         """A file of the log, with something in it that may rot; None: there is none."""
@@ -273,6 +278,10 @@ class Machine:
             self.images.append(self.files.image())
         if power:
             self.files.crash()  # also of what a process wrote that has ended since
+        if self.aged:
+            # Its own writes count after another start, as if nothing was missing: that is not
+            # promised to be noticed (docs/membership.md). Somebody gives it an empty disk.
+            self.lose_disk()
 
     def _cut_short(self, writer: Any, steps_max: int) -> None:
         """The power goes while somebody is writing."""
@@ -294,6 +303,17 @@ class Machine:
         self.world.note("stopped", self.name, str(error))
         self.stops += 1
         self.crash(silent=False)
+        self.world.agenda.after(RESTART_MS, self.start)
+
+
+    def outdated(self, error: DirectoryOutdated) -> None:
+        """A peer knows that its directory was a later one once: it begins anew by itself, as the
+        product's process does, and sets everything aside."""
+        require(self.aged or self.damaged, "no older copy was put there", self.name, str(error))
+        self.world.note("outdated", self.name, str(error))
+        self.aged = 0
+        self.images.clear()
+        self.crash(silent=False, power=False)
         self.world.agenda.after(RESTART_MS, self.start)
 
 
@@ -367,6 +387,8 @@ class Process:
     def start(self) -> None:
         """Recover and join."""
         self.host.start()
+        if self.machine.aged != self.host.disk:
+            self.machine.aged = 0  # what the start found out by itself was set aside
         self.world.checkers.started(self)
         self.broker.start()
         self.world.wire.began(self.name)

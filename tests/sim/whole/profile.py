@@ -112,6 +112,7 @@ UNLUCKY_SHARE = 0.35
 BAD_SHARE = 0.4
 UNLUCKY = (
     "wipe", "wipe", "rot", "rot", "misdirect", "lose_file", "lose_file", "empty_file", "old_file",
+    "old_directory", "old_directory", "old_newest_file",
 )  # fmt: skip
 """These strike the unlucky only."""
 

@@ -55,7 +55,8 @@ class Publisher(Person):
     def publish(self, process: Process, count: int, fan: bool) -> None:
         """In the node's turn."""
         state, topology = process.broker.definitions.state, process.broker.definitions.topology
-        fed = topology.route(VHOST, EXCHANGE, "") if fan else ()
+        there = fan and state.exchange(VHOST, EXCHANGE) is not None
+        fed = topology.route(VHOST, EXCHANGE, "") if there else ()
         # One that lives with a node that is not heard of is not routed to.
         names = fed or topology.route(VHOST, "", self.plan.name)
         queues = [state.queue(VHOST, name) for name in names]

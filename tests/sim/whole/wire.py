@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren_raft import messages as raft_messages
 from warren_raft.runtime.config import Address, HostConfig
+from warren_raft.storage.errors import DirectoryOutdated
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -21,6 +22,7 @@ class Link:
     cut      whose bytes do not get through; one end only: a half-open way
     stalled  while it is cut: what was sent, in order
     spoke    who has sent something since its last heartbeat
+    told     on this connection: the last write of the log that each end has told of
     """
 
     def __init__(self, one: str, other: str) -> None:
@@ -33,6 +35,7 @@ class Link:
         self.stalled: list[tuple[str, Callable[[Process], None]]] = []
         self.free_at = {one: 0, other: 0}
         self.spoke = {one: False, other: False}
+        self.told = {one: 0, other: 0}
         self.read_ms = {one: 0, other: 0}
 
     @property
@@ -88,11 +91,26 @@ class Wire:
         return at_ms
 
     def beat(self, sender: str, link: Link) -> None:
-        """A sign of life, where nothing else was sent."""
+        """A sign of life, and how far the log is, where nothing else was sent that says so."""
         spoke, link.spoke[sender] = link.spoke[sender], False
-        if not spoke and link.live and not link.cut[sender]:
+        if not link.live or link.cut[sender]:
+            return
+        news = self.news(sender, link)
+        if news is not None:
+            self.send(sender, link, news)
+        elif not spoke:
             to = link.peer(sender)
             self.world.agenda.at(self.arrives(sender, link), self.heard, link, link.epoch, to)
+
+    def news(self, sender: str, link: Link) -> Callable[[Process], None] | None:
+        """How far the sender's log is, for the other end to hear; None: it knows."""
+        host = self.transports[sender].owner
+        write = host.position()
+        if write == link.told[sender]:
+            return None
+        link.told[sender] = write
+        disk, boot_id = host.disk, host.boot_id
+        return lambda process: process.host.on_position(sender, disk, write, boot_id)
 
     def heard(self, link: Link, epoch: int, to: str) -> None:
         """It is there; nothing else happens with it."""
@@ -139,6 +157,7 @@ class Wire:
         link.live = True
         link.epoch += 1
         link.stalled.clear()
+        link.told = dict.fromkeys(link.ends, 0)
         epoch = link.epoch
         for process, other in zip(ends, reversed(ends), strict=True):
             process.inject(
@@ -154,7 +173,11 @@ class Wire:
         """Why one of the two will not have the other; None: they will."""
         for name in link.ends:
             own, other = self.transports[name], self.transports[link.peer(name)]
-            reason = own.owner.judge(other.owner.greeting(name))
+            try:
+                reason = own.owner.judge(other.owner.greeting(name))
+            except DirectoryOutdated as error:
+                reason = str(error)
+                self.world.processes[name].outdated(error)
             if reason is not None:
                 self.world.note("refused", name, link.peer(name), reason)
                 return str(reason)
@@ -314,10 +337,15 @@ class SimulatedTransport:
             self.world.checkers.sent(process, message)
         if self.world.profile.codec:
             given = [raft_messages.decode(raft_messages.encode(message)) for message in given]
-        self.wire.send(
-            sender, self.wire.of(sender, node),
-            lambda process: process.host.on_raft(sender, given),
-        )  # fmt: skip
+        link = self.wire.of(sender, node)
+        news = self.wire.news(sender, link) if link.live else None
+
+        def received(process: Process) -> None:
+            if news is not None:  # of the write that the messages rest on
+                news(process)
+            process.host.on_raft(sender, given)
+
+        self.wire.send(sender, link, received)
 
     def send_message(self, node: str, buffers: Sequence[Any]) -> bool:
         """An application message."""

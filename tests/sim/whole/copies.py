@@ -1,0 +1,115 @@
+"""Older copies of a node's directory, put back in its place: what peers must notice."""
+
+from __future__ import annotations
+
+from sim.whole.files import MemoryFiles
+from sim.whole.process import DATA_DIR, Machine
+from warren_raft.storage import synced
+from warren_raft.storage.errors import StorageError
+from warren_raft.storage.identity import SYNCED, WAL, Directory, open_directory
+from warren_raft.storage.memtable import Memtable
+from warren_raft.storage.recovery import recover
+from warren_raft.storage.wal import file_name
+
+LOOK_AGAIN_MS = 60
+LOOKS_MAX = 12
+
+
+class OlderCopy:
+    """A copy of a running node's disk, as a power cut now would leave it, for later.
+
+    A directory cannot prove that it is the newest; its peers remember how far its log had come.
+    docs/membership.md lists what they cannot notice. A world draws none of that:
+    - Every other node has on its own disk that the log had come further than the copy goes. So
+      whoever is met first knows, also after all of them were killed.
+    - Every node is there: one that comes later has never heard of this one.
+    - Only one node has an unlucky disk: no two are rolled back together.
+    - The copy is of the disk that the node still has: none from before it had lost everything.
+    - If the node ends before it was noticed, its disk is lost (`Machine.crash`): what it writes
+      itself counts after another start.
+    Where that does not come about in time, the node starts with the directory that it has.
+    newest_only  only the newest file of the log is older, with the two files that name it
+    """
+
+    def __init__(self, machine: Machine, newest_only: bool) -> None:
+        self.machine = machine
+        self.world = machine.world
+        self.newest_only = newest_only
+        self.copy = machine.files.as_after_power_loss()
+        self.disks = machine.disks
+        self.looks = 0
+
+    def take_down(self, silent: bool) -> None:
+        """The node ends; the copy takes its place as soon as it is sure to be noticed."""
+        machine = self.machine
+        if machine.running is None or machine.damaged or machine.aged or machine.lost_for_good:
+            return
+        machine.crash(silent)
+        machine.copying = True
+        self.world.agenda.after(LOOK_AGAIN_MS, self.look)
+
+    def look(self) -> None:
+        """Put it there, or look again, or let the node start as it is."""
+        machine = self.machine
+        if machine.damaged or machine.disks != self.disks:
+            machine.copying = False
+            machine.start()
+            return
+        older = self.older()
+        disk, end = self.position(older)
+        if disk and self.everybody_knows(disk, end):
+            self.world.note("older copy", machine.name, self.newest_only, end)
+            machine.files.restore(older)
+            machine.aged = disk
+            machine.images.clear()
+        else:
+            self.looks += 1
+            if disk and self.looks < LOOKS_MAX:
+                self.world.agenda.after(LOOK_AGAIN_MS, self.look)
+                return
+        machine.copying = False
+        machine.start()
+
+    def older(self) -> MemoryFiles:
+        """What is to take the place of the directory."""
+        if not self.newest_only:
+            return self.copy
+        machine = self.machine
+        mixed = machine.files.as_after_power_loss()
+        known = synced.read(mixed, DATA_DIR / WAL)
+        names = (f"{WAL}/{file_name(known.file)}", f"{WAL}/{SYNCED}", SYNCED)
+        for name in names:
+            path = str(DATA_DIR / name)
+            data = self.copy.safe_bytes(path) if path in self.copy.paths() else None
+            mixed.kernel.put(path, data)
+        return mixed
+
+    def position(self, files: MemoryFiles) -> tuple[int, int]:
+        """Its disk's id, and the last write of its log; 0, 0: nobody would take it for whole, or
+        it is another disk."""
+        disk = opened(self.machine.files.as_after_power_loss(), self.machine.name).identity.disk
+        files = files.as_after_power_loss()
+        directory = opened(files, self.machine.name)
+        try:
+            found = recover(files, directory, Memtable(1 << 20))
+        except StorageError:
+            return 0, 0
+        return (int(disk, 16), found.next_batch - 1) if directory.identity.disk == disk else (0, 0)
+
+    def everybody_knows(self, disk: int, end: int) -> bool:
+        """That the log of that disk had come further; durably."""
+        for name, machine in self.world.processes.items():
+            if machine.gone or machine is self.machine:
+                continue
+            if machine.absent:
+                return False
+            files = machine.files.as_after_power_loss()
+            known = opened(files, name).identity.vouched.get(self.machine.name)
+            if known is None or int(known[0], 16) != disk or known[1] <= end:
+                return False
+        return True
+
+
+def opened(files: MemoryFiles, name: str) -> Directory:
+    """That node's directory on a disk."""
+    return open_directory(files, DATA_DIR, "sim", name, lambda: 1)
