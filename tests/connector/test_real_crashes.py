@@ -6,6 +6,7 @@ more.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +65,12 @@ def test_tasks_killed_in_their_midst(world: RealWorld) -> None:
         bodies += world.publish(BATCH, len(bodies))
         task_dies(world, step)
         world.check_exact(bodies)
+
+
+def test_a_deleted_checkpoint_and_a_sink_of_the_same_name_lost_rows(world: RealWorld) -> None:
+    bodies: list[bytes] = []
+    for _ in range(2):
+        bodies += world.publish(BATCH, len(bodies))
+        world.finish(source=SOURCE, sink={"sinkId": "mine"})
+        world.check_exact(bodies)
+        shutil.rmtree(world.directory / "checkpoint")
