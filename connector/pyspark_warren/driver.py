@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from pyspark_warren.errors import BrokerUnavailable, CheckpointRefused, ClaimLost, Fenced
+from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, claims_between, cut
@@ -177,7 +177,9 @@ class ClaimDriver:
         run mints R2, and R1's claim holds its messages for ever.
         So the first batch is an empty one that only says who we are. Where there is to be one batch
         (trigger once), it is one whose claim is opened when it is planned: after the offset log,
-        and again, as the same claim, by whoever plans it after a crash.
+        and again, as the same claim, by whoever plans it after a crash. Other consumers may have
+        taken everything by then: the claim is empty, and stays so (keep_empty), as the batch must
+        not have rows when it is planned again.
         """
         hello = self._hello(start.reader)
         if limit is not None:
@@ -192,18 +194,12 @@ class ClaimDriver:
             with _Fencing(end):
                 found = self._reader.open(
                     claim.number, max_messages=CLAIM_MESSAGES_MAX, max_bytes=CLAIM_BYTES_MAX,
-                    ttl_ms=self._options.claim_ttl_ms)
+                    ttl_ms=self._options.claim_ttl_ms, keep_empty=True)
         except client_errors.ClaimLost as lost:
             if self._options.on_claim_lost == "fail":
                 raise
             log.warning("%s; the batch is empty (onClaimLost=continue)", lost)
             return claim
-        if not found.messages:
-            # The batch must not be empty now and have rows when it is planned again.
-            raise BrokerUnavailable(
-                f"queue {self._options.queue!r} had messages when the query's first batch began "
-                "and has none now: other consumers took them. Start the query again when there are "
-                "some")
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
     def _gone(self, claims: tuple[ClaimInfo, ...]) -> bool:
@@ -266,7 +262,7 @@ class ClaimDriver:
         with _Fencing(start):
             claim = self._reader.open(number, max_messages=most, max_bytes=most_bytes,
                                       ttl_ms=self._options.claim_ttl_ms)
-        if not claim.messages:
+        if not claim.open:
             pause_ms = self._options.poll_interval_ms << min(self._idle_polls, 16)
             longest_ms = max(self._options.poll_interval_ms, IDLE_POLL_MS_MAX)
             self._poll_at_ms = self._clock_ms() + min(pause_ms, longest_ms)

@@ -21,7 +21,7 @@ class ClaimInfo:
     """A claim as `partitions` needs to know it, without asking the broker.
 
     number      ascending by one per reader
-    messages    at least 1; 0: not known, the claim is opened when its batch is planned
+    messages    0: not known, the claim is opened when its batch is planned, and may be empty
     size_bytes  bodies and properties together
     """
 

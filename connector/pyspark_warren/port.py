@@ -21,8 +21,9 @@ class Reader(Protocol):
         """A new epoch, which fences older drivers; lost claims up to go_on_after count as settled.
         """
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
-        """Claim `number`, the same content however often; messages 0: nothing ready, not opened."""
+    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0,
+             keep_empty: bool = False) -> Claim:
+        """Claim `number`, the same content however often; without messages only if keep_empty."""
 
     def settle(self, number: int) -> int:
         """Acknowledge claims up to `number`."""

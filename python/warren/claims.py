@@ -28,11 +28,15 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim holds; messages 0: the queue had none ready, and no claim was opened."""
+    """What a claim holds.
+
+    open  False: nothing was ready, and no claim was opened
+    """
 
     number: int
     messages: int
     size_bytes: int
+    open: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +87,41 @@ class ClaimReader:
         self.epoch = int(answer["epoch"])
         return Registration(self.epoch, int(answer["settled"]))
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
+    def open(
+        self,
+        number: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        ttl_ms: int = 0,
+        keep_empty: bool = False,
+    ) -> Claim:
         """Take up to that much from the head of the queue as claim `number`.
 
-        number  the last settled + 1 (1 at first); when it is open it is answered unchanged
-        ttl_ms  0: the claim does not expire; else it does unless renewed
-        raises  ClaimLost for any other number (settled, released, expired, too far); Fenced
+        number      the last settled + 1 (1 at first); when it is open it is answered unchanged
+        ttl_ms      0: the claim does not expire; else it does unless renewed
+        keep_empty  when nothing is ready, open a claim without messages: a repeat answers the same
+                    even when messages have come, and it must be settled before the next one
+        raises      ClaimLost for any other number (settled, released, expired, too far); Fenced
         """
         if max_messages < 1 or max_bytes < 1:
             raise UsageError(
                 f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
             )
-        answer = self.connection.request(
-            "PUT",
-            self._path(f"/claims/{number}"),
-            {
-                "epoch": self._epoch(),
-                "max_messages": min(max_messages, MESSAGES_MAX),
-                "max_bytes": max_bytes,
-                "ttl_ms": ttl_ms,
-            },
+        body = {
+            "epoch": self._epoch(),
+            "max_messages": min(max_messages, MESSAGES_MAX),
+            "max_bytes": max_bytes,
+            "ttl_ms": ttl_ms,
+            "keep_empty": keep_empty,
+        }
+        answer = self.connection.request("PUT", self._path(f"/claims/{number}"), body)
+        return Claim(
+            int(answer["number"]),
+            int(answer["messages"]),
+            int(answer["size_bytes"]),
+            bool(answer["open"]),
         )
-        return Claim(int(answer["number"]), int(answer["messages"]), int(answer["size_bytes"]))
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
         """See `fetch_claim`."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerUnavailable, ClaimLost, Fenced, WarrenSparkError
+from pyspark_warren.errors import ClaimLost, Fenced, WarrenSparkError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from tests.broker.queue.world import Queue as Machine
@@ -56,10 +56,13 @@ class MachineReader:
         self.epoch = reply.epoch
         return Registration(reply.epoch, reply.settled)
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
+    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0,
+             keep_empty: bool = False) -> Claim:
         reply = self.world.ask(c.OpenClaim(
-            self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, True))
-        return Claim(reply.number, reply.messages, reply.size_bytes)
+            self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, True, keep_empty))
+        if isinstance(reply, c.EmptyClaim):
+            return Claim(reply.number, 0, 0, True)
+        return Claim(reply.number, reply.messages, reply.size_bytes, reply.messages > 0)
 
     def settle(self, number: int) -> int:
         return self.world.ask(c.SettleClaims(self.name, number, self.epoch, True)).messages
@@ -283,7 +286,7 @@ class Run:
             next(self.steps)
         except StopIteration:
             self.over = True
-        except (Died, Fenced, BrokerUnavailable, errors.Fenced, errors.Unavailable):
+        except (Died, Fenced, errors.Fenced, errors.Unavailable):
             self.over = True
         except (ClaimLost, errors.ClaimLost):
             self.over = True

@@ -6,7 +6,7 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient, ReaderState
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerUnavailable, CheckpointRefused, ClaimLost, Fenced
+from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from warren import errors as client_errors
@@ -99,18 +99,53 @@ def test_once_left_the_whole_queue_to_a_reader_that_no_checkpoint_knew() -> None
     assert world.state["acknowledged"] == 28
 
 
-def test_once_plans_nothing_when_nothing_is_ready_and_no_empty_batch_that_may_fill() -> None:
+def test_once_plans_nothing_when_nothing_is_ready() -> None:
     world = World()
     driver = world.driver()
     start = driver.initial()
     assert driver.latest(start, None) is start
+
+
+def emptied(world: World) -> Offset:
+    """The end of the first batch of `once`; other consumers took its messages before its plan."""
     world.publish(5)
+    driver = world.driver()
+    start = driver.initial()
     end = driver.latest(start, None)
     world.broker.queues["q"].ready.clear()
-    with pytest.raises(BrokerUnavailable, match="other consumers took them"):
-        driver.plan(start, end)
+    assert driver.plan(start, end) == ()
+    return end
+
+
+def test_once_failed_until_messages_came_when_other_consumers_took_the_first_ones() -> None:
+    world = World()
+    end = emptied(world)
+    world.publish(2)  # the driver dies before the commit log; the batch must not have rows now
+    again = world.driver()
+    assert again.plan(again.initial(), end) == ()
+    last = again.latest(end, None)
+    assert [(part.number, part.last) for part in again.plan(end, last)] == [(2, 2)]
+    assert again.latest(last, None) is last
+    assert (world.state["acknowledged"], world.state["claims"]) == (2, {})
+
+
+@pytest.mark.parametrize("limit", [10, None])
+def test_an_empty_claim_that_somebody_left_open_does_not_hold_its_reader_up(
+    limit: int | None,
+) -> None:
+    world = World(readerId="mine")
+    left = FakeClient.local(world.broker).reader("q", "mine")
+    left.register()
+    assert left.open(1, max_messages=1, max_bytes=1, keep_empty=True).open
     world.publish(2)
-    assert [part.last for part in world.driver().plan(start, end)] == [2]
+    driver = world.driver()
+    start = driver.initial()
+    read = []
+    for _ in range(3):
+        end = driver.latest(start, limit)
+        read += [(part.number, part.last) for part in driver.plan(start, end)]
+        start = end
+    assert (read, world.state["settled"]) == ([(2, 2)], {"mine": 2})
 
 
 @pytest.mark.parametrize("mode", ["fail", "continue"])

@@ -168,12 +168,12 @@ class FakeCluster:
                 raise ClaimLost(f"claim {request.number} of reader {request.reader!r} is not open")
             taken = queue.ready[: request.max_messages]
             if not taken:
-                return m.ClaimOpened(request.number, 0, 0)
+                if not request.keep_empty:
+                    return m.ClaimOpened(request.number, 0, 0, False)
             del queue.ready[: len(taken)]
             queue.claims[key] = taken
-        return m.ClaimOpened(
-            request.number, len(queue.claims[key]), sum(len(b) for _, b in queue.claims[key])
-        )
+        size_bytes = sum(len(b) for _, b in queue.claims[key])
+        return m.ClaimOpened(request.number, len(queue.claims[key]), size_bytes, True)
 
     def _SettleClaims(self, request):
         queue = self.queue(request.queue)

@@ -8,7 +8,7 @@ import pytest
 
 from python.fake_broker import FakeCluster, FakeNode
 from warren.admin import Admin
-from warren.claims import ClaimReader, browse, fetch_claim
+from warren.claims import Claim, ClaimReader, browse, fetch_claim
 from warren.connection import Connection
 from warren.errors import (
     AccessRefused,
@@ -142,6 +142,27 @@ def test_claims_from_open_to_settle(node: FakeNode) -> None:
         assert newer.release(2) == 4
         assert bodies_of(browse(connection, "q", 100)) == [b"%d" % i * 50 for i in range(5, 9)]
         assert len(bodies_of(browse(connection, "q", 3))) == 3
+
+
+def test_an_empty_claim_is_kept_when_asked_for(node: FakeNode) -> None:
+    with connect(node) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        assert reader.open(1, max_messages=5, max_bytes=100) == Claim(1, 0, 0, False)
+        kept = reader.open(1, max_messages=5, max_bytes=100, keep_empty=True)
+        assert kept == Claim(1, 0, 0, True)
+        node.cluster.queues["q"].add(make_block("q", b"a", b"b"))
+        assert reader.open(1, max_messages=5, max_bytes=100) == kept
+        assert list(reader.fetch(1, 0, 0)) == []
+        assert reader.settle(1) == 0
+        later = reader.open(2, max_messages=5, max_bytes=100, keep_empty=True)
+        assert (later.messages, later.open) == (2, True)
+        with pytest.raises(PeerError, match="keep_empty"):
+            connection.request(
+                "PUT",
+                "/queues/q/readers/r/claims/2",
+                {"epoch": 1, "max_messages": 1, "max_bytes": 1, "keep_empty": "perhaps"},
+            )
 
 
 def test_a_fetch_goes_on_where_the_connection_was_lost(cluster: FakeCluster) -> None:

@@ -88,10 +88,19 @@ def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:
         assert fetched.count(b"2") == 100
         middle = [body for piece in reader.fetch(1, 90, 110) for body in bodies(piece.data)]
         assert middle == fetched[90:110]
+        assert reader.settle(1) == 150
+        assert reader.open(2, max_messages=150, max_bytes=1 << 20).messages == 150
+        assert reader.settle(2) == 150
+        assert not reader.open(3, max_messages=1, max_bytes=1).open
+        empty = reader.open(3, max_messages=1, max_bytes=1, keep_empty=True)
+        assert (empty.messages, empty.open) == (0, True)
+        Producer(connection).send(b"late", "priorities").wait()
+        assert reader.open(3, max_messages=1, max_bytes=1) == empty
+        assert reader.settle(3) == 0
         ClaimReader(connection, "priorities", "r").register()
         with pytest.raises(Fenced):
-            reader.open(2, max_messages=1, max_bytes=1)
-        assert sum(p.messages for p in browse(connection, "priorities", 1000)) == 150
+            reader.open(4, max_messages=1, max_bytes=1)
+        assert sum(p.messages for p in browse(connection, "priorities", 1000)) == 1
         Admin(connection).delete_queue("priorities")
 
 

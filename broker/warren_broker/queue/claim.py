@@ -10,6 +10,7 @@ from warren_broker.queue.commands import (
     ClaimReply,
     Count,
     Done,
+    EmptyClaim,
     OpenClaim,
     ReaderReply,
     Refused,
@@ -82,10 +83,14 @@ def register(turn: Turn, command: RegisterReader) -> AnyReply:
 def _make_room(turn: Turn, command: RegisterReader) -> Refused | None:
     """Forget readers that were silent for idle_ms, and the one silent for the longest at the bound.
 
-    Never one with an open claim: its messages would have no owner.
+    Never one whose claim holds messages: they would have no owner.
     """
     readers = turn.state.readers
-    silent = [reader for reader in readers.values() if not reader.claims]
+    silent = [
+        reader
+        for reader in readers.values()
+        if not any(claim.messages for claim in reader.claims.values())
+    ]
     silent.sort(key=lambda reader: (reader.heard_ms, reader.name))
     for reader in silent:
         if reader.heard_ms + command.idle_ms > turn.now and len(readers) < READERS_MAX:
@@ -157,6 +162,8 @@ def open_claim(turn: Turn, command: OpenClaim) -> AnyReply:
         claim = _take(turn, reader, command)
         if claim is None:
             return ClaimReply(command.number, 0, 0, ())
+    if not claim.messages:
+        return EmptyClaim(claim.number)
     return ClaimReply(claim.number, claim.messages, claim.size_bytes, claim.runs)
 
 
@@ -187,12 +194,14 @@ def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
         runs.append(run)
         messages += run[2] - run[1] + 1
         size_bytes += contents.size(run[0], run[1], run[2])
-    if not runs:
+    if not runs and not command.keep_empty:
         return None
-    expires_ms = turn.now + command.ttl_ms if command.ttl_ms else 0
+    # An empty claim has nothing that could go back, or be lost with its queue.
+    ttl_ms = command.ttl_ms if runs else 0
+    expires_ms = turn.now + ttl_ms if ttl_ms else 0
     claim = Claim(
-        command.number, tuple(runs), messages, size_bytes, command.ttl_ms, expires_ms,
-        command.uses,
+        command.number, tuple(runs), messages, size_bytes, ttl_ms, expires_ms,
+        command.uses and bool(runs),
     )
     reader.claims[command.number] = claim
     reader.opened = command.number

@@ -205,8 +205,8 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
                  settled, unless one of them is still open; 0: it accepts nothing
     call         names the driver's call: repeated, however late, it gets the epoch it got;
                  "": every command is a call of its own
-    idle_ms      when the reader is new: forget the readers without an open claim that were silent
-                 for that long, and the one silent for the longest when there are
+    idle_ms      when the reader is new: forget the readers whose claims hold no messages and that
+                 were silent for that long, and the one silent for the longest when there are
                  claim.READERS_MAX; 0: forget none (versions 1 and 2)
     """
 
@@ -219,7 +219,8 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
 class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
     """Take up to that much from the head as claim `number`; a repeat answers the same.
 
-    Reply: ClaimReply; with messages 0 nothing was ready, and it did not become a claim.
+    Reply: ClaimReply; with messages 0 nothing was ready, and it did not become a claim. EmptyClaim
+    when the claim is open and holds nothing.
 
     number        last settled + 1; anything else that is not open is Refused(claim_lost)
     max_messages  at least 1
@@ -227,6 +228,9 @@ class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
     ttl_ms        0: does not expire
     uses          asking is a use of the queue, as a get is; while the claim is open the queue is in
                   use, as by a consumer (x-expires, if-unused). False: it is not (versions 1 and 2)
+    keep_empty    when nothing is ready, open a claim without messages: its number is used, a repeat
+                  answers the same whatever has come meanwhile, it is settled or released as any
+                  other. It does not expire, and is no use of the queue. False: versions 1 and 2
     """
 
     reader: str
@@ -236,6 +240,7 @@ class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
     max_bytes: int
     ttl_ms: int = 0
     uses: bool = False
+    keep_empty: bool = False
 
 
 class RenewClaims(Command, frozen=True, array_like=True, tag="renew"):
@@ -499,8 +504,14 @@ class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
+class EmptyClaim(Reply, frozen=True, array_like=True, tag="empty_claim"):
+    """A claim that is open and holds no messages; see OpenClaim.keep_empty."""
+
+    number: int
+
+
 AnyReply: TypeAlias = (
-    Done | Count | Refused | GetReply | StatReply | ReaderReply | ClaimReply | Resumed
+    Done | Count | Refused | GetReply | StatReply | ReaderReply | ClaimReply | EmptyClaim | Resumed
 )
 
 

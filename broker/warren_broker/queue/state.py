@@ -93,7 +93,7 @@ class Uplink:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """What a micro-batch holds. ttl_ms 0: does not expire; expires_ms then 0.
+    """What a micro-batch holds, if anything. ttl_ms 0: does not expire; expires_ms then 0.
 
     uses  see `OpenClaim.uses`
     """

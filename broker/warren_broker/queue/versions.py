@@ -13,7 +13,8 @@ gets a new number here, and the handlers of the old one stay.
     again (ReleaseClaim.lasting). Lives of nodes are numbered: what one that is over still has on
     its way is refused (Submission.incarnation, NodeDown.incarnation). A suspected node's single
     active consumer makes way (NodeSuspected.hand_over, gone). A claim is a use of its queue
-    (OpenClaim.uses). Commands of version 2 lack these fields, and do what they did
+    (OpenClaim.uses), and may be empty (OpenClaim.keep_empty). Commands of version 2 lack these
+    fields, and do what they did
 """
 
 from __future__ import annotations

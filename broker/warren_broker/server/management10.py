@@ -310,13 +310,17 @@ def _open_claim(asker: Asker, request: management.OpenClaim, answer: Answer) -> 
         request.max_bytes,
         request.ttl_ms,
         uses=True,
+        keep_empty=request.keep_empty,
     )
-    asker.ask(
-        queue,
-        command,
-        answer,
-        lambda reply: management.ClaimOpened(reply.number, reply.messages, reply.size_bytes),
-    )
+
+    def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> management.ClaimOpened:
+        if isinstance(reply, commands.EmptyClaim):
+            return management.ClaimOpened(reply.number, 0, 0, True)
+        return management.ClaimOpened(
+            reply.number, reply.messages, reply.size_bytes, reply.messages > 0
+        )
+
+    asker.ask(queue, command, answer, opened)
 
 
 def _renew(asker: Asker, request: management.RenewClaims, answer: Answer) -> None:

@@ -151,7 +151,10 @@ class RegisterReader(ManagementRequest, frozen=True):
 
 class OpenClaim(ManagementRequest, frozen=True):
     """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410
-    claim_lost."""
+    claim_lost.
+
+    keep_empty  when nothing is ready, open a claim without messages
+    """
 
     queue: str
     reader: str
@@ -160,6 +163,7 @@ class OpenClaim(ManagementRequest, frozen=True):
     max_messages: int
     max_bytes: int
     ttl_ms: int = 0
+    keep_empty: bool = False
 
 
 class RenewClaims(ManagementRequest, frozen=True):
@@ -364,11 +368,12 @@ class EpochDrawn(Result, frozen=True):
 
 
 class ClaimOpened(Result, frozen=True):
-    """What the claim holds; 0 messages: nothing was ready, and no claim was opened."""
+    """What the claim holds. open: False when nothing was ready, and no claim was opened."""
 
     number: int
     messages: int
     size_bytes: int
+    open: bool
 
 
 class NodeInfo(msgspec.Struct, frozen=True):

@@ -152,6 +152,7 @@ def _claim(result: m.ClaimOpened) -> Answer:
         "number": ulong(result.number),
         "messages": ulong(result.messages),
         "size_bytes": ulong(result.size_bytes),
+        "open": result.open,
     }
 
 

@@ -166,7 +166,7 @@ def _register_reader(names: Names, query: Query, body: Any) -> m.ManagementReque
 
 
 def _open_claim(names: Names, query: Query, body: Any) -> m.ManagementRequest:
-    read = Body(body, ("epoch", "max_messages", "max_bytes", "ttl_ms"))
+    read = Body(body, ("epoch", "max_messages", "max_bytes", "ttl_ms", "keep_empty"))
     return m.OpenClaim(
         names[0],
         names[1],
@@ -175,6 +175,7 @@ def _open_claim(names: Names, query: Query, body: Any) -> m.ManagementRequest:
         max_messages=read.number("max_messages", 1),
         max_bytes=read.number("max_bytes", 1),
         ttl_ms=read.number("ttl_ms", 0, 0),
+        keep_empty=read.flag("keep_empty", False),
     )
 
 

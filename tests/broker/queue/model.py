@@ -269,7 +269,9 @@ class Model:
 
     # ---------------------------------------------------------------- claims
 
-    def open_claim(self, number: int, count: int, size: int) -> list[Message] | None:
+    def open_claim(
+        self, number: int, count: int, size: int, keep_empty: bool = False
+    ) -> list[Message] | None:
         if number in self.claims:
             return self.claims[number]
         if number != self.settled + 1 or number <= self.opened:
@@ -286,7 +288,7 @@ class Model:
                 )
                 break
             taken.append(message)
-        if taken:
+        if taken or keep_empty:
             self.claims[number] = taken
             self.opened = number
         return taken

@@ -197,13 +197,16 @@ class AgainstModel(RuleBasedStateMachine):
         self.model.lanes.clear()
         self.end()
 
-    @rule(count=st.integers(1, 8), size=st.sampled_from([1, 20, 1000]), skip=st.integers(0, 1))
-    def open_claim(self, count: int, size: int, skip: int) -> None:
+    @rule(count=st.integers(1, 8), size=st.sampled_from([1, 20, 1000]), skip=st.integers(0, 1),
+          keep_empty=st.booleans())  # fmt: skip
+    def open_claim(self, count: int, size: int, skip: int, keep_empty: bool) -> None:
         number = self.model.settled + 1 + skip
-        reply = self.both(c.OpenClaim("r", number, 1, count, size))
-        expected = self.model.open_claim(number, count, size)
+        reply = self.both(c.OpenClaim("r", number, 1, count, size, keep_empty=keep_empty))
+        expected = self.model.open_claim(number, count, size, keep_empty)
         if expected is None:
             assert reply.reason == "claim_lost"
+        elif number in self.model.claims and not expected:
+            assert reply == c.EmptyClaim(number)
         else:
             runs = [
                 ((index, i), failed, acquired)

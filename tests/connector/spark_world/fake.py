@@ -170,7 +170,7 @@ class FakeBroker:
         return Registration(state.epoch, state.settled)
 
     def open(self, queue: str, reader: str, epoch: int | None, number: int, max_messages: int,
-             max_bytes: int) -> Claim:
+             max_bytes: int, keep_empty: bool = False) -> Claim:
         """A claim."""
         state, found = self._reader(queue, reader, epoch), self._queue(queue)
         self.calls.append(("open", reader, number))
@@ -181,11 +181,11 @@ class FakeBroker:
             while found.ready and len(taken) < max_messages and (
                     not taken or found.size_bytes([*taken, found.ready[0]]) <= max_bytes):
                 taken.append(found.ready.pop(0))
-            if not taken:
-                return Claim(number, 0, 0)
+            if not taken and not keep_empty:
+                return Claim(number, 0, 0, False)
             state.claims[number] = taken
         claim = state.claims[number]
-        return Claim(number, len(claim), found.size_bytes(claim))
+        return Claim(number, len(claim), found.size_bytes(claim), True)
 
     def settle(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
         """Acknowledge."""
@@ -421,9 +421,11 @@ class FakeReader:
         self.epoch = made.epoch
         return made
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0) -> Claim:
+    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0,
+             keep_empty: bool = False) -> Claim:
         """A claim."""
-        return self._call("open", *self._name, self.epoch, number, max_messages, max_bytes)
+        return self._call("open", *self._name, self.epoch, number, max_messages, max_bytes,
+                          keep_empty)
 
     def settle(self, number: int) -> int:
         """Acknowledge."""
