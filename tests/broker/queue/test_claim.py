@@ -16,7 +16,6 @@ from warren_broker.queue.commands import (
     Count,
     Delete,
     Done,
-    EmptyClaim,
     Get,
     OpenClaim,
     ReaderReply,
@@ -40,8 +39,8 @@ def reading(count: int = 10, **settings: object) -> Queue:
 
 
 def claim(queue: Queue, number: int = 1, count: int = 4, size: int = 10**6, epoch: int = 1,
-          ttl_ms: int = 0, keep_empty: bool = False) -> object:  # fmt: skip
-    return queue.do(OpenClaim("r", number, epoch, count, size, ttl_ms, keep_empty=keep_empty))
+          ttl_ms: int = 0) -> object:  # fmt: skip
+    return queue.do(OpenClaim("r", number, epoch, count, size, ttl_ms))
 
 
 def test_a_claim_takes_from_the_head_in_delivery_order() -> None:
@@ -97,55 +96,6 @@ def test_an_open_with_nothing_ready_is_no_claim_and_can_be_opened_later() -> Non
     assert queue.stat().readers == (("r", 1, 0, 0, queue.now),)
     queue.put(2)
     assert claim(queue).messages == 2
-
-
-def test_an_empty_claim_that_is_kept_stays_empty_when_messages_come() -> None:
-    # What was planned as an empty batch must not have rows when it is planned again.
-    queue = reading(0)
-    assert claim(queue, keep_empty=True) == EmptyClaim(1)
-    queue.put(3)
-    queue.state = restore(snapshot(queue.state))
-    for keep_empty in (True, False):
-        assert claim(queue, keep_empty=keep_empty) == EmptyClaim(1)
-    assert claim_slice(queue.state, "r", 1, 0, 9) == ()
-    assert queue.stat().readers == (("r", 1, 0, 1, queue.now),)
-    assert (queue.stat().messages_claimed, queue.stat().messages_ready) == (0, 3)
-
-
-def test_an_empty_claim_that_is_kept_uses_its_number_and_is_settled_as_any_other() -> None:
-    queue = reading(0)
-    claim(queue, keep_empty=True)
-    queue.put(3)
-    assert claim(queue, 2).reason == "claim_lost"
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(0)
-    assert claim(queue, 1, keep_empty=True).reason == "claim_lost"
-    assert claim(queue, 2, keep_empty=True).messages == 3
-
-
-def test_an_empty_claim_that_was_released_is_lost() -> None:
-    queue = reading(0)
-    claim(queue, keep_empty=True)
-    assert queue.do(ReleaseClaim("r", 1, 1)) == Count(0)
-    queue.put(3)
-    assert claim(queue, keep_empty=True).reason == "claim_lost"
-
-
-def test_an_empty_claim_does_not_expire_as_it_has_nothing_to_give_back() -> None:
-    queue = reading(0)
-    claim(queue, ttl_ms=100, keep_empty=True)
-    queue.do(RenewClaims("r", 1))
-    assert queue.state.timer_ms == 0
-    queue.put(3)
-    queue.tick(1000)
-    assert claim(queue, ttl_ms=100, keep_empty=True) == EmptyClaim(1)
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(0)
-
-
-def test_waiting_consumers_come_before_a_claim_that_may_be_empty() -> None:
-    queue = reading(0)
-    queue.do(Checkout(1, 1, "t", 9))
-    queue.put(2)
-    assert claim(queue, keep_empty=True) == EmptyClaim(1)
 
 
 def test_only_the_number_after_the_last_settled_one_can_be_opened() -> None:
@@ -451,15 +401,6 @@ def test_a_reader_with_an_open_claim_is_never_forgotten() -> None:
     assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
 
 
-def test_a_reader_whose_claim_is_empty_is_forgotten_as_no_message_would_be_without_owner() -> None:
-    queue = reading(0)
-    claim(queue, keep_empty=True)
-    queue.now += IDLE_MS
-    queue.do(RegisterReader("a", idle_ms=IDLE_MS))
-    assert names(queue) == ["a"]
-    assert queue.do(RegisterReader("r", idle_ms=IDLE_MS)).settled == 2
-
-
 def test_a_forgotten_reader_that_comes_back_is_told_and_its_numbers_are_not_used_again() -> None:
     queue = reading()
     claim(queue)
@@ -606,16 +547,6 @@ def test_who_asks_an_empty_queue_for_a_claim_uses_it() -> None:
         queue.tick(60)
         assert not queue.of(Expired)
         assert queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True)).messages == 0
-
-
-def test_an_empty_claim_does_not_keep_its_queue() -> None:
-    queue = reading(0, expires_ms=100)
-    queue.tick(60)
-    queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True, keep_empty=True))
-    queue.tick(99)
-    assert not queue.of(Expired)
-    queue.tick(1)
-    assert queue.of(Expired) == [Expired("expires")]
 
 
 def test_an_auto_delete_queue_goes_when_the_last_claim_ends() -> None:
