@@ -67,13 +67,17 @@ class Working(threading.Thread):
 
 
 class Claimer(Working):
-    """Opens a claim, fetches it (sometimes again, by another connection), settles it."""
+    """Opens a claim, fetches it (sometimes again, by another connection), settles it.
+
+    A settle whose answer was lost may have been applied: it is repeated before the next claim is
+    opened, as Spark's driver does.
+    """
 
     def __init__(self, world: World, name: str, queue: str) -> None:
         super().__init__(world, name, queue)
         self._epoch: int | None = None
         self._next = 1
-        self._connection: Connection | None = None
+        self._settling = False
 
     def step(self) -> None:
         """See `Working`."""
@@ -85,7 +89,10 @@ class Claimer(Working):
                 if registration.settled not in (self._next - 1, self._next):
                     self.world.record("problem", what=f"{self.name}: {registration}, "
                                       f"claim {self._next} is the next one")
+                self._settling = self._settling and registration.settled < self._next
                 self._next = registration.settled + 1
+            if self._settling:
+                self._settle(reader)
             for _ in range(self.chance.randrange(1, 8)):
                 self._round(reader)
 
@@ -102,9 +109,14 @@ class Claimer(Working):
                     self._fetch(other, claim)
             else:
                 self._fetch(reader.connection, claim)
-        reader.settle(number)
-        self.world.record("settled", q=self.queue, reader=self.name, number=number)
-        self._next = number + 1
+        self._settling = True
+        self._settle(reader)
+
+    def _settle(self, reader: ClaimReader) -> None:
+        reader.settle(self._next)
+        self.world.record("settled", q=self.queue, reader=self.name, number=self._next)
+        self._next += 1
+        self._settling = False
 
     def _fetch(self, connection: Connection, claim: Claim) -> None:
         middle = self.chance.randrange(claim.messages + 1)
