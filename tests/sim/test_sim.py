@@ -16,10 +16,15 @@ from sim.run import Kind, main, run_batch, run_seed
 TESTS = Path(__file__).parents[1]
 SEEDS_PER_PLANT = 400
 RARE = frozenset({"damage-amid-the-log-is-a-torn-end", "lives-are-remembered-in-a-window"})
-"""Not found in so few worlds since these draw older directories, too; `sim --plants` looks longer.
+"""Not found in so few worlds since these draw older directories, too: a gap that each run reports.
 
 Unit tests hold both rules: tests/raft/storage/test_tail.py, tests/broker/cluster/test_lives.py.
 """
+WHOLE = [
+    pytest.param(plant, marks=pytest.mark.xfail(reason="needs more worlds"))
+    if plant in RARE else plant
+    for plant in sorted(PLANTS_WHOLE)
+]
 SCRIPT = """
 from sim.run import Kind, run_seed
 for kind in (Kind(), Kind(whole=True)):
@@ -42,7 +47,7 @@ def test_some_whole_worlds_are_clean() -> None:
         )
 
 
-@pytest.mark.parametrize("plant", sorted(set(PLANTS_WHOLE) - RARE))
+@pytest.mark.parametrize("plant", WHOLE)
 def test_a_bug_planted_in_whole_nodes_is_found(plant: str) -> None:
     last = run_batch((0, SEEDS_PER_PLANT, Kind(whole=True, plant=plant)))[-1]
     assert last.found, f"{plant}: not found in {SEEDS_PER_PLANT} seeds: {last.failure}"
