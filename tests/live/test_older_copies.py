@@ -6,6 +6,7 @@ is down. The third, which has none of them, must not lead with the vote of the s
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import Mount, eventually
-from tests.live.test_damage import publish, voter_again
+from tests.live.test_damage import BODY, publish, voter_again
 from tests.live.test_full_disk import SETTINGS, consume, declare, fill, uri_of
 from warren.local import LocalCluster
 from warren_raft.storage import synced
@@ -81,18 +82,49 @@ def test_the_newest_file_of_the_log(
     assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))
 
 
+def known_of(cluster: LocalCluster, node: int, by: int) -> int:
+    """Up to which write of its log one node knows another, by what it keeps on its disk."""
+    identity = json.loads((cluster.nodes[by].data_dir / "node.json").read_bytes())
+    return int(identity["vouched"].get(cluster.nodes[node].name, ("", 0, 0))[1])
+
+
+def copied(cluster: LocalCluster, victim: int, by: int, copy: Path) -> int:
+    """Copy a node's directory while the node is down; up to which write the other knows it."""
+    data = cluster.nodes[victim].data_dir
+    eventually(lambda: rests(data), "the log rests")
+    cluster.kill(victim)
+    shutil.copytree(data, copy, ignore=shutil.ignore_patterns("lock"))
+    return eventually(lambda: known_of(cluster, victim, by), "its end is kept")
+
+
+def written_more(cluster: LocalCluster, victim: int, by: int, known: int) -> None:
+    """The node takes part in confirms after its copy, and is killed; the other has heard of it.
+
+    The two others are a majority without it: it may have taken nothing yet when they have answered.
+    """
+    data = cluster.nodes[victim].data_dir
+    before = sum(path.stat().st_size for path in (data / "wal").glob("*.wal"))
+    publish(uri_of(cluster, by), "q", EARLIER, LATER)
+
+    def has_them() -> bool:
+        now = sum(path.stat().st_size for path in (data / "wal").glob("*.wal"))
+        return now >= before + LATER * BODY and rests(data)
+
+    eventually(has_them, "they are on its disk")
+    cluster.kill(victim)
+    eventually(lambda: known_of(cluster, victim, by) > known, "its new end is kept")
+
+
 def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
     declare(uri_of(cluster, 0), "q")
     leader = cluster.leader_of("q")
     victim, third = (leader + 1) % 3, (leader + 2) % 3
     publish(uri_of(cluster, leader), "q", 0, EARLIER)
     data = cluster.nodes[victim].data_dir
-    cluster.kill(victim)
-    shutil.copytree(data, tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+    known = copied(cluster, victim, third, tmp_path / "copy")
     cluster.start(victim)
     voter_again(cluster, victim)
-    publish(uri_of(cluster, leader), "q", EARLIER, LATER)
-    cluster.kill(victim)
+    written_more(cluster, victim, third, known)
     shutil.rmtree(data)
     shutil.copytree(tmp_path / "copy", data)
     # It comes back while nobody leads: with its vote the third could.
@@ -119,12 +151,10 @@ def test_a_whole_directory_whose_disk_is_full(tmp_path: Path, mount: Mount) -> N
         victim = (leader + 1) % 3
         publish(uri_of(cluster, leader), "q", 0, EARLIER)
         data = cluster.nodes[victim].data_dir
-        cluster.kill(victim)
-        shutil.copytree(data, tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+        known = copied(cluster, victim, leader, tmp_path / "copy")
         cluster.start(victim)
         voter_again(cluster, victim)
-        publish(uri_of(cluster, leader), "q", EARLIER, LATER)
-        cluster.kill(victim)
+        written_more(cluster, victim, leader, known)
         for path in data.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(tmp_path / "copy", data, dirs_exist_ok=True)
