@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +20,10 @@ SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/wire"]
 """Run a second time with the kernel interpreted."""
-BESIDE = ("bench", "broker", "house", "raft", "sim")
-"""Folders of tests without Java, which need one core while Spark waits for its micro-batches."""
+FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
+"""Folders of tests in the order in which they begin, the longest first; the rest is one more."""
+LANES_MAX = 2
+"""Sections at once. More make the tests with real nodes slower, not the whole quicker."""
 COUNTED = ("passed", "failed", "errors", "skipped")
 
 
@@ -47,6 +52,28 @@ class Totals:
         return f" {', '.join(parts)} in {seconds:.2f}s ".center(80, "=")
 
 
+@dataclass(frozen=True)
+class Section:
+    """One process of the suite.
+
+    title    for the reader; unique within a run
+    command  program and arguments
+    env      its whole environment
+    report   the JUnit report that it writes; None: it counts as one test
+    """
+
+    title: str
+    command: Sequence[str]
+    env: Mapping[str, str]
+    report: Path | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes while it runs."""
+        name = "".join(c if c.isalnum() else "-" for c in self.title)
+        return LOGS / f"suite-{name}.log"
+
+
 class Suite:
     """One run of `build.py test`."""
 
@@ -56,85 +83,90 @@ class Suite:
         self.compiled = compiled
         self.totals = Totals()
         self.started = time.monotonic()
+        self._lock = threading.Lock()
 
-    def section(self, title: str, run: Callable[[], bool]) -> None:
-        """Run one section; keep its result and time."""
-        console.section(title)
-        started = time.monotonic()
-        worked = run()
-        self.totals.sections.append((title, worked, time.monotonic() - started))
-
-    def check(self, title: str, run: Callable[[], bool]) -> None:
-        """A section that counts as one test."""
-        def counted() -> bool:
-            worked = run()
-            self.totals.counts["passed" if worked else "failed"] += 1
-            return worked
-        self.section(title, counted)
-
-    def command(self, name: str, arguments: list[str]) -> tuple[list[str], Path]:
-        """A pytest run, and the report that it writes."""
+    def pytest(self, title: str, arguments: Iterable[str], env: Mapping[str, str]) -> Section:
+        """A pytest run."""
+        name = "".join(c if c.isalnum() else "-" for c in title)
         report = STATE / "reports" / f"{name}.xml"
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)
         chosen = ["-k", self.only] if self.only else []
-        run = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen, *arguments]
-        return run, report
+        command = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen]
+        return Section(title, [*command, *arguments], env, report)
 
-    def ended(self, code: int, report: Path) -> bool:
-        """Count it. An empty selection (exit code 5) is a failure unless -k asked for it."""
-        self.totals.add_report(report)
-        return code == 0 or (code == 5 and self.only is not None)
-
-    def pytest(self, name: str, arguments: list[str], env: dict[str, str]) -> bool:
-        """One pytest run."""
-        command, report = self.command(name, arguments)
-        return self.ended(console.loud(command, env=env, cwd=ROOT), report)
-
-    def tests(self, mark: list[str], env: dict[str, str]) -> bool:
-        """All but tidy: what needs no Java beside the rest, its output after that of the rest."""
-        folders = sorted(path.name for path in (ROOT / "tests").iterdir()
-                         if path.is_dir() and not path.name.startswith(("_", ".")))
-        rest = [name for name in folders if name not in (*BESIDE, "tidy")]
-        command, report = self.command("beside", [*paths(BESIDE), *mark])
-        log = LOGS / "tests-beside.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as out:
-            beside = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
-        try:
-            worked = self.pytest("tests", [*paths(rest), *mark], env)
-        finally:
-            code = beside.wait()
-        console.say(log.read_text(encoding="utf-8", errors="replace").rstrip())
-        return self.ended(code, report) and worked
-
-    def run(self) -> int:
-        """Everything, in order; the process's exit code."""
-        debian.ensure(LOGS)
+    def sections(self) -> list[Section]:
+        """All of them, in the order in which they begin."""
         java = java_environment()
         mark = ["-m", "not slow"] if self.fast else []
-        kernel = "compiled" if self.compiled else "interpreted: no C compiler"
-        if self.only is None:
-            self.section("tidy: house rules as tests",
-                         lambda: self.pytest("tidy", ["tests/tidy"], environment()))
-            for name, lint in linters():
-                self.check(name, lint)
-        self.section(f"tests (kernel {kernel})", lambda: self.tests(mark, java))
+        kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
+        made = [
+            self.pytest(f"tests: {', '.join(folders)}{kernel}", [*paths(folders), *mark], java)
+            for folders in (*FIRST, others())
+        ]
         again = [path for path in INTERPRETED if (ROOT / path).exists()]
         if self.compiled and again:
-            self.section("kernel and wire again, interpreted", lambda: self.pytest(
-                "interpreted", [*again, *mark], environment(WARREN_KERNEL="interpreted")))
+            made.append(self.pytest("kernel and wire again, interpreted", [*again, *mark],
+                                    environment(WARREN_KERNEL="interpreted")))
+        if self.only is None:
+            made[1:1] = self.checks()  # they are quick, and whoever waits wants to know
         if self.only is None and not self.fast:
-            self.check(f"simulation, {SIM_SEEDS} seeds", lambda: console.loud(
-                [str(python()), "-m", "sim.run", "--seeds", str(SIM_SEEDS)],
-                env=with_tests(environment()), cwd=ROOT) == 0)
-            self.check(f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds", lambda: console.loud(
-                [str(python()), "-m", "sim.run", "--whole", "--seeds", str(SIM_WHOLE_SEEDS)],
-                env=with_tests(environment()), cwd=ROOT) == 0)
-            self.check("demo, a tenth of the input", lambda: console.loud(
-                demo_command(["--fraction", DEMO_FRACTION]), env=java, cwd=ROOT) == 0)
+            sim = [str(python()), "-m", "sim.run"]
+            paths_env = with_tests(environment())
+            made += [
+                Section(f"simulation, {SIM_SEEDS} seeds",
+                        [*sim, "--seeds", str(SIM_SEEDS)], paths_env),
+                Section(f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds",
+                        [*sim, "--whole", "--seeds", str(SIM_WHOLE_SEEDS)], paths_env),
+                Section("demo, a tenth of the input",
+                        demo_command(["--fraction", DEMO_FRACTION]), java),
+            ]
+        return made
+
+    def checks(self) -> list[Section]:
+        """Rules and linters."""
+        tidy = self.pytest("tidy: house rules as tests", ["tests/tidy"], environment())
+        return [tidy, *(Section(name, command, environment()) for name, command in linters())]
+
+    def run(self) -> int:
+        """Everything; the process's exit code."""
+        debian.ensure(LOGS)
+        waiting = deque(self.sections())
+        count = min(LANES_MAX, os.cpu_count() or 1)
+        lanes = [threading.Thread(target=self._lane, args=(waiting,)) for _ in range(count)]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
         return self.close()
+
+    def _lane(self, waiting: deque[Section]) -> None:
+        while True:
+            with self._lock:
+                if not waiting:
+                    return
+                section = waiting.popleft()
+                console.say(f"   … {section.title}")
+            self._section(section)
+
+    def _section(self, section: Section) -> None:
+        """Run one section, then show its output; keep its result and time."""
+        started = time.monotonic()
+        section.log.parent.mkdir(parents=True, exist_ok=True)
+        with section.log.open("wb") as out:
+            code = subprocess.run(
+                list(section.command), stdout=out, stderr=subprocess.STDOUT,
+                env=dict(section.env), cwd=ROOT, check=False).returncode
+        # An empty selection (exit code 5) is a failure unless -k asked for it.
+        worked = code == 0 or (code == 5 and self.only is not None)
+        with self._lock:
+            console.section(section.title)
+            console.say(section.log.read_text(encoding="utf-8", errors="replace").rstrip())
+            self.totals.sections.append((section.title, worked, time.monotonic() - started))
+            if section.report is not None:
+                self.totals.add_report(section.report)
+            else:
+                self.totals.counts["passed" if worked else "failed"] += 1
 
     def close(self) -> int:
         """The table of sections, then the one line that sums up."""
@@ -148,21 +180,23 @@ class Suite:
         return 0 if worked else 1
 
 
+def others() -> tuple[str, ...]:
+    """The folders of tests that no other section names."""
+    named = {"tidy", *(name for folders in FIRST for name in folders)}
+    return tuple(sorted(path.name for path in (ROOT / "tests").iterdir()
+                        if path.is_dir() and not path.name.startswith(("_", "."))
+                        and path.name not in named))
+
+
 def paths(folders: Iterable[str]) -> list[str]:
     """The folders of tests, as arguments."""
     return [f"tests/{name}" for name in folders]
 
 
-def linters() -> list[tuple[str, Callable[[], bool]]]:
-    """Name and run of each linter."""
-    def ruff() -> bool:
-        return console.loud([str(python()), "-m", "ruff", "check", "."],
-                            env=environment(), cwd=ROOT) == 0
-
-    def mypy() -> bool:
-        return console.loud([str(python()), "-m", "mypy"], env=environment(), cwd=ROOT) == 0
-
-    return [("ruff", ruff), ("mypy", mypy)]
+def linters() -> list[tuple[str, list[str]]]:
+    """Name and command of each linter."""
+    return [("ruff", [str(python()), "-m", "ruff", "check", "."]),
+            ("mypy", [str(python()), "-m", "mypy"])]
 
 
 def with_tests(env: dict[str, str]) -> dict[str, str]:

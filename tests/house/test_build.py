@@ -55,6 +55,59 @@ def test_the_closing_line_counts_all_runs(tmp_path: Path) -> None:
     assert suite.Totals().line(1.5).strip("= ") == "0 passed, 0 failed in 1.50s"
 
 
+def made_suite(sections: list[suite.Section], monkeypatch: pytest.MonkeyPatch) -> suite.Suite:
+    """A suite of these sections."""
+    made = suite.Suite(fast=True, only=None, compiled=True)
+    monkeypatch.setattr(made, "sections", lambda: sections)
+    monkeypatch.setattr(suite.debian, "ensure", lambda logs: None)
+    return made
+
+
+def program(title: str, text: str, report: Path | None = None) -> suite.Section:
+    """A section that is a few lines of Python."""
+    return suite.Section(title, [sys.executable, "-c", text], os.environ, report)
+
+
+def test_every_section_runs_and_one_that_fails_fails_the_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path / "logs")
+    report = tmp_path / "report.xml"
+    wrote = f"open({str(report)!r}, 'w').write({REPORT!r})"
+    sections = [
+        program("first", "print('of the first')"),
+        program("second", "import sys; print('of the second'); sys.exit(3)"),
+        program("third", wrote, report),
+        program("last", "print('of the last')"),
+    ]
+    made = made_suite(sections, monkeypatch)
+    assert made.run() == 1
+    assert sorted(made.totals.sections)[0][:2] == ("first", True)
+    assert [title for title, worked, _ in made.totals.sections if not worked] == ["second"]
+    assert made.totals.counts == {"passed": 6, "failed": 3, "errors": 1, "skipped": 3}
+    said = capfd.readouterr().out
+    assert all(f"of the {name}" in said for name in ("first", "second", "last"))
+    assert made_suite(sections[:1], monkeypatch).run() == 0
+
+
+def test_an_empty_selection_fails_unless_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path / "logs")
+    empty = [program("empty", "import sys; sys.exit(5)")]
+    assert made_suite(empty, monkeypatch).run() == 1
+    chosen = made_suite(empty, monkeypatch)
+    chosen.only = "some"
+    assert chosen.run() == 0
+
+
+def test_every_folder_of_tests_is_in_one_section() -> None:
+    folders = {path.name for path in (ROOT / "tests").iterdir()
+               if path.is_dir() and not path.name.startswith(("_", "."))}
+    named = [name for group in (*suite.FIRST, suite.others()) for name in group]
+    assert sorted([*named, "tidy"]) == sorted(folders)
+
+
 def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
     real = tmp_path / "real java"
     real.write_text('#!/bin/sh\nfor a in "$@"; do printf "<%s>" "$a"; done\n')
