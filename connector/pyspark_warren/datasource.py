@@ -60,7 +60,7 @@ class WarrenDataSource(DataSource):
         """`spark.read`."""
         from pyspark_warren.source import WarrenBatchReader
 
-        return WarrenBatchReader(self._parsed("read"), schema, self.connect)
+        return WarrenBatchReader(self._parsed("read", "batch"), schema, self.connect)
 
     def streamReader(self, schema: StructType) -> WarrenStreamReader | RefusedStreamReader:
         """`spark.readStream`."""
@@ -78,7 +78,7 @@ class WarrenDataSource(DataSource):
                               "checkpoint stands; reading a queue exactly needs Spark 4.2 or later")
         from pyspark_warren.source import WarrenStreamReader
 
-        return WarrenStreamReader(self._parsed("read"), schema, self.connect)
+        return WarrenStreamReader(self._parsed("read", "stream"), schema, self.connect)
 
     @told
     def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:
@@ -88,7 +88,7 @@ class WarrenDataSource(DataSource):
                               "(to empty it first: warren queues purge)")
         from pyspark_warren.sink import WarrenBatchWriter
 
-        return WarrenBatchWriter(self._parsed("write"), schema, self.connect)
+        return WarrenBatchWriter(self._parsed("write", "batch"), schema, self.connect)
 
     @told
     def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
@@ -98,8 +98,8 @@ class WarrenDataSource(DataSource):
                               'every batch; use "append" or "update"')
         from pyspark_warren.sink import WarrenStreamWriter
 
-        return WarrenStreamWriter(self._parsed("write"), schema, self.connect)
+        return WarrenStreamWriter(self._parsed("write", "stream"), schema, self.connect)
 
-    def _parsed(self, where: str) -> Options:
+    def _parsed(self, where: str, how: str = "both") -> Options:
         given: dict[str, Any] = dict(self.options)
-        return parse_options(given, where)
+        return parse_options(given, where, how)

@@ -96,6 +96,7 @@ class Spec:
 
     minimum, maximum  bounds of the parsed number, None: none
     where             "read", "write" or "both"
+    how               "batch" or "stream": it means nothing in the other one; "both"
     """
 
     name: str
@@ -106,8 +107,14 @@ class Spec:
     where: str = "both"
     minimum: int | None = None
     maximum: int | None = None
+    how: str = "both"
 
 
+_CALLS: Final = {
+    ("read", "batch"): "spark.read", ("read", "stream"): "spark.readStream",
+    ("write", "batch"): "df.write", ("write", "stream"): "df.writeStream",
+}
+"""What the user calls."""
 _COUNT_MAX: Final = 2**31 - 1
 _DAY_MS: Final = _TIME_UNITS_MS["d"]
 
@@ -126,24 +133,25 @@ SPECS: Final[tuple[Spec, ...]] = (
     # -------- source
     Spec("queue", "queue", str, None, "the queue to read", "read"),
     Spec("maxMessagesPerTrigger", "max_messages", parse_count, 200_000,
-         "most messages in one micro-batch", "read", 1, _COUNT_MAX),
+         "most messages in one micro-batch", "read", 1, _COUNT_MAX, "stream"),
     Spec("maxBytesPerTrigger", "max_bytes", parse_size, 256 << 20,
-         "most bytes of bodies and properties in one micro-batch", "read", 1, 1 << 50),
+         "most bytes of bodies and properties in one micro-batch", "read", 1, 1 << 50, "stream"),
     Spec("claimTtl", "claim_ttl_ms", parse_duration_ms, 0,
          "a claim not renewed for that long goes back to the queue; 0: never", "read",
-         0, 365 * _DAY_MS),
+         0, 365 * _DAY_MS, "stream"),
     Spec("partitions", "partitions", parse_count, 0,
          "slices (Spark tasks) per claim; 0: one per 25,000 messages or 32 MiB, at most 128",
-         "read", 0, 10_000),
+         "read", 0, 10_000, "stream"),
     Spec("onClaimLost", "on_claim_lost", _word("fail", "continue"), "fail",
-         "what to do when the claim a checkpoint counts on is gone", "read"),
+         "what to do when the claim a checkpoint counts on is gone", "read", how="stream"),
     Spec("readerId", "reader_id", str, "",
-         "a fixed reader name instead of one minted into the checkpoint", "read"),
+         "a fixed reader name instead of one minted into the checkpoint", "read", how="stream"),
     Spec("pollInterval", "poll_interval_ms", parse_duration_ms, 100,
          "how soon an idle query asks again; then less and less often, up to each second",
-         "read", 10, 60_000),
+         "read", 10, 60_000, "stream"),
     Spec("maxMessages", "browse_max", parse_count, 0,
-         "spark.read: browse at most that many; 0: all that were ready", "read", 0, _COUNT_MAX),
+         "spark.read: browse at most that many; 0: all that were ready", "read", 0, _COUNT_MAX,
+         "batch"),
     Spec("mode", "mode", _word("failfast", "permissive"), "failfast",
          "a message whose properties cannot be decoded: failfast fails the query and names it, "
          "permissive puts their bytes into columnNameOfCorruptRecord", "read"),
@@ -173,7 +181,7 @@ SPECS: Final[tuple[Spec, ...]] = (
          "which its checkpoint holds", "write"),
     Spec("batchId", "batch_id", parse_count, None,
          "df.write with sinkId: the number of this batch in its run; default: in foreachBatch the "
-         "micro-batch's; a repeat is published once", "write", 0, 2**62),
+         "micro-batch's; a repeat is published once", "write", 0, 2**62, "batch"),
     Spec("onBatchConflict", "on_batch_conflict", _word("fail", "keep"), "fail",
          "a batch that was published is run again and has other rows: fail, or keep what was "
          "published and drop these", "write"),
@@ -234,13 +242,14 @@ class Options:
             request_timeout_s=self.request_timeout_ms / 1000)
 
 
-def parse_options(given: Mapping[str, str], where: str) -> Options:
+def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Options:
     """The options of a source (`where` "read") or a sink ("write").
 
     given   names in any case, as Spark hands them
+    how     "batch" or "stream"; "both": not known yet, options of either are accepted
     raises  OptionRefused: what, which value, which limit, what to do
     """
-    assert where in ("read", "write"), where
+    assert (where, how) in _CALLS or (where in ("read", "write") and how == "both"), (where, how)
     if any(name.lower().startswith("option.") for name in given):
         raise Unsupported(NO_TABLES)
     known = {spec.name.lower(): spec for spec in SPECS if spec.where in ("both", where)}
@@ -249,6 +258,8 @@ def parse_options(given: Mapping[str, str], where: str) -> Options:
         lower = name.lower()
         if lower in known:
             values[known[lower].field] = _parsed(known[lower], text)
+            if how != "both" and known[lower].how not in ("both", how):
+                raise OptionRefused(_of_the_other(known[lower], where, how))
         elif lower == "checkpointlocation":
             values["checkpoint"] = text
         elif lower not in _OURS_TO_IGNORE:
@@ -291,6 +302,11 @@ def _unknown(name: str, where: str, known: Mapping[str, Spec]) -> str:
     hint = f"did you mean {known[near[0]].name}?" if near else "known ones: " + ", ".join(
         spec.name for spec in known.values())
     return f"unknown option {name!r}; {hint}"
+
+
+def _of_the_other(spec: Spec, where: str, how: str) -> str:
+    return (f"option {spec.name} is for {_CALLS[where, spec.how]} and means nothing with "
+            f"{_CALLS[where, how]}; leave it out")
 
 
 def _apply_uri(values: dict[str, Any], given: set[str]) -> None:

@@ -76,6 +76,28 @@ def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
     assert says in str(told.value) and str(told.value).startswith("[WARREN_OPTION]")
 
 
+@pytest.mark.parametrize(("where", "how", "call", "given"), [
+    ("write", "stream", "df.write and means nothing with df.writeStream",
+     {"sinkId": "mine", "batchId": "4"}),
+    ("write", "stream", "df.write and means nothing with df.writeStream", {"batchId": "4"}),
+    ("read", "stream", "spark.read and means nothing with spark.readStream", {"maxMessages": "7"}),
+    *(("read", "batch", "spark.readStream and means nothing with spark.read", {name: text})
+      for name, text in (
+          ("maxMessagesPerTrigger", "7"), ("maxBytesPerTrigger", "7m"), ("claimTtl", "5m"),
+          ("partitions", "2"), ("onClaimLost", "fail"), ("readerId", "mine"),
+          ("pollInterval", "1s"))),
+])
+def test_an_option_of_the_other_kind_of_call_was_ignored(
+    where: str, how: str, call: str, given: dict[str, str]
+) -> None:
+    if where == "read":
+        given = {"queue": "q", **given}
+    parse_options({name: text for name, text in given.items() if name != "batchId"}, where)
+    *_, last = given
+    with pytest.raises(OptionRefused, match=rf"\] option {last} is for {call}; leave it out"):
+        parse_options(given, where, how)
+
+
 def test_the_queue_is_needed() -> None:
     with pytest.raises(OptionRefused, match="queue is missing"):
         parse_options({}, "read")

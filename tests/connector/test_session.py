@@ -192,6 +192,7 @@ def told(run: Any) -> list[str]:
     (None, {}, "WARREN_OPTION] option queue is missing"),
     ("bodi binary", {"queue": "in"}, "WARREN_SCHEMA] unknown column 'bodi'"),
     (None, {"queue": "nowhere"}, "WARREN_REFUSED] browsing queue 'nowhere'"),
+    (None, {"queue": "in", "readerId": "r"}, "WARREN_OPTION] option readerId is for spark.readS"),
 ])
 def test_the_cause_of_a_refused_read_stood_on_line_10(
     spark: Any, server: FakeServer, schema: str | None, more: dict[str, str], condition: str
@@ -224,6 +225,10 @@ def test_the_cause_of_a_refused_write_stood_on_line_10(
     ("body binary", {"queue": "nowhere"}, {}, "WARREN_REFUSED] reading queue 'nowhere'"),
     ("body binary", {"queue": "in"}, {"routingKy": "x"}, "WARREN_OPTION] unknown option"),
     ("body binary", {"queue": "in"}, {"routingKey": "x"}, "no queue for routing key 'x'"),
+    ("body binary", {"queue": "in"}, {"routingKey": "out", "sinkId": "mine", "batchId": "4"},
+     "WARREN_OPTION] option batchId is for df.write and means nothing with df.writeStream"),
+    ("body binary", {"queue": "in", "maxMessages": "7"}, {"routingKey": "out"},
+     "WARREN_OPTION] option maxMessages is for spark.read and means nothing"),
 ])
 def test_the_cause_of_a_failed_query_stood_on_line_64(
     spark: Any, server: FakeServer, tmp_path: Path, schema: str, source: dict[str, str],

@@ -143,12 +143,12 @@ class DyingSource(WarrenDataSource):
 
     def _stream_reader(self, schema: Any) -> DyingReader:
         """With places to die at."""
-        return DyingReader(self._parsed("read"), schema, self.connect)
+        return DyingReader(self._parsed("read", "stream"), schema, self.connect)
 
     @told
     def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:
         """With places to die at."""
-        return DyingWriter(self._parsed("write"), schema, self.connect)
+        return DyingWriter(self._parsed("write", "stream"), schema, self.connect)
 
 
 class RealDyingSource(DyingSource):
