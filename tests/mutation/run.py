@@ -34,6 +34,9 @@ ENVIRONMENT = ROOT / ".warren" / "mutation"
 PACKAGE = "cosmic-ray==8.7.0"
 COPIED = ("raft", "broker", "python", "connector", "tests", "bench", "examples", "tools")
 FILES = ("build.py", "pyproject.toml", "setup.py", "requirements.txt", "README.md")
+MEMORY = Path("/dev/shm")
+"""Where the copies and their temporary files are: tests of storage sync so often that on a disk
+they wait for most of their time. Elsewhere where there is no such directory."""
 SLOWER = 6.0
 """A command that takes that many times what it takes without a mutant counts as failed."""
 SECONDS_MIN = 60.0
@@ -95,12 +98,14 @@ class Copy:
                             ignore=shutil.ignore_patterns("__pycache__", "*.c"))
         for name in FILES:
             shutil.copy(ROOT / name, folder / name)
+        (folder / "tmp").mkdir()
 
     def fails(self, command: Sequence[str], seconds: float) -> bool:
         """Whether the command fails, or is not over after so many seconds."""
         sources = ("raft", "broker", "python", "connector", "tests")
         path = os.pathsep.join(str(self.folder / source) for source in sources)
         env = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1",
+                   TMPDIR=str(self.folder / "tmp"),
                    HYPOTHESIS_STORAGE_DIRECTORY=str(self.folder / ".hypothesis"))
         limited = ["prlimit", f"--as={MEMORY_BYTES}", sys.executable, *command]
         process = subprocess.Popen(limited, cwd=self.folder, env=env, start_new_session=True,
@@ -223,7 +228,8 @@ def main() -> int:
             parser.error(f"unknown subject {name!r}: give some of {', '.join(SUBJECTS)}")
     python = environment()
     survivors = 0
-    with tempfile.TemporaryDirectory(prefix="warren-mutants-") as folder:
+    place = str(MEMORY) if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="warren-mutants-", dir=place) as folder:
         for name in options.subjects:
             survivors += summary(name, run(name, options, python, Path(folder)))
     if survivors:

@@ -46,6 +46,11 @@ def _sim(*arguments: str) -> tuple[str, ...]:
 CLAIM_AND_STAGE = (
     "broker/warren_broker/queue/claim*.py", "broker/warren_broker/queue/stage*.py",
 )
+LONG_RECOVERY = (
+    "test_compaction_crash or test_every_two_are_noticed_or_harmless"
+    " or test_a_bit_flipped_in_any_byte or test_packed_places"
+)
+"""Tests of storage that take most of its time."""
 
 SUBJECTS: dict[str, Subject] = {
     "core": Subject(
@@ -56,7 +61,9 @@ SUBJECTS: dict[str, Subject] = {
         ("raft/warren_raft/storage/recover*.py", "raft/warren_raft/storage/wal*.py",
          "raft/warren_raft/storage/chain.py", "raft/warren_raft/storage/synced.py",
          "raft/warren_raft/storage/identity.py", "raft/warren_raft/storage/salvage.py"),
-        (_pytest("tests/raft/storage"), _sim("--whole", "--seeds", "100")),
+        (_pytest("tests/raft/storage", "-k", f"not ({LONG_RECOVERY})"),
+         _pytest("tests/raft/storage", "-k", LONG_RECOVERY),
+         _sim("--whole", "--seeds", "100")),
     ),
     "claim-stage": Subject(
         CLAIM_AND_STAGE,
