@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +24,7 @@ from warren_broker.block import Block, BlockError, concat, encode
 from warren_broker.cluster.dead_letters import Letters
 from warren_broker.cluster.queues import block_for
 from warren_broker.cluster.stored_blocks import StoredBlocks, check_entry
-from warren_broker.kernel import Selection
+from warren_broker.kernel import Selection, content_digest
 from warren_broker.queue import commands
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.config import QueueConfig
@@ -44,6 +46,27 @@ CONFIGS = (
 )
 GOOD = [b"good %d" % i for i in range(3)]
 UPLINK = 1
+Commands = tuple[Any, ...]
+Publishing = Callable[[bytes], tuple[Any, Commands]]
+"""For a block: the command that owns it, and those that follow."""
+
+
+def enqueued(data: bytes) -> tuple[Any, Commands]:
+    """Published at once."""
+    return commands.Enqueue(), ()
+
+
+def staged(data: bytes, digest: int | None = None) -> tuple[Any, Commands]:
+    """Published by a sink, which names the one attempt; digest None: the block's."""
+    known = content_digest(data) if digest is None else digest
+    return (commands.SinkStage("sink", "run", 1, 1, 0, 7, known, seq=1),
+            (commands.SinkPublish("sink", "run", 1, 1, ((0, 7, 1),)),))
+
+
+def staged_by_version_2(data: bytes) -> tuple[Any, Commands]:
+    """As old logs have it."""
+    return (commands.Stage("sink", 1, 0, 7, 0, 0),
+            (commands.PublishBatch("sink", 1, ((0, 7),)),))
 
 
 class Queue:
@@ -112,39 +135,140 @@ def contents(data: bytes) -> list[bytes]:
     return found
 
 
-def through(config: QueueConfig, data: bytes, staged: bool) -> list[bytes]:
-    """Good messages, that block, good ones; the bodies that were delivered."""
+def good() -> bytes:
+    """The messages that stand before and after."""
+    return encode(GOOD, [f.PLAIN] * 3, (b"", b"q"))
+
+
+def consumed(config: QueueConfig) -> Queue:
+    """A queue with its consumer; the first good messages are in it."""
     queue = Queue(config)
-    good = encode(GOOD, [f.PLAIN] * 3, (b"", b"q"))
     queue.submit(commands.Checkout(1001, 1, "c", 0, no_ack=True))
-    queue.submit(commands.Enqueue(), block=good)
-    if staged:
-        queue.submit(commands.Stage("sink", 1, 0, 7, 0, 0), block=data)
-        queue.submit(commands.PublishBatch("sink", 1, ((0, 7),)))
-    else:
-        queue.submit(commands.Enqueue(), block=data)
+    queue.submit(commands.Enqueue(), block=good())
+    return queue
+
+
+def outcome(queue: Queue) -> list[bytes]:
+    """More good messages, later; the bodies that were delivered."""
     queue.submit(commands.Stat(), at_ms=1_100)
-    queue.submit(commands.Enqueue(), block=good, at_ms=1_100)
+    queue.submit(commands.Enqueue(), block=good(), at_ms=1_100)
     queue.state.check()
     return queue.carry_out()
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_blocks_of_clients(staged: bool) -> None:
+def through(config: QueueConfig, data: bytes, publishing: Publishing) -> list[bytes]:
+    """Good messages, that block, good ones; the bodies that were delivered."""
+    queue = consumed(config)
+    owner, rest = publishing(data)
+    queue.submit(owner, block=data)
+    for command in rest:
+        queue.submit(command)
+    return outcome(queue)
+
+
+def admitted(chance: random.Random, config: QueueConfig) -> bytes | None:
+    """A block as a node hands it to the queue; None: refused at the door."""
+    try:
+        table = admit(blocks.mutated(chance), "", LIMITS)
+    except errors.Refusal:
+        return None
+    return block_for(config, [Selection(table, 0, table.count)])
+
+
+@pytest.mark.parametrize("publishing", [enqueued, staged, staged_by_version_2])
+def test_blocks_of_clients(publishing: Publishing) -> None:
     taken = 0
     for seed in range(BLOCKS):
-        chance = random.Random(f"client {staged} {seed}")
-        data = blocks.mutated(chance)
-        try:
-            table = admit(data, "", LIMITS)
-        except errors.Refusal:
+        chance = random.Random(f"client {publishing.__name__} {seed}")
+        config = chance.choice(CONFIGS)
+        data = admitted(chance, config)
+        if data is None:
             continue
         taken += 1
-        config = chance.choice(CONFIGS)
-        whole = Selection(table, 0, table.count)
-        came = through(config, block_for(config, [whole]), staged)
+        came = through(config, data, publishing)
         assert came[:3] == GOOD and came[-3:] == GOOD, (seed, came)
     assert taken > BLOCKS // 20, taken
+
+
+Attempts = dict[tuple[int, int], list[bytes]]
+"""(partition, attempt) to the blocks that were staged for it."""
+
+
+def stage_some(chance: random.Random, queue: Queue) -> Attempts:
+    """Blocks of clients, in a few attempts at two partitions."""
+    found: Attempts = {}
+    for _ in range(chance.randrange(1, 7)):
+        data = admitted(chance, queue.config)
+        if data is not None:
+            key = chance.randrange(2), chance.randrange(3)
+            found.setdefault(key, []).append(data)
+            stage_block(queue, *key, data, len(found[key]))
+    return found
+
+
+def stage_block(queue: Queue, partition: int, attempt: int, data: bytes, seq: int) -> None:
+    owner = commands.SinkStage(
+        "sink", "run", 1, 1, partition, attempt, content_digest(data), 0, seq)
+    assert queue.submit(owner, block=data) == [commands.Done()]
+
+
+def publish(queue: Queue, names: tuple[tuple[int, int, int], ...]) -> Any:
+    """The reply to a publish of batch 1 by these names."""
+    (reply,) = queue.submit(commands.SinkPublish("sink", "run", 1, 1, names))
+    return reply
+
+
+def almost(names: tuple[tuple[int, int, int], ...]) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    """One name wrong: a block more, one less, another attempt, another partition."""
+    for at, (partition, attempt, count) in enumerate(names):
+        for wrong in ((partition, attempt, count + 1), (partition, attempt, count - 1),
+                      (partition, 9, count), (9, attempt, count)):
+            yield (*names[:at], wrong, *names[at + 1 :])
+
+
+def test_batches_published_by_the_names_of_their_attempts() -> None:
+    """Exactly the attempts named come out, whatever their blocks hold; a wrong name, nothing."""
+    taken = 0
+    for seed in range(BLOCKS // 5):
+        chance = random.Random(f"names {seed}")
+        queue = consumed(CONFIGS[0])
+        found = stage_some(chance, queue)
+        if not found:
+            continue
+        taken += 1
+        winners = {partition: (partition, attempt) for partition, attempt in found}
+        names = tuple((*key, len(found[key])) for key in winners.values())
+        before = len(queue.effects)
+        for wrong in almost(names):
+            reply = publish(queue, wrong)
+            assert isinstance(reply, commands.Refused) and reply.reason == "stage_lost", seed
+        assert not any(isinstance(e, Deliver) for e in queue.effects[before:]), seed
+        datas = [data for key in winners.values() for data in found[key]]
+        holds = [Block.decode(data) for data in datas]
+        count = commands.Count(sum(block.count for block in holds))
+        assert publish(queue, names) == count == publish(queue, names), seed
+        run_again(queue, chance, datas, count)
+        came = outcome(queue)
+        assert came[:3] == GOOD and came[-3:] == GOOD, (seed, came)
+        sent = [(bytes(each.body(i)), each.ttl_ms(i)) for each in holds for i in range(each.count)]
+        inner = Counter(came[3:-3])
+        assert inner <= Counter(body for body, _ in sent), seed
+        assert inner >= Counter(body for body, ttl_ms in sent if ttl_ms is None), seed
+    assert taken > BLOCKS // 50, taken
+
+
+def run_again(
+    queue: Queue, chance: random.Random, datas: list[bytes], count: commands.Count
+) -> None:
+    """Spark runs the batch again: in another order the answer is the same; with more, refused."""
+    chance.shuffle(datas)
+    for seq, data in enumerate(datas, 1):
+        stage_block(queue, 0, 20, data, seq)
+    assert publish(queue, ((0, 20, len(datas)),)) == count
+    for seq, data in enumerate([*datas, good()], 1):
+        stage_block(queue, 0, 21, data, seq)
+    reply = publish(queue, ((0, 21, len(datas) + 1),))
+    assert isinstance(reply, commands.Refused) and reply.reason == "batch_conflict"
 
 
 def test_blocks_of_peers() -> None:
@@ -153,8 +277,9 @@ def test_blocks_of_peers() -> None:
     for seed in range(BLOCKS):
         chance = random.Random(f"peer {seed}")
         data = blocks.mutated(chance)
-        submission = encode_submission(
-            commands.Submission(2, "b", 1, (commands.Enqueue(),)), data)
+        owner, rest = enqueued(data) if chance.random() < 0.5 else staged(
+            data, chance.getrandbits(63))
+        submission = encode_submission(commands.Submission(2, "b", 1, (owner, *rest)), data)
         if chance.random() < 0.2:
             submission = blocks.flipped(chance, submission)
         try:
@@ -162,14 +287,9 @@ def test_blocks_of_peers() -> None:
         except BlockError:
             continue
         taken += 1
-        queue = Queue(chance.choice(CONFIGS))
-        queue.submit(commands.Checkout(1001, 1, "c", 0, no_ack=True))
+        queue = consumed(chance.choice(CONFIGS))
         queue.entry(submission)
-        good = encode(GOOD, [f.PLAIN] * 3, (b"", b"q"))
-        queue.submit(commands.Stat(), at_ms=1_100)
-        queue.submit(commands.Enqueue(), block=good, at_ms=1_100)
-        queue.state.check()
-        came = queue.carry_out()
+        came = outcome(queue)
         assert came[-3:] == GOOD, (seed, came)
     assert taken > BLOCKS // 20, taken
 
