@@ -98,7 +98,7 @@ class ClaimReader:
     ) -> Claim:
         """Take up to that much from the head of the queue as claim `number`.
 
-        number      the last settled + 1 (1 at first); when it is open it is answered unchanged
+        number      the last settled + 1, see `register`; when it is open it is answered unchanged
         ttl_ms      0: the claim does not expire; else it does unless renewed
         keep_empty  when nothing is ready, open a claim without messages: a repeat answers the same
                     even when messages have come, and it must be settled before the next one

@@ -71,12 +71,14 @@ class Claimer(Working):
 
     A settle whose answer was lost may have been applied: it is repeated before the next claim is
     opened, as Spark's driver does.
+
+    _next  the claim to open, or to settle; 0: it has not registered yet
     """
 
     def __init__(self, world: World, name: str, queue: str) -> None:
         super().__init__(world, name, queue)
         self._epoch: int | None = None
-        self._next = 1
+        self._next = 0
         self._settling = False
 
     def step(self) -> None:
@@ -86,7 +88,8 @@ class Claimer(Working):
             if self._epoch is None or self.chance.random() < 0.1:  # a driver that starts anew
                 registration = reader.register()
                 self._epoch = registration.epoch
-                if registration.settled not in (self._next - 1, self._next):
+                known = (self._next - 1, self._next)
+                if self._next and registration.settled not in known:
                     self.world.record("problem", what=f"{self.name}: {registration}, "
                                       f"claim {self._next} is the next one")
                 self._settling = self._settling and registration.settled < self._next

@@ -56,15 +56,15 @@ def test_what_the_command_line_does(cluster: LocalCluster) -> None:
     assert shown["arguments"] == {"x-max-length": 1000}
     with cluster.connect() as connection:
         reader = ClaimReader(connection, "cli", "driver")
-        reader.register()
-        reader.open(1, max_messages=200, max_bytes=1 << 20)
+        first = reader.register().settled + 1
+        reader.open(first, max_messages=200, max_bytes=1 << 20)
         (listed,) = json.loads(warren(cluster, "claims", "list", "cli", "--json"))
         assert (listed["name"], listed["open_claims"]) == ("driver", 1)
-        assert "settled 200" in warren(cluster, "claims", "settle", "cli", "driver", "1")
-        reader.open(2, max_messages=200, max_bytes=1 << 20)
+        assert "settled 200" in warren(cluster, "claims", "settle", "cli", "driver", str(first))
+        reader.open(first + 1, max_messages=200, max_bytes=1 << 20)
         assert "released 200" in warren(cluster, "claims", "release", "cli", "driver")
         with pytest.raises(Exception, match="driver"):
-            reader.settle(2)
+            reader.settle(first + 1)
     assert "purged cli: 300" in warren(cluster, "queues", "purge", "cli")
     with pytest.raises(Conflict, match="x-max-length"):
         warren(cluster, "queues", "declare", "cli")
@@ -80,26 +80,26 @@ def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:
             for i in range(300):
                 producer.send(b"%d" % (i % 3), "priorities", priority=i % 3)
         reader = ClaimReader(connection, "priorities", "r")
-        reader.register()
-        claim = reader.open(1, max_messages=150, max_bytes=1 << 20)
-        assert claim == reader.open(1, max_messages=7, max_bytes=1 << 20)
-        fetched = [body for piece in reader.fetch(1, 0, 150) for body in bodies(piece.data)]
+        first = reader.register().settled + 1
+        claim = reader.open(first, max_messages=150, max_bytes=1 << 20)
+        assert claim == reader.open(first, max_messages=7, max_bytes=1 << 20)
+        fetched = [body for piece in reader.fetch(first, 0, 150) for body in bodies(piece.data)]
         assert sorted(fetched, reverse=True) == fetched
         assert fetched.count(b"2") == 100
-        middle = [body for piece in reader.fetch(1, 90, 110) for body in bodies(piece.data)]
+        middle = [body for piece in reader.fetch(first, 90, 110) for body in bodies(piece.data)]
         assert middle == fetched[90:110]
-        assert reader.settle(1) == 150
-        assert reader.open(2, max_messages=150, max_bytes=1 << 20).messages == 150
-        assert reader.settle(2) == 150
-        assert not reader.open(3, max_messages=1, max_bytes=1).open
-        empty = reader.open(3, max_messages=1, max_bytes=1, keep_empty=True)
+        assert reader.settle(first) == 150
+        assert reader.open(first + 1, max_messages=150, max_bytes=1 << 20).messages == 150
+        assert reader.settle(first + 1) == 150
+        assert not reader.open(first + 2, max_messages=1, max_bytes=1).open
+        empty = reader.open(first + 2, max_messages=1, max_bytes=1, keep_empty=True)
         assert (empty.messages, empty.open) == (0, True)
         Producer(connection).send(b"late", "priorities").wait()
-        assert reader.open(3, max_messages=1, max_bytes=1) == empty
-        assert reader.settle(3) == 0
+        assert reader.open(first + 2, max_messages=1, max_bytes=1) == empty
+        assert reader.settle(first + 2) == 0
         ClaimReader(connection, "priorities", "r").register()
         with pytest.raises(Fenced):
-            reader.open(4, max_messages=1, max_bytes=1)
+            reader.open(first + 3, max_messages=1, max_bytes=1)
         assert sum(p.messages for p in browse(connection, "priorities", 1000)) == 1
         Admin(connection).delete_queue("priorities")
 
@@ -198,8 +198,7 @@ def test_stages_are_exact_while_nodes_are_killed(tmp_path: Path) -> None:
                     batch += 1
                 got = []
                 reader = ClaimReader(connection, "q", "r")
-                reader.register()
-                number = 1
+                number = reader.register().settled + 1
                 while (claim := reader.open(number, max_messages=2000, max_bytes=1 << 20)).messages:
                     for piece in reader.fetch(number, 0, claim.messages):
                         got += bodies(piece.data)

@@ -209,47 +209,47 @@ def test_epochs_ascend_whoever_asks(cluster: LocalCluster) -> None:
 # ------------------------------------------------------------ claims
 
 
-def expired_claim(connection: Connection, queue: str) -> ClaimReader:
-    """A reader whose claim 1 was opened, read and has expired."""
+def expired_claim(connection: Connection, queue: str) -> tuple[ClaimReader, int]:
+    """A reader whose first claim was opened, read and has expired; that claim's number."""
     publish_rows(connection, "fill", queue, ROWS)
     reader = ClaimReader(connection, queue, "driver")
-    reader.register()
-    assert reader.open(1, max_messages=100, max_bytes=1 << 20, ttl_ms=1).messages == 100
+    first = reader.register().settled + 1
+    assert reader.open(first, max_messages=100, max_bytes=1 << 20, ttl_ms=1).messages == 100
     deadline = time.monotonic() + 30
     while Admin(connection).queue(queue).messages_ready != 100:
         assert time.monotonic() < deadline, "the claim does not expire"
-    return reader
+    return reader, first
 
 
 def test_settling_an_expired_claim_is_an_error_and_its_messages_are_not_taken_again(
     connection: Connection, queue: str
 ) -> None:
-    reader = expired_claim(connection, queue)
-    with pytest.raises(ClaimLost, match="claim 1 "):
-        reader.settle(1)
+    reader, first = expired_claim(connection, queue)
+    with pytest.raises(ClaimLost, match=f"claim {first} "):
+        reader.settle(first)
     with pytest.raises(ClaimLost):
-        reader.open(2, max_messages=100, max_bytes=1 << 20)
+        reader.open(first + 1, max_messages=100, max_bytes=1 << 20)
     assert Admin(connection).queue(queue).messages_ready == 100
 
 
 def test_a_driver_that_says_so_goes_on_after_a_lost_claim(
     connection: Connection, queue: str
 ) -> None:
-    reader = expired_claim(connection, queue)
-    assert reader.register(go_on_after=1).settled == 1
-    assert reader.open(2, max_messages=100, max_bytes=1 << 20).messages == 100
-    assert (reader.settle(2), reader.settle(2)) == (100, 0)
+    reader, first = expired_claim(connection, queue)
+    assert reader.register(go_on_after=first).settled == first
+    assert reader.open(first + 1, max_messages=100, max_bytes=1 << 20).messages == 100
+    assert (reader.settle(first + 1), reader.settle(first + 1)) == (100, 0)
 
 
 def test_the_numbers_of_a_reader_that_was_released_are_not_used_again(
     connection: Connection, queue: str
 ) -> None:
-    reader = expired_claim(connection, queue)
+    reader, first = expired_claim(connection, queue)
     reader.release(0)
     with pytest.raises(ClaimLost):
         reader.renew()
     settled = reader.register().settled
-    assert settled > 1
+    assert settled > first
     assert reader.open(settled + 1, max_messages=7, max_bytes=1 << 20).messages == 7
 
 

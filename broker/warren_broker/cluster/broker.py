@@ -212,8 +212,9 @@ class Broker:
         nodes = self.placement.members(checked.config.kind, checked.group_size)
         leader = self.placement.leader(nodes, checked.leader_locator)
         command = metadata.DeclareQueue(
-            checked.config, checked.arguments, nodes, leader, connection, server_named
-        )
+            checked.config, checked.arguments, nodes, leader, connection, server_named,
+            numbered=True,
+        )  # fmt: skip
         self.definitions.submit(command, done)
 
     def queue_counts(self, queue: Queue, touch: bool, done: Answer) -> None:

@@ -99,7 +99,7 @@ class Carrying:
         )
         if spec.joining and queue.group not in host.groups():
             log.info("%s: a member of it begins here, with nothing yet", _name(queue))
-        host.start_group(spec, QueueMachine(queue.config))
+        host.start_group(spec, QueueMachine(queue.config, queue.numbered_above))
 
 
 def _name(queue: Queue) -> str:

@@ -202,6 +202,8 @@ class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):
     nodes, leader      where it is to live when it is new
     connection         who asks: the owner when it is exclusive
     server_named       its `amq.` prefix is no offence
+    numbered           a new queue's claims and epochs are numbered above those of every queue
+                       before it (`Queue.numbered_above`); False: written by a node of version 2
     """
 
     config: QueueConfig
@@ -210,6 +212,7 @@ class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):
     leader: str
     connection: ConnectionId = 0
     server_named: bool = False
+    numbered: bool = False
 
 
 class DeleteQueue(Command, frozen=True, array_like=True, tag="delete_queue"):

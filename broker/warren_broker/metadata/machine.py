@@ -60,8 +60,9 @@ class MetadataMachine:
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: lives of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
-    administrator. A log of version 2 gives the same state: its NodeStarted asks for no number, it
-    has no PutVhost, and the fields are absent from it."""
+    administrator; queues number their claims above those of older ones (DeclareQueue.numbered). A
+    log of version 2 gives the same state: its NodeStarted asks for no number, it has no PutVhost,
+    and the fields are absent from it."""
 
     def init(self) -> MetadataState:
         """Nothing declared; the first leader is asked to propose `Bootstrap`."""

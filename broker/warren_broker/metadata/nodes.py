@@ -19,7 +19,7 @@ from warren_broker.metadata.commands import (
 from warren_broker.metadata.lives import begin_life, end_life, number_life
 from warren_broker.metadata.members import set_members
 from warren_broker.metadata.queues import remove_queues
-from warren_broker.metadata.records import ClusterNode
+from warren_broker.metadata.records import ClusterNode, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
 from warren_broker.metadata.turn import Turn
 
@@ -90,7 +90,11 @@ def _renew(turn: Turn, name: str) -> None:
         if not old.config.durable or old.owner_uplink:
             continue
         state.last_group += 1
-        queue = msgspec.structs.replace(old, group=state.last_group, founders=None)
+        # In a log of version 2 no life has a number: there the new one counts from 1 again, too.
+        above = numbered_above(state.last_group) if state.numbers else 0
+        queue = msgspec.structs.replace(
+            old, group=state.last_group, founders=None, numbered_above=above
+        )
         state.renew_queue(old, queue)
         turn.changes += [QueueDeleted(old), QueueCreated(queue)]
         turn.topology_changed(queue.vhost)

@@ -16,7 +16,7 @@ from warren_broker.metadata.commands import (
     QueueIs,
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import Queue, numbered_above
 from warren_broker.metadata.turn import Turn
 
 
@@ -43,6 +43,7 @@ def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:
         owner_uplink=turn.uplink if config.exclusive else 0,
         owner_connection=command.connection if config.exclusive else 0,
         life=0 if config.durable else turn.state.lives.get(nodes[0], 0),
+        numbered_above=numbered_above(turn.state.last_group) if command.numbered else 0,
     )
     turn.state.add_queue(queue)
     turn.changes.append(QueueCreated(queue))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -91,6 +91,23 @@ BindingChange: TypeAlias = tuple[int, BindingKey, Binding, bool]
 """(version of the vhost, key, binding, True: it came, False: it went)."""
 
 
+NUMBERS_PER_GROUP: Final = 1 << 32
+"""Claims, or epochs, that a queue can number before it comes to those of the next group: one every
+millisecond for 49 days."""
+
+
+def numbered_above(group: int) -> int:
+    """Above what number a queue of that group numbers its claims and epochs.
+
+    Groups are given out once and ascend, so a queue that is deleted and declared again shares no
+    number with the one before:
+    1. A driver holds claim 1 of queue q.  2. q is deleted and declared again; another driver opens
+    claim 1 of the new one.  3. The first one settles claim 1. Were both of epoch 1, messages that
+    it has never seen would be settled, and lost.
+    """
+    return group * NUMBERS_PER_GROUP
+
+
 class Queue(msgspec.Struct, frozen=True, array_like=True):
     """A queue and where it lives.
 
@@ -99,6 +116,8 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     leader            who should lead it first
     founders          members that may begin with an empty log and vote; None: all of `nodes`
     leaving           were members; they keep their logs until the group has let them go
+    numbered_above    its claims and the epochs of its readers are numbered above it, see
+                      `numbered_above`; 0: from 1, as version 2 declared it
     owner_uplink      the life of the node whose connection owns it; 0: not exclusive
     owner_connection  that connection
     life              the life of its node it is bound to; 0: it outlives that (durable)
@@ -116,6 +135,7 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     life: UplinkId = 0
     founders: tuple[str, ...] | None = None
     leaving: tuple[str, ...] = ()
+    numbered_above: int = 0
 
     @property
     def replicated(self) -> bool:

@@ -37,12 +37,17 @@ class QueueMachine:
 
     version = VERSION
 
-    def __init__(self, config: QueueConfig) -> None:
+    def __init__(self, config: QueueConfig, numbered_above: int = 0) -> None:
+        """numbered_above: claims and epochs of a new queue have higher numbers."""
         self.config = config
+        self.numbered_above = numbered_above
 
     def init(self) -> QueueState:
         """A new queue, with the settings it was declared with."""
-        return QueueState(self.config)
+        state = QueueState(self.config)
+        state.claim_floor = self.numbered_above
+        state.next_epoch = self.numbered_above + 1
+        return state
 
     def apply(self, meta: Meta, command: bytes | memoryview, state: QueueState) -> Applied:
         """Apply one submission, whole."""

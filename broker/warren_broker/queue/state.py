@@ -224,7 +224,8 @@ class QueueState:
                  one last
     sinks        of versions 1 and 2, whose commands named no run
     claim_floor  claims of readers that are new here are numbered above it: above every claim of a
-                 reader that was forgotten
+                 reader that was forgotten, and of the queues that had this one's name before
+    next_epoch   of the next registration; no reader of a queue of this name had it before
     over         node to the highest number of its lives that are known to be over; one entry per
                  node, whatever the number of its restarts
 

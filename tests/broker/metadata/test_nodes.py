@@ -12,7 +12,7 @@ from warren_broker.metadata import commands
 from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
 from warren_broker.metadata.lives import is_over
 from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import ClusterNode
+from warren_broker.metadata.records import NUMBERS_PER_GROUP, ClusterNode
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
 from warren_raft.machine import Meta
 
@@ -81,6 +81,20 @@ def test_what_lay_on_a_lost_disk_alone_begins_anew(world: World) -> None:
     assert len(world.state.scopes["/"].to_queues["lost"]) == 1
     for same in (replicated, kept):
         assert world.state.groups[same.group] == same
+
+
+@pytest.mark.parametrize("numbered", [False, True], ids=["version 2", "version 3"])
+def test_a_queue_that_begins_anew_shares_no_number_with_what_was_lost(
+    world: World, numbered: bool
+) -> None:
+    lost = world.declare("lost", nodes=("b",), arguments=CLASSIC, numbered=numbered)
+    world.do(commands.NodeStarted("b", 92, 202, "b:1", numbered), uplink=92, node="b")
+    now = world.state.queue("/", "lost")
+    assert now is not None and now.group > lost.group
+    if numbered:
+        assert now.numbered_above >= lost.numbered_above + NUMBERS_PER_GROUP
+    else:
+        assert now.numbered_above == 0  # as its log was applied by version 2
 
 
 def test_maintenance_ends_with_a_new_life(world: World) -> None:

@@ -14,6 +14,7 @@ from warren_broker.errors import (
 )
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import NodeRenewed, QueueCreated, QueueDeleted
+from warren_broker.metadata.records import NUMBERS_PER_GROUP
 from warren_broker.metadata.view import MetadataView
 
 
@@ -34,6 +35,23 @@ def test_groups_are_given_out_once(world: World) -> None:
     world.do(commands.DeleteQueue("/", "q"))
     assert QueueDeleted(first) in world.changes
     assert world.declare("q").group > first.group
+
+
+def test_a_queue_declared_again_numbers_its_claims_above_those_of_the_one_before(
+    world: World,
+) -> None:
+    first = world.declare("q")
+    assert first.numbered_above >= NUMBERS_PER_GROUP
+    world.do(commands.DeleteQueue("/", "q"))
+    assert world.declare("q").numbered_above >= first.numbered_above + NUMBERS_PER_GROUP
+
+
+def test_a_queue_of_a_log_of_version_2_numbers_its_claims_from_1(world: World) -> None:
+    first = world.declare("q", numbered=False)
+    assert first.numbered_above == 0
+    assert world.declare("q") == first  # declaring what there is changes nothing
+    world.do(commands.DeleteQueue("/", "q"))
+    assert world.declare("q").numbered_above >= NUMBERS_PER_GROUP
 
 
 def test_several_in_one_submission_get_groups_of_their_own(world: World) -> None:

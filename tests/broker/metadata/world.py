@@ -53,13 +53,15 @@ class World:
     def declare(self, name: str, *, durable: bool = True, exclusive: bool = False,
                 auto_delete: bool = False, arguments: dict[str, Any] | None = None,
                 connection: int = 1, server_named: bool = False, uplink: int = UPLINK,
-                node: str = "a", nodes: tuple[str, ...] = ("a",)) -> Queue:
-        """Declare a queue; the queue."""
+                node: str = "a", nodes: tuple[str, ...] = ("a",),
+                numbered: bool = True) -> Queue:
+        """Declare a queue; the queue. numbered: as nodes of version 3 do it."""
         declaration = queue_declaration(
             "/", name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
             arguments=arguments or {}, defaults=QueueDefaults())
         command = commands.DeclareQueue(
-            declaration.config, declaration.arguments, nodes, nodes[0], connection, server_named)
+            declaration.config, declaration.arguments, nodes, nodes[0], connection, server_named,
+            numbered)
         return self.do(command, uplink, node).queue
 
     def exchange(self, name: str, kind: str = "direct", **more: Any) -> None:

@@ -1,0 +1,143 @@
+"""A queue is deleted and declared again: drivers of it that run on have nothing of the new one."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from pyspark_warren import errors
+from pyspark_warren.client import WarrenBroker
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.offset import Offset
+from pyspark_warren.options import Options, parse_options
+from pyspark_warren.reader import read_slice
+from pyspark_warren.rows import ARROW_TYPES
+from warren import Producer
+from warren import errors as client_errors
+from warren.admin import Admin
+from warren.claims import ClaimReader
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
+OLD = [b"old %d" % i for i in range(10)]
+NEW = [b"new %d" % i for i in range(10)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes."""
+    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def given(cluster: LocalCluster) -> Options:
+    """What both drivers are started with: the same queue, and the same reader."""
+    name = f"q-{uuid.uuid4().hex[:8]}"
+    declare(cluster, name, OLD)
+    return parse_options(
+        {"hosts": cluster.hosts, "queue": name, "readerId": "nightly"}, "read")
+
+
+def declare(cluster: LocalCluster, name: str, bodies: list[bytes]) -> None:
+    with cluster.connect() as connection, Producer(connection) as producer:
+        Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+        for body in bodies:
+            producer.send(body, name)
+
+
+def replace(cluster: LocalCluster, name: str) -> None:
+    """Delete the queue, and declare one of that name with other messages."""
+    with cluster.connect() as connection:
+        Admin(connection).delete_queue(name)
+    declare(cluster, name, NEW)
+
+
+def driver_of(cluster: LocalCluster, given: Options) -> ClaimDriver:
+    """One with a connection of its own."""
+    return ClaimDriver(WarrenBroker(cluster.connect()), given,
+                       lambda: time.monotonic_ns() // 1_000_000, time.sleep,
+                       lambda: f"reader-{uuid.uuid4().hex}")
+
+
+def bodies_of(
+    cluster: LocalCluster, given: Options, driver: ClaimDriver, start: Offset, end: Offset
+) -> list[bytes]:
+    with cluster.connect() as connection:
+        broker = WarrenBroker(connection)
+        return [body for part in driver.plan(start, end)
+                for batch in read_slice(lambda _: broker, given, part, SCHEMA)
+                for body in batch.column("body").to_pylist()]
+
+
+def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
+    cluster: LocalCluster, given: Options
+) -> None:
+    old = driver_of(cluster, given)
+    old_start = old.initial()
+    old_end = old.latest(old_start, 10)
+    assert bodies_of(cluster, given, old, old_start, old_end) == OLD
+    slices = old.plan(old_start, old_end)
+    replace(cluster, given.queue)
+    new = driver_of(cluster, given)
+    new_start = new.initial()
+    new_end = new.latest(new_start, 10)
+
+    # A task of the old one's batch is run again; its driver settles the batch, and goes on.
+    with cluster.connect() as connection:
+        broker = WarrenBroker(connection)
+        for part in slices:
+            with pytest.raises(errors.ClaimLost):
+                list(read_slice(lambda _: broker, given, part, SCHEMA))
+    with pytest.raises((errors.Fenced, errors.ClaimLost)):
+        old.latest(old_end, 10)
+    with pytest.raises((errors.Fenced, errors.ClaimLost, client_errors.PeerError)):
+        old.settle(old_end)
+
+    assert bodies_of(cluster, given, new, new_start, new_end) == NEW
+    assert new.latest(new_end, 10) == new_end  # settled; there is nothing more
+    with cluster.connect() as connection:
+        found = Admin(connection).queue(given.queue)
+    assert (found.messages_ready, found.messages_claimed) == (0, 0)
+
+
+def test_a_checkpoint_of_the_deleted_queue_is_told_that_its_claim_is_lost(
+    cluster: LocalCluster, given: Options
+) -> None:
+    old = driver_of(cluster, given)
+    start = old.initial()
+    end = old.latest(start, 10)
+    replace(cluster, given.queue)
+    new = driver_of(cluster, given)
+    new_end = new.latest(new.initial(), 10)
+
+    # The unfinished batch, and the finished one, of a query that is started again.
+    with pytest.raises(errors.ClaimLost):
+        driver_of(cluster, given).plan(start, end)
+    with pytest.raises(errors.ClaimLost):
+        driver_of(cluster, given).latest(end, 10)
+    assert new_end.number > end.number
+    with cluster.connect() as connection:
+        assert Admin(connection).queue(given.queue).messages_claimed == len(NEW)
+
+
+def test_a_client_that_goes_on_after_a_lost_claim_does_not_pass_over_the_new_queues(
+    cluster: LocalCluster, given: Options
+) -> None:
+    with cluster.connect() as connection:
+        reader = ClaimReader(connection, given.queue, "r")
+        first = reader.register().settled + 1
+        reader.open(first, max_messages=10, max_bytes=1 << 20)
+        replace(cluster, given.queue)
+        again = ClaimReader(connection, given.queue, "r").register(go_on_after=first)
+        assert again.settled > first
+        with pytest.raises(client_errors.PeerError):
+            reader.settle(first)
+        with pytest.raises(client_errors.PeerError):
+            reader.release()
