@@ -170,3 +170,27 @@ def test_a_whole_directory_whose_disk_is_full(tmp_path: Path, mount: Mount) -> N
         voter_again(cluster, victim)
         assert cluster.is_running(victim) and cluster.pid(victim) == pid
         assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))
+
+
+def test_a_founders_directory_from_before_its_disk_was_replaced_takes_part_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    declare(uri_of(cluster, 0), "q")
+    leader = cluster.leader_of("q")
+    victim = (leader + 1) % 3
+    data = cluster.nodes[victim].data_dir
+    publish(uri_of(cluster, leader), "q", 0, EARLIER)
+    cluster.kill(victim)
+    shutil.move(data, tmp_path / "before")
+    cluster.start(victim)
+    voter_again(cluster, victim)
+    publish(uri_of(cluster, leader), "q", EARLIER, LATER)
+    cluster.kill(victim)
+    shutil.rmtree(data)
+    shutil.move(tmp_path / "before", data)
+    cluster.start(victim)  # it is ready to serve: it knows the definitions of today
+    publish(uri_of(cluster, victim), "q", EARLIER + LATER, 1)
+    voter_again(cluster, victim)
+    cluster.kill((leader + 2) % 3)  # what is confirmed now needs it
+    publish(uri_of(cluster, leader), "q", EARLIER + LATER + 1, 1)
+    assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 2))

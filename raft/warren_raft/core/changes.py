@@ -150,21 +150,26 @@ def heard_as(
 ) -> Progress | None:
     """A member answers under another id than the last time; its Progress now.
 
-    None: the answer is of no use: a founding member's, after a later life of that node was heard
-    of, or this member leads no longer. What the life before held is believed no more.
+    None: the answer is of no use: a founding member's, after another life of that node was heard of
+    that its process has now, or this member leads no longer. What the life before held is believed
+    no more.
 
     1. b acknowledges entry 5.  2. It loses its disk.  3. It comes back and acknowledges 6, under
     another id, and holds nothing but 6: no, it cannot; it would have to hold 1 … 6. So its old
     match must fall with the old id, and whatever the new one says is all there is.
+
+    A founding member's answer is late if its node's process has answered under another id already.
+    If it has not, it has the directory again with which it founded the group: an operator put that
+    back. It is one more life then, which is demoted, catches up, and is promoted, as any other.
     """
     progress = lead.progress[sender]
     if progress.member is None:
-        progress.member = member
+        progress.member, progress.heard = member, True
         return progress
-    if member == 0:
+    if member == 0 and progress.heard:
         return None
     fresh = Progress(node.log.last + 1, progress.paused, node.now_ms)
-    fresh.member = member
+    fresh.member, fresh.heard = member, True
     fresh.leaving = progress.leaving
     lead.progress[sender] = fresh
     lead.reads.forget(sender)

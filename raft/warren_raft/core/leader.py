@@ -164,6 +164,7 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
         progress = changes.heard_as(node, lead, message.sender, message.member)
         if progress is None:
             return
+    progress.heard = True
     if not message.ok:
         if progress.rejected(message.index):
             match_at, _ = node.log.hint(message.hint_index, message.hint_term)
@@ -298,6 +299,7 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
         progress = changes.heard_as(node, lead, message.sender, message.member)
     if progress is None:
         return
+    progress.heard = True
     if node.membership.votes(message.sender, message.member):
         answer_reads(node, lead, message.sender, message.round)
     elif progress.vouching and message.round >= progress.asked:

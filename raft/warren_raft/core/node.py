@@ -245,7 +245,7 @@ class Node:
         if self.leader == node and self.leadership is None:
             self.lose_leader()
 
-    def peer_connected(self, node: NodeId, now_ms: int) -> None:
+    def peer_connected(self, node: NodeId, now_ms: int, restarted: bool = False) -> None:
         """A connection was (re-)established, or a suspected node was heard of again.
 
         Must follow every `peer_suspected` when the suspicion ends: until then a leader sends
@@ -256,7 +256,7 @@ class Node:
         lead = self.leadership
         if lead is not None:
             if node in lead.progress:
-                lead.progress[node].resume()
+                lead.progress[node].resume(restarted)
         else:
             candidate.stand_soon(self)
 
@@ -272,7 +272,7 @@ class Node:
         No message of the process before may follow: whoever believed in that leader again, because
         of a late append, would wait for good for a member that lost its disk.
         """
-        self.peer_connected(node, now_ms)
+        self.peer_connected(node, now_ms, True)
         if self.leader == node:
             self.lose_leader(self.config.election_delay_ms)
 

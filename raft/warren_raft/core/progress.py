@@ -12,6 +12,7 @@ class Progress:
 
     member        the id under which it answered last; until then, of a voter, the one that is
                   expected, of a learner None
+    heard         it has answered under that id since its node's process began
     leaving       it is a member no longer: the index of the CONFIG that says so; dropped when it
                   knows that to be committed. 0: it is a member
     match         the follower holds everything up to here on disk
@@ -35,13 +36,14 @@ class Progress:
     """
 
     __slots__ = (
-        "asked", "commit_known", "commit_sent", "inflight", "inflight_bytes", "lacks", "leaving",
-        "match", "member", "next", "paused", "probing", "round_began_ms", "round_end",
+        "asked", "commit_known", "commit_sent", "heard", "inflight", "inflight_bytes", "lacks",
+        "leaving", "match", "member", "next", "paused", "probing", "round_began_ms", "round_end",
         "snapshotting", "unanswered", "vouched", "waiting_since",
     )  # fmt: skip
 
     def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
         self.member: MemberId | None = None
+        self.heard = False
         self.leaving: Index = 0
         self.asked = 0
         self.vouched = False
@@ -85,8 +87,9 @@ class Progress:
         self.lacks = 0
         self.paused = True
 
-    def resume(self) -> None:
+    def resume(self, restarted: bool = False) -> None:
         """Its node is heard of (again); a new process of it has forgotten what is committed."""
+        self.heard = self.heard and not restarted
         self.become_probe()
         self.asked, self.vouched = 0, False
         self.snapshotting = False

@@ -20,8 +20,9 @@ memory, so that a secret of a few random words is out of reach, where with the b
 protocol 2 a graphics card tried billions a second. What follows the handshake is neither signed nor
 encrypted: the peers' network is to be trusted, or tunnelled.
 
-Version: the order and the key are those of peer protocol 3 (`wire.PROTOCOL`). A node of protocol 2
-is refused, by name, and refuses: to speak both would give strangers the old proof.
+Version: the order and the key are those since peer protocol 3; protocol 4 (`wire.PROTOCOL`) has
+positions (`Hello.written`, `vouched`). A node of an earlier protocol is refused, by name, and
+refuses: to speak protocol 2, too, would give strangers the old proof.
 """
 
 from __future__ import annotations

@@ -113,6 +113,38 @@ def test_a_late_answer_of_a_founding_member_is_ignored() -> None:
     assert (lead.progress["c"].member, lead.progress["c"].match) == (7, 0)
 
 
+def test_a_founding_member_whose_process_is_a_new_one_is_heard_again() -> None:
+    one = leader()
+    one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
+    one.agree("a", 2)
+    catch_up(one, "c", 7)
+    one.agree("a", 3)
+    assert one.node.membership == Membership(("a", "b", "c"), (), (("c", 7),))
+    # 1. c has the directory again with which it founded the group.  2. It is no voter as that.
+    one.node.peer_restarted("c", NOW)
+    one.agree("c", 1)
+    assert one.node.membership == Membership(("a", "b"), ("c",))
+    one.agree("a", 4)
+    catch_up(one, "c", 0)
+    one.agree("a", 5)
+    assert one.node.membership == THREE
+    # 3. What 7 had answered before is late now, as that of a founding member was before.
+    lead = one.node.leadership
+    assert lead is not None and lead.progress["c"].member == 0
+
+
+def test_a_founding_member_answers_a_leader_that_knows_it_by_another_id() -> None:
+    one = leader(Membership(("a", "b", "c"), (), (("c", 7),)))
+    lead = one.node.leadership
+    assert lead is not None
+    one.node.peer_restarted("c", NOW)
+    one.agree("c", 1)
+    assert (lead.progress["c"].member, one.node.membership.learners) == (0, ("c",))
+    one.agree("c", 1, member=7)  # and then its process is another one again, or this was late
+    one.agree("c", 1)
+    assert (lead.progress["c"].member, lead.progress["c"].heard) == (7, True)
+
+
 def test_it_is_promoted_again_under_the_new_id() -> None:
     one = leader()
     one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
