@@ -256,6 +256,24 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
     eventually(lambda: not asked.node_status(leader).node.drained, "a start ends maintenance")
 
 
+def test_a_node_that_is_asked_to_drain_itself_answers_before_it_sends_its_clients_away(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    for number in range(8):
+        admin.declare_queue(f"q{number}", arguments={"x-queue-leader-locator": "balanced"})
+    with Load(cluster, QUEUE) as load:
+        for turn in range(6):
+            index = turn % 3
+            name = cluster.nodes[index].name
+            seen = through(cluster, name).drain(name)
+            assert seen.node.name == name and seen.node.drained
+            eventually(lambda index=index: not connects(cluster, index), "it serves nobody")
+            assert not admin.revive(name, wait=WAIT_S).node.drained
+            eventually(lambda index=index: connects(cluster, index), "it serves again")
+        load.goes_on()
+        load.finish()
+
+
 def connects(cluster: LocalCluster, node: int) -> bool:
     """Whether a client is served there."""
     try:

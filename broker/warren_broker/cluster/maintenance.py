@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
@@ -35,11 +36,28 @@ class Maintenance:
         self._definitions = definitions
         self._handing_over = handing_over
         self._planned = False
+        self._answering = 0
         self.drained = False
         self.on_drained: Callable[[bool], None] = lambda drained: None
         definitions.on_nodes.append(lambda node: self._look())
         definitions.on_ready.append(self._look)
         cluster.on_led.append(self._led)
+
+    def answer_first(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The same as done; until it is called, no client of this node is sent away.
+
+        1. A client asks this node to put itself into maintenance.  2. The definitions say so.
+        3. Its connection is closed. Were that before the answer, the client would ask again, and
+        if it knows no other node, until it gives up: this one's port is closed.
+        """
+        self._answering += 1
+
+        def answered(result: Any) -> None:
+            done(result)
+            self._answering -= 1
+            self._cluster.loop.call_later(0, self._look)
+
+        return answered
 
     def unfit(self) -> list[str]:
         """Nodes that are to lead nothing: drained, or on their way out."""
@@ -66,7 +84,7 @@ class Maintenance:
         # may have been drained; its end was the end of that.
         own = self._definitions.state.nodes.get(self._cluster.host.node_id)
         drained = own is not None and own.drained and self._definitions.ready
-        if drained == self.drained:
+        if drained == self.drained or (drained and self._answering):
             return
         self.drained = drained
         log.warning(

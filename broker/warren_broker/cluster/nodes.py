@@ -36,6 +36,7 @@ class Nodes:
         self._queues = broker.queues
         self._asking = broker.asking
         self._placement = broker.placement
+        self._maintenance = broker.maintenance
 
     # ------------------------------------------------------------ looking
 
@@ -193,7 +194,8 @@ class Nodes:
 
     def drain(self, node: str, done: Answer) -> None:
         """NodeStatus: in maintenance, until it is revived or starts again."""
-        self._set_drained(node, True, done)
+        own = node == self._cluster.host.node_id
+        self._set_drained(node, True, self._maintenance.answer_first(done) if own else done)
 
     def revive(self, node: str, done: Answer) -> None:
         """NodeStatus: in service again."""
