@@ -5,26 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from sim.plants import PLANTS
 from sim.plants_whole import PLANTS as PLANTS_WHOLE
 from sim.run import Kind, main, run_batch, run_seed
+from sim.whole.profile import draw
+from sim.whole.swarm import DAMAGE, LIVES, OLDER, UNLUCKY
+from sim.whole.world import World
 
 TESTS = Path(__file__).parents[1]
 SEEDS_PER_PLANT = 400
-RARE = frozenset({"damage-amid-the-log-is-a-torn-end", "lives-are-remembered-in-a-window"})
-"""Not found in so few worlds since these draw older directories, too: a gap that each run reports.
-
-Unit tests hold both rules: tests/raft/storage/test_tail.py, tests/broker/cluster/test_lives.py.
-"""
-WHOLE = [
-    pytest.param(plant, marks=pytest.mark.xfail(reason="needs more worlds"))
-    if plant in RARE else plant
-    for plant in sorted(PLANTS_WHOLE)
-]
 SCRIPT = """
 from sim.run import Kind, run_seed
 for kind in (Kind(), Kind(whole=True)):
@@ -40,14 +35,27 @@ def test_some_seeds_are_clean() -> None:
 
 
 def test_some_whole_worlds_are_clean() -> None:
+    judged = copies = 0
     for seed in range(15):
-        outcome = run_seed(seed, Kind(whole=True))
-        assert outcome.failure is None, (
-            f"python3 build.py sim --whole --seed {seed}: {outcome.failure}"
-        )
+        world = World(seed)
+        try:
+            world.run()
+        except Exception as error:
+            raise AssertionError(f"python3 build.py sim --whole --seed {seed}") from error
+        judged += world.checkers.durability.judged
+        copies += world.misfortunes.copies
+    assert judged > 10, "what a node vouched for is compared with what it starts with"
+    assert copies > 0, "older copies of a directory are put back, and noticed"
 
 
-@pytest.mark.parametrize("plant", WHOLE)
+def test_every_kind_of_misfortune_has_worlds_of_its_own() -> None:
+    surely = Counter(draw(Random(seed)).surely for seed in range(1_000))
+    assert sum(surely[kind] for kind in OLDER) > 120
+    assert sum(surely[kind] for kind in DAMAGE) > 80
+    assert set(UNLUCKY) | {LIVES} <= set(surely)
+
+
+@pytest.mark.parametrize("plant", sorted(PLANTS_WHOLE))
 def test_a_bug_planted_in_whole_nodes_is_found(plant: str) -> None:
     last = run_batch((0, SEEDS_PER_PLANT, Kind(whole=True, plant=plant)))[-1]
     assert last.found, f"{plant}: not found in {SEEDS_PER_PLANT} seeds: {last.failure}"

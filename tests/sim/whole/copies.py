@@ -12,7 +12,7 @@ from warren_raft.storage.recovery import recover
 from warren_raft.storage.wal import file_name
 
 LOOK_AGAIN_MS = 60
-LOOKS_MAX = 12
+LOOKS_MAX = 25
 
 
 class OlderCopy:
@@ -37,13 +37,26 @@ class OlderCopy:
         self.newest_only = newest_only
         self.copy = machine.files.as_after_power_loss()
         self.disks = machine.disks
+        assert machine.running is not None
+        machine.to_copy = True
+        self.written = machine.running.host.position()
         self.looks = 0
 
     def take_down(self, silent: bool) -> None:
-        """The node ends; the copy takes its place as soon as it is sure to be noticed."""
+        """The node ends, after it has told that it wrote more; the copy takes its place as soon as
+        it is sure to be noticed."""
         machine = self.machine
-        if machine.running is None or machine.damaged or machine.aged or machine.lost_for_good:
+        unfit = machine.damaged or machine.aged or machine.disks != self.disks
+        if unfit or self.world.misfortunes.stopped:
+            machine.to_copy = False
             return
+        if machine.running is None or not self.everybody_heard():
+            self.looks += 1
+            machine.to_copy = self.looks < LOOKS_MAX
+            if machine.to_copy:
+                self.world.agenda.after(LOOK_AGAIN_MS, self.take_down, silent)
+            return
+        self.looks = 0
         machine.crash(silent)
         machine.copying = True
         self.world.agenda.after(LOOK_AGAIN_MS, self.look)
@@ -52,13 +65,14 @@ class OlderCopy:
         """Put it there, or look again, or let the node start as it is."""
         machine = self.machine
         if machine.damaged or machine.disks != self.disks:
-            machine.copying = False
+            machine.to_copy = machine.copying = False
             machine.start()
             return
         older = self.older()
         disk, end = self.position(older)
         if disk and self.everybody_knows(disk, end):
             self.world.note("older copy", machine.name, self.newest_only, end)
+            self.world.misfortunes.copies += 1
             machine.files.restore(older)
             machine.aged = disk
             machine.images.clear()
@@ -67,7 +81,7 @@ class OlderCopy:
             if disk and self.looks < LOOKS_MAX:
                 self.world.agenda.after(LOOK_AGAIN_MS, self.look)
                 return
-        machine.copying = False
+        machine.to_copy = machine.copying = False
         machine.start()
 
     def older(self) -> MemoryFiles:
@@ -95,6 +109,15 @@ class OlderCopy:
         except StorageError:
             return 0, 0
         return (int(disk, 16), found.next_batch - 1) if directory.identity.disk == disk else (0, 0)
+
+    def everybody_heard(self) -> bool:
+        """Every other process was told that the log has come further."""
+        return all(
+            machine.running is not None
+            and machine.running.host._positions.known(self.machine.name)[1] > self.written
+            for machine in self.world.processes.values()
+            if machine is not self.machine and not machine.gone
+        )
 
     def everybody_knows(self, disk: int, end: int) -> bool:
         """That the log of that disk had come further; durably."""

@@ -8,6 +8,7 @@ from sim.checkers import require
 from sim.whole.ledger import Book
 from warren_raft.core.quorum import majority
 from warren_raft.messages import AnyRaftMessage, AppendReply, VoteReply
+from warren_raft.runtime import birth
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -23,12 +24,14 @@ class Durability:
 
     acknowledged  (node, group, member id) -> the term and the index of its last append reply
     voted         (node, group, member id) -> the term and the candidate of its last vote
+    judged        so many logs of which something was known were there when their node started
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.acknowledged: dict[tuple[str, int, int], tuple[int, int]] = {}
         self.voted: dict[tuple[str, int, int], tuple[int, str]] = {}
+        self.judged = 0
         self.replies = 0
         self.confirms = 0
 
@@ -71,28 +74,29 @@ class Durability:
             self.acknowledged[key] = max(before, (message.term, message.index))
 
     def started(self, process: Process) -> None:
-        """Whatever became of its disk: a member under its old id has what it vouched for.
+        """Its log was read, and no group of it has begun.
+
+        Whatever became of its disk: a member under its old id has what it vouched for.
 
         In a later term its log may have been cut since, by a leader of that term. Of an older copy
         of its directory only its peers can notice that: before it has vouched for anything else.
         """
         if process.machine.aged:
             return
-        for group, found in sorted(process.host._groups.items()):
-            if found.volatile:
-                continue
-            node = found.node
-            key = (process.name, group, node.member_id)
+        for group, found in sorted(process.host._logs.groups.items()):
+            key = (process.name, group, birth.decode(group, found.created).member)
+            hard, last = found.hard_state, found.log.last
             term, index = self.acknowledged.get(key, (0, 0))
+            self.judged += key in self.acknowledged or key in self.voted
             require(
-                node.term >= term and (node.term > term or node.last_index >= index),
-                "started without what it acknowledged", key, node.term, node.last_index, term,
-                index,
+                hard.term >= term and (hard.term > term or last >= index),
+                "started without what it acknowledged", key, hard, last, term, index,
             )
             term, candidate = self.voted.get(key, (0, ""))
             require(
-                node.term >= term and (node.term > term or node.vote == candidate),
-                "started without its vote", key, node.term, node.vote, term, candidate,
+                hard.term > term or (hard.term, hard.vote or "") == (term, candidate)
+                or key not in self.voted,
+                "started without its vote", key, hard, term, candidate,
             )
 
     def confirmed(self, book: Book, bodies: list[bytes]) -> None:

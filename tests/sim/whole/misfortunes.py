@@ -17,18 +17,31 @@ JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
 
 class Misfortunes:
-    """A stream of them until `stop`."""
+    """A stream of them until `stop`.
+
+    count   how many there were
+    copies  how many older copies took a directory's place
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.rng = world.rng
         self.stopped = False
-        self.count = 0
+        self.count = self.copies = 0
 
     def begin(self) -> None:
         """Plan the first."""
         if self.world.profile.fault_every_ms and self.world.profile.faults:
             self.plan()
+            if self.world.profile.surely:
+                due_ms = self.rng.randrange(self.world.profile.safety_ms // 3)
+                self.world.agenda.after(due_ms, self.strike_surely)
+
+    def strike_surely(self) -> None:
+        """The one that the world is about."""
+        self.count += 1
+        self.world.note("fault", self.world.profile.surely, self.count)
+        getattr(self, self.world.profile.surely)()
 
     def plan(self) -> None:
         """Plan the next."""
@@ -66,8 +79,11 @@ class Misfortunes:
     def never_well(self, machine: Machine) -> None:
         """One of a minority that the others must do without."""
         kinds = ["down", "down", "cut off"]
-        if not self.world.profile.write_here:
-            kinds.append("hung")  # it stands between its clients and the others as before
+        swept = any(plan.swept for plan in self.world.profile.queues)
+        if not self.world.profile.write_here and not swept:
+            # It stands between its clients and the others as before; but what is declared anew
+            # is not known there, for its member of the definitions gets nothing on its disk.
+            kinds.append("hung")
         how = self.rng.choice(kinds)
         self.world.note("never well", machine.name, how)
         machine.lost_for_good = True
@@ -137,21 +153,31 @@ class Misfortunes:
 
     def many_lives(self) -> None:
         """A node begins life after life while some queue has no leader to be told of it."""
-        groups = [group for group in self.world.groups() if group]
-        machine = self.anybody()
-        if not groups or self.world.profile.unlucky or machine.running is None:
+        if self.world.profile.unlucky:
             return
-        group = self.rng.choice(groups)
-        members = [process.name for process in self.world.members(group)]
-        away = [name for name in members if name != machine.name][: len(members) // 2 + 1]
-        count = len(self.world.names)
-        if 2 * len(away) <= len(members) - 1 or 2 * (count - len(away)) <= count:
-            return  # the queue would have a majority still, or the cluster would have none
+        chances = [
+            (machine, away)
+            for group in self.world.groups() if group
+            for machine in self.world.processes.values() if machine.running is not None
+            if (away := self._leaderless(group, machine))
+        ]  # fmt: skip
+        if not chances:
+            return
+        machine, away = self.rng.choice(chances)
         lives, life_ms = self.rng.choice((2, 3, 4)), self.rng.choice((400, 900))
         for name in away:
             self.crash(self.world.processes[name], (lives + 1) * life_ms)
         for at in range(lives):
             self.world.agenda.after(at * life_ms, self._again, machine)
+
+    def _leaderless(self, group: int, machine: Machine) -> list[str]:
+        """Without whom that group has no leader, and the cluster has one, that machine in it."""
+        members = [process.name for process in self.world.members(group)]
+        away = [name for name in members if name != machine.name][: len(members) // 2 + 1]
+        count = len(self.world.names)
+        if 2 * len(away) <= len(members) - 1 or 2 * (count - len(away)) <= count:
+            return []  # the queue would have a majority still, or the cluster would have none
+        return away
 
     def rolling_restart(self) -> None:
         """One after the other is stopped in good order and started again."""
@@ -306,8 +332,8 @@ class Misfortunes:
 
     def _copied(self, newest_only: bool) -> None:
         machine = self._unlucky()
-        well = not machine.damaged and not machine.aged and not machine.lost_for_good
-        if machine.running is not None and well:
+        unfit = machine.damaged or machine.aged or machine.to_copy or machine.lost_for_good
+        if machine.running is not None and not unfit:
             copy = OlderCopy(machine, newest_only)
             delay_ms = self.rng.choice((30, 100, 400))
             self.world.agenda.after(delay_ms, copy.take_down, self.rng.random() < 0.3)

@@ -140,7 +140,9 @@ class Machine:
     damaged    its disk does not hold what was written any more
     hung_until its disk takes what is written, and no sync of it returns before that
     images     copies of its disk that somebody made
-    copying    it stays down until an older copy of its disk is there, see `OlderCopy`
+    to_copy    a copy was made of its disk, and will be put back
+    copying    it stays down until an older copy of its disk is there, see `OlderCopy`; or until
+               the disk says that it is one
     aged       its disk is an older copy of what it was, and nobody has noticed: that disk's id
     absent     it is not there yet; gone: it has left the cluster, for good
     lost_for_good  it is one of a minority that never becomes well again
@@ -165,7 +167,7 @@ class Machine:
         self.slow_until = 0
         self.hung_until = 0
         self.images: list[dict[str, bytes]] = []
-        self.copying = False
+        self.to_copy = self.copying = False
         self.aged = 0
 
     def peers(self) -> list[str]:
@@ -226,6 +228,9 @@ class Machine:
             return None
         paths = [path for path in self.files.paths()
                  if not path.endswith(KEPT) and self.rots_below(path)]  # fmt: skip
+        newest = self.newest_log()
+        if newest in paths and rng.random() < 0.4:
+            return newest  # on which the most rests
         return rng.choice(paths) if paths else None
 
     def newest_log(self) -> str:
@@ -256,9 +261,8 @@ class Machine:
         if path != str(wal / file_name(max(files, default=0))):
             return len(data)
         known = synced.read(self.files, wal)
-        if path == str(wal / file_name(known.file)):
-            return min(len(data), known.end)
-        return 0 if self.damaged else last_batch(data)
+        end = min(len(data), known.end) if path == str(wal / file_name(known.file)) else 0
+        return end if self.damaged else max(end, last_batch(data))
 
     def crash(self, silent: bool, power: bool | None = None) -> None:
         """The power goes, for this machine; or for the process alone, and the system goes on."""
@@ -305,15 +309,30 @@ class Machine:
         self.crash(silent=False)
         self.world.agenda.after(RESTART_MS, self.start)
 
-
     def outdated(self, error: DirectoryOutdated) -> None:
         """A peer knows that its directory was a later one once: it begins anew by itself, as the
         product's process does, and sets everything aside."""
         require(self.aged or self.damaged, "no older copy was put there", self.name, str(error))
         self.world.note("outdated", self.name, str(error))
-        self.aged = 0
+        assert self.running is not None
+        host, aged = self.running.host, self.aged
         self.images.clear()
+        self.aged = 0
         self.crash(silent=False, power=False)
+        self.aged = aged
+        self.copying = True
+        self.note_outdated(host, self.disks, error.reason)
+
+    def note_outdated(self, host: Host, disks: int, reason: str) -> None:
+        """There is no next process before it is on disk, which has to wait for space."""
+        if self.disks == disks:
+            try:
+                host.note_outdated(reason)
+            except OSError:
+                self.world.agenda.after(RESTART_MS, self.note_outdated, host, disks, reason)
+                return
+        self.aged = 0
+        self.copying = False
         self.world.agenda.after(RESTART_MS, self.start)
 
 

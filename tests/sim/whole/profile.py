@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
-from sim.whole import windows
+from sim.whole import swarm, windows
 from warren_raft.config import RaftConfig
 
 DEAD = "dead"
@@ -51,6 +51,7 @@ class Profile:
 
     nodes        that form the cluster; joiners: nodes that come later
     faults       which kinds strike, each as often as it is named
+    surely       this one strikes once, whatever the others do
     skew_ms      clocks differ by up to so much, and jump
     windows      bounds of the product that are smaller than its own
     bad          of the unlucky ones: these never become well again, also when all is calm
@@ -58,6 +59,7 @@ class Profile:
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
     claim_ttl_ms claims expire, 0: they do not
     changes      operators change the members of queues, and drain nodes
+    malformed    some messages have properties that nobody can read
     fanout       publishers use an exchange that feeds every queue now and then
     """
 
@@ -69,6 +71,7 @@ class Profile:
     sector_bytes: int
     fault_every_ms: int
     faults: tuple[str, ...]
+    surely: str
     skew_ms: int
     unlucky: tuple[str, ...]
     bad: tuple[str, ...]
@@ -87,6 +90,7 @@ class Profile:
     pace_ms: int
     work_ms: int
     message_ttl: bool
+    malformed: bool
     fanout: bool
     heartbeat_ms: int
     wal_file_bytes: int
@@ -99,22 +103,11 @@ class Profile:
     config: RaftConfig
 
 
-FAULTS = (
-    "crash", "crash", "crash_leader", "crash_leader", "crash_all", "pause", "pause_leader", "cut",
-    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
-    "disk_full", "clock_jump", "rolling_restart", "flapping", "power_cut", "hung_disk",
-    "many_lives",
-)  # fmt: skip
 BRIEF_SHARE = 0.7
 """Most worlds are over soon: there can be the more of them."""
 JOINERS = (0, 0, 0, 1, 2)
-UNLUCKY_SHARE = 0.35
+UNLUCKY_SHARE = 0.55
 BAD_SHARE = 0.4
-UNLUCKY = (
-    "wipe", "wipe", "rot", "rot", "misdirect", "lose_file", "lose_file", "empty_file", "old_file",
-    "old_directory", "old_directory", "old_newest_file",
-)  # fmt: skip
-"""These strike the unlucky only."""
 
 
 def draw(rng: Random) -> Profile:
@@ -124,25 +117,32 @@ def draw(rng: Random) -> Profile:
     unlucky: tuple[str, ...] = (f"n{1 + rng.randrange(nodes)}",)
     if nodes < 3 or rng.random() >= UNLUCKY_SHARE:
         unlucky = ()
+    drawn = swarm.draw(rng, nodes, bool(unlucky))
     changes = rng.random() < 0.4
     consumers, readers = rng.choice(((1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (0, 1), (0, 2)))
     safety = (150, 250, 400) if brief or nodes == 7 else (600, 1_000, 1_500, 2_500, 5_000)
+    pace = (10, 30) if brief else (20, 60)
+    others = rng.choice((0, 0, 1) if brief else (0, 1, 1, 2))
+    often = (0, 40, 40, 80) if brief else (0, 80, 150, 150, 300, 600)
+    if drawn.older:
+        safety, often = (900, 1_200, 1_500), (150, 300, 600)
+    if drawn.lives:
+        safety, often, pace = (2_500, 4_000), (600, 1_000), (200, 400)
     return Profile(
         nodes=nodes,
-        joiners=rng.choice(JOINERS) if nodes < 7 else 0,
+        # Who comes later has never heard of the log of which an older copy is put back.
+        joiners=rng.choice(JOINERS) if nodes < 7 and not drawn.older else 0,
         safety_ms=rng.choice(safety),
         latency_ms=rng.choice(((0, 2), (0, 2), (1, 10), (5, 40), (0, 120))),
         sync_ms=rng.choice(((1, 3), (2, 20), (2, 20), (5, 80))),
         sector_bytes=rng.choice((64, 512, 512, 4096)),
-        fault_every_ms=rng.choice((0, 40, 40, 80) if brief else (0, 80, 150, 150, 300, 600)),
-        faults=tuple(
-            kind for kind in (*FAULTS, *(UNLUCKY if unlucky else ()))
-            for _ in range(rng.choice((0, 1, 2)))
-        ),
+        fault_every_ms=rng.choice(often),
+        faults=drawn.faults,
+        surely=drawn.surely,
         skew_ms=rng.choice((0, 0, 800, 5_000)),
         unlucky=unlucky,
         bad=unlucky if rng.random() < BAD_SHARE else (),
-        queues=_queues(rng, nodes, bool(unlucky), rng.choice((0, 0, 1) if brief else (0, 1, 1, 2))),
+        queues=_queues(rng, nodes, drawn.lives, bool(unlucky), others),
         messages=rng.choice((4, 8, 12) if brief else (10, 20, 40)),
         publishers=rng.choice((1, 2)),
         consumers=consumers,
@@ -154,9 +154,10 @@ def draw(rng: Random) -> Profile:
         loners=rng.choice((0, 0, 0, 1)),
         changes=changes,
         window=rng.choice((1, 4, 16)),
-        pace_ms=rng.choice((10, 30) if brief else (20, 60)),
+        pace_ms=rng.choice(pace),
         work_ms=rng.choice((5, 60) if brief else (5, 60, 400)),
         message_ttl=rng.random() < 0.1,
+        malformed=rng.random() < 0.2,
         fanout=rng.random() < 0.2,
         heartbeat_ms=rng.choice((100, 200)),
         wal_file_bytes=rng.choice((2_000, 2_000, 6_000, 1 << 20)),
@@ -165,7 +166,7 @@ def draw(rng: Random) -> Profile:
         memtable_bytes=rng.choice((500, 1 << 20)),
         write_here=rng.random() < 0.25,
         codec=rng.random() < 0.3,
-        windows=windows.draw(rng),
+        windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
 
@@ -182,14 +183,19 @@ def _config(rng: Random) -> RaftConfig:
     )
 
 
-def _queues(rng: Random, nodes: int, unlucky: bool, others: int) -> tuple[QueuePlan, ...]:
+def _queues(
+    rng: Random, nodes: int, lives: bool, unlucky: bool, others: int
+) -> tuple[QueuePlan, ...]:
     """A plain queue, which forgets nothing, and so many of the others.
 
-    Where a disk may be lost, every queue has members enough to outlive that.
+    Where a disk may be lost, every queue has members enough to outlive that. Where a node begins
+    life after life, it has so few that it has no leader while the cluster has one.
     """
     sizes = tuple(size for size in (3, 3, 3, 5, 2, 1) if size <= nodes)
     if unlucky:
         sizes = tuple(size for size in sizes if size >= 3)
+    if lives:
+        sizes = tuple(size for size in sizes if 2 * (nodes - (size + 1) // 2) > nodes)
     plain: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": -1}
     if rng.random() < 0.2:
         plain["x-single-active-consumer"] = True

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from sim.whole.process import Process
     from sim.whole.world import World
 
+MALFORMED = b"\x01\x00\xff\xff"
+"""Properties that end within an expiration: no door lets them in."""
+
 
 class Publisher(Person):
     """Publishes runs with confirms; what its node took down with it is nobody's.
@@ -76,8 +79,11 @@ class Publisher(Person):
             self.sent += 1
             body = b"%d/%d/%d" % (self.number, process.boot_id, self.sent)
             bodies.append(body)
+            said = properties.NONE
+            if self.world.profile.malformed and self.rng.random() < 0.3:
+                said = MALFORMED  # as another program may have stored it
             table.append(
-                route, properties.NONE, body, self.rng.choice((4, 4, 4, 9)),
+                route, said, body, self.rng.choice((4, 4, 4, 9)),
                 TTL_NONE if ttl_ms is None else ttl_ms,
             )
         for book in books:

@@ -82,9 +82,11 @@ class Reader(Person):
             again = commands.ReleaseClaim(self.name, self.claim, self.epoch)
             self.ask(process, again, self.released)
         else:
+            keep_empty = not self.world.calm and self.rng.random() < 0.2
             open_ = commands.OpenClaim(
-                self.name, self.claim, self.epoch, MESSAGES, 10_000, self.world.profile.claim_ttl_ms
-            )
+                self.name, self.claim, self.epoch, MESSAGES, 10_000,
+                self.world.profile.claim_ttl_ms, uses=False, keep_empty=keep_empty,
+            )  # fmt: skip
             self.ask(process, open_, lambda reply: self.opened(process, book, reply))
 
     def ask(self, process: Process, command: commands.AnyCommand, heard: Any) -> None:
@@ -122,8 +124,14 @@ class Reader(Person):
         self.epoch = reply.epoch
         self.claim = reply.settled + 1
 
-    def opened(self, process: Process, book: Book, reply: commands.ClaimReply) -> None:
-        """A claim with something in it, or nothing was ready."""
+    def opened(
+        self, process: Process, book: Book, reply: commands.ClaimReply | commands.EmptyClaim
+    ) -> None:
+        """A claim with something in it, or without; or nothing was ready."""
+        if isinstance(reply, commands.EmptyClaim):
+            self.world.note("empty claim", self.name, reply.number)
+            book.claim(self.name, reply.number, (), [])
+            return
         if not reply.messages:
             return
         runs = tuple((index, first, last) for index, first, last, _, _ in reply.runs)

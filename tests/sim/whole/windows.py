@@ -37,8 +37,10 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 Windows = tuple[tuple[str, str, int], ...]
 
 
-def draw(rng: Random) -> Windows:
-    """Those of one world: (module, name, value)."""
+def draw(rng: Random, lives: bool) -> Windows:
+    """Those of one world: (module, name, value); lives: a node has many."""
+    if lives:
+        return (("metadata.lives", "RETIRED_KEPT_MAX", 1),)
     if rng.random() >= SHRUNK_SHARE:
         return ()
     found = [
