@@ -1,4 +1,4 @@
-"""How well this node's disk answers, judged by the writes of the log."""
+"""How well this node's disk answers, judged by the writes and reads of the log."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class DiskWatch:
     1. Every sync of every member takes about `stall_ms`.  2. A leader hands over to a member that
     happens to be between two syncs.  3. That one stalls, hands over, and so on: nothing is
     committed. Here all of them are SLOW, and the leader stays.
+    A read under way keeps the loop from looking, and is told of when it is done: it counts for the
+    one look after it.
     A process that was stopped itself (a long pause between two looks) begins the measurement anew.
     Times are milliseconds of one monotonic clock.
     Invariant: `since_ms` is None exactly while no write is under way
@@ -44,10 +46,11 @@ class DiskWatch:
         self._stalled_ms: int | None = None
         self._doubled = 0
 
-    def look(self, now_ms: int, writes: int, busy: bool) -> Condition:
+    def look(self, now_ms: int, writes: int, busy: bool, read_ms: int = 0) -> Condition:
         """The disk's condition as of now.
 
-        writes  completed since the start; busy: another one is under way
+        writes   completed since the start; busy: another one is under way
+        read_ms  how long the longest read took since the last look
         """
         paused = self._looked_ms is not None and (now_ms - self._looked_ms) * 2 > self._stall_ms
         self._looked_ms = now_ms
@@ -55,7 +58,7 @@ class DiskWatch:
             self._writes, self.since_ms = writes, None
         if busy and self.since_ms is None:
             self.since_ms = now_ms
-        age_ms = self.age_ms(now_ms)
+        age_ms = max(self.age_ms(now_ms), read_ms)
         if age_ms >= self._stall_ms:
             if self.condition is not Condition.STALLED:
                 self._stalls(now_ms)

@@ -126,6 +126,7 @@ class Host:
         store = LogStore(
             self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes,
             lambda: self._rng.getrandbits(64), birth.has_others, config.peers,
+            self._clock.monotonic_ms,
         )  # fmt: skip
         try:
             self._transport.start()
@@ -163,9 +164,7 @@ class Host:
             again = birth.again(group, store.condemned[group].created, self._rng, config.peers)
             store.recreate(group, again)
         identity = store.directory.identity
-        self._positions.begin(
-            self.disk, self.position(), self.boot_id, identity.vouched
-        )
+        self._positions.begin(self.disk, self.position(), self.boot_id, identity.vouched)
         self._forming = Forming(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
         )
@@ -176,12 +175,15 @@ class Host:
         for node, address in sorted({**identity.peers, **config.peers}.items()):
             self.add_peer(node, address)
         self._beat()
+        self._loop.on_guard.append(self._watch_read)
 
     def stop(self) -> None:
         """Finish the write under way, close the files and connections; the loop goes on."""
         if self._stopped:
             return
         self._stopped = self._turns.stopped = True
+        if self._watch_read in self._loop.on_guard:
+            self._loop.on_guard.remove(self._watch_read)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         for group in self._groups.values():
@@ -500,10 +502,13 @@ class Host:
         if not group.deleted:
             self._observer.members_changed(group.id, group.node.membership)
 
+    def _watch_read(self) -> None:
+        self._disk.watch_read(self._clock.monotonic_ms(), self._logs.reads)
+
     def _beat(self) -> None:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
         self._peers.beat()
-        self._disk.beat(self._clock.monotonic_ms(), self._logs.wal)
+        self._disk.beat(self._clock.monotonic_ms(), self._logs)
         self._upkeep.beat()
         self._transfers.beat(self._clock.epoch_ms())
         self.healing.beat()

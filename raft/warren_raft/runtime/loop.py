@@ -126,6 +126,10 @@ class Loop:
     4. The call returns: its thread finds that it was replaced, posts the outcome, and leaves.
     Invariant: one thread at a time turns the loop, the one that bears `_seat`; the guard raises
     `_seat` only while that thread is inside `wait_for`, which touches nothing of the loop
+
+    on_guard  called by the guard every REPLACE_S, on its thread, beside the loop's: to look at
+              what may hold the loop's thread elsewhere than in `wait_for`. They change nothing
+              that the loop's thread changes
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -144,6 +148,7 @@ class Loop:
         self._running = False
         self._over = threading.Event()
         self._guards: collections.deque[Future[bool]] = collections.deque()
+        self.on_guard: list[Callable[[], None]] = []
         self._seat = 0
         self._seat_lock = threading.Lock()
         self._waits_since: float | None = None
@@ -271,6 +276,8 @@ class Loop:
     def _guard(self, threads: ThreadPoolExecutor) -> bool:
         """Turn the loop as soon as its thread is held; see `_serve`."""
         while not self._over.wait(REPLACE_S):
+            for call in tuple(self.on_guard):
+                call()
             with self._seat_lock:
                 since = self._waits_since
                 if since is None or time.monotonic() - since < REPLACE_S:

@@ -10,7 +10,8 @@ from warren_raft.core import changes
 from warren_raft.core.quorum import majority
 from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.group import Group
-from warren_raft.storage.wal import Wal
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.read_watch import ReadWatch
 from warren_raft.types import GroupId, NodeId
 
 log = logging.getLogger("warren.raft")
@@ -30,6 +31,10 @@ class StalledDisk:
     itself, group by group, to a member whose disk is quick, where the members whose disks answer
     are a majority without it; where they are none, nobody could commit, and it stays the leader.
     It takes no leadership until the write is done.
+
+    A read that hangs holds the loop's thread itself. Then the node sends no heartbeats, and the
+    others elect leaders without it, as if its process stood still. When the read is done, the
+    node's disk counts as one whose write has taken as long.
 
     slow     this node's disk is not quick: nothing is to be placed here
     stalled  it does not answer
@@ -58,7 +63,8 @@ class StalledDisk:
         self._watch = DiskWatch(stall_ms)
         self._peers: dict[NodeId, int] = {}
         self._offered: dict[GroupId, tuple[int, int]] = {}
-        self._stalled_ms = 0
+        self._read_ms = 0
+        self._told_of_ms: int | None = None
         self.condition = Condition.QUICK
 
     @property
@@ -90,12 +96,27 @@ class StalledDisk:
         if self.stalled and not group.volatile:
             group.node.disk_stalled(True, self._epoch_ms())
 
-    def beat(self, now_ms: int, wal: Wal) -> None:
+    def watch_read(self, now_ms: int, reads: ReadWatch) -> None:
+        """Log a read that does not return, once. For the guard's thread: the loop's is held."""
+        since_ms = reads.since_ms
+        if since_ms is None or since_ms == self._told_of_ms or now_ms - since_ms < self._stall_ms:
+            return
+        self._told_of_ms = since_ms
+        log.error(
+            "%s: the disk under %s does not answer: a read of the log has been under way for %d ms "
+            "(suspect_after_ms %d). This node answers nobody until it is done; the others elect "
+            "leaders without it",
+            self._own, self._place, now_ms - since_ms, self._stall_ms,
+        )  # fmt: skip
+
+    def beat(self, now_ms: int, logs: LogStore) -> None:
         """A heartbeat interval has passed; of the monotonic clock."""
+        wal = logs.wal
         # A disk without space is another matter: its node hands over for that reason.
         busy = not wal.idle and wal.full is None
-        before, age_ms = self.condition, self._watch.age_ms(now_ms)
-        self.condition = self._watch.look(now_ms, wal.batches, busy)
+        before, age_ms = self.condition, max(self._read_ms, self._watch.age_ms(now_ms))
+        self._read_ms = logs.reads.take_ms()
+        self.condition = self._watch.look(now_ms, wal.batches, busy, self._read_ms)
         if self.condition is not before:
             self._tell(None, self.condition)
             self._changed(before, now_ms, age_ms)
@@ -103,11 +124,10 @@ class StalledDisk:
             moved, kept = self._hand_over(now_ms)
             if before is not Condition.STALLED:
                 log.error(
-                    "%s: the disk under %s does not answer: a write of the log has been under way "
-                    "for %d ms (suspect_after_ms %d). This node takes no leadership until it is "
-                    "done. Groups led here: %d, handed over: %d, kept because no other majority "
-                    "is fit: %d",
-                    self._own, self._place, self._watch.age_ms(now_ms), self._stall_ms,
+                    "%s: the disk under %s does not answer: %s (suspect_after_ms %d). This node "
+                    "takes no leadership until it does. Groups led here: %d, handed over: %d, kept "
+                    "because no other majority is fit: %d",
+                    self._own, self._place, self._slowest(now_ms), self._stall_ms,
                     moved + kept, moved, kept,
                 )  # fmt: skip
 
@@ -126,14 +146,19 @@ class StalledDisk:
             )  # fmt: skip
         elif self.condition is Condition.SLOW:
             log.warning(
-                "%s: the disk under %s is slow: a write of the log has been under way for %d ms",
-                self._own, self._place, self._watch.age_ms(now_ms),
+                "%s: the disk under %s is slow: %s", self._own, self._place, self._slowest(now_ms),
             )  # fmt: skip
         elif self.condition is Condition.QUICK:
             log.info(
-                "%s: the disk under %s is quick again: no slow write for %d ms",
+                "%s: the disk under %s is quick again: no slow write or read for %d ms",
                 self._own, self._place, self._watch.quiet_ms,
             )  # fmt: skip
+
+    def _slowest(self, now_ms: int) -> str:
+        age_ms = self._watch.age_ms(now_ms)
+        if self._read_ms > age_ms:
+            return f"a read of the log took {self._read_ms} ms"
+        return f"a write of the log has been under way for {age_ms} ms"
 
     def _hand_over(self, now_ms: int) -> tuple[int, int]:
         """Offer what this node leads to others; how many groups were offered, how many stay."""

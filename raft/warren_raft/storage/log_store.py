@@ -24,6 +24,7 @@ from warren_raft.storage.identity import Directory, draw_disk, open_directory
 from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.places import Places
+from warren_raft.storage.read_watch import ReadWatch
 from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
@@ -305,6 +306,7 @@ class LogStore:
         draw: Callable[[], int] = draw_disk,
         may_heal: MayHeal | None = None,
         peers: Collection[NodeId] = (),
+        clock_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """Lock the directory and read its log; raises StorageError.
 
@@ -315,6 +317,7 @@ class LogStore:
         self.directory: Directory = open_directory(files, path, cluster, node, draw)
         self.files = files
         self.memtable = Memtable(memtable_bytes)
+        self.reads = ReadWatch(clock_ms)
         try:
             salvage.resume(files, self.directory, draw)
             others = bool(peers or self.directory.identity.peers)
@@ -483,9 +486,10 @@ class LogStore:
         path = self.path_of(place.file)
         known = log.term(index) if index >= log.first else 0
         try:
-            data = self.files.read_at(
-                self._descriptor(place.file), place.offset, RECORD_HEADER_BYTES + place.length
-            )
+            with self.reads:
+                data = self.files.read_at(
+                    self._descriptor(place.file), place.offset, RECORD_HEADER_BYTES + place.length
+                )
             record = decode_record(self.salts[place.file], data, 0)
             term = known or record.term
             if (record.group, record.index, record.term) != (
@@ -529,7 +533,9 @@ class LogStore:
         """A group's newest snapshot, from disk; raises LogDamaged: another one is to be taken."""
         path = self.snapshot_path(group)
         try:
-            return decode_snapshot(self.files.read(path))
+            with self.reads:
+                data = self.files.read(path)
+            return decode_snapshot(data)
         except (Damaged, OSError) as damage:
             self.compactor.snapshots_damaged.add(group.log.group)
             raise LogDamaged(path, 0, str(damage)) from None
