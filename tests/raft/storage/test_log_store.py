@@ -180,6 +180,16 @@ def test_batches_collect_while_one_is_under_way(tmp_path: Path) -> None:
     disk.close()
 
 
+def test_what_only_collects_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.write(1, 1, [b"written"])
+    disk.group(1).append(None, [Entry(2, 1, EntryKind.COMMAND, 0, b"nobody waits for it")])
+    disk.close()
+    disk = Disk(tmp_path)
+    assert disk.group(1).read(2).data == b"nobody waits for it"
+    disk.close()
+
+
 class BrokenFiles(Files):
     """A bug of ours, on the writing thread."""
 

@@ -14,6 +14,8 @@ from warren_raft.indexes import Indexes
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
+from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.salvage import REASON
 from warren_raft.storage.sealed import HEADER_BYTES, seal
 from warren_raft.storage.snapshot import MAGIC, Snapshot
@@ -193,6 +195,21 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
     last = start(tmp_path)
     assert last.groups[1].created == b"again" and last.groups[1].read(1).data == b"healed"
     last.directory.close()
+
+
+def test_what_is_left_of_a_damaged_group_is_not_held_in_memory(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    for group in (1, 2):
+        disk.write(group, 1, [bytes(100)] * 5)
+    taken = Snapshot(1, 3, 1, 1003, disk.group(1).born, 1, ("n1",), (), b"", b"s")
+    write_snapshots(disk.store.files, disk.store.directory.snapshots, [taken])
+    disk.close()
+    flip(snapshot_of(tmp_path))
+    store = start(tmp_path)
+    assert sorted(store.condemned) == [1]
+    overhead = ENTRY_OVERHEAD_BYTES * 10  # of each line, until its turn comes
+    assert store.memtable.bytes_held - overhead == 500 == store.groups[2].log.bytes_counted
+    store.directory.close()
 
 
 def test_a_group_that_nobody_else_has_is_never_given_up(tmp_path: Path) -> None:

@@ -76,6 +76,34 @@ def test_what_a_shorter_log_replaced_and_a_snapshot_covers_does_not_come_back(
     disk.close()
 
 
+@pytest.mark.parametrize("retired", [False, True])
+def test_what_a_shorter_log_replaced_does_not_come_back_after_a_crash_behind_the_snapshot(
+    tmp_path: Path, retired: bool
+) -> None:
+    # As above, and the node ends when the snapshot is written: the manifest has 16 as the log's
+    # end. A start meets it in the segment (or in the log's file), then 13 … 15 of the other leader.
+    disk = Disk(tmp_path)
+    disk.write(1, 1, [b"%d" % i for i in range(1, 17)], term=5)
+    if retired:
+        roll(disk)
+        disk.compact()
+        assert disk.store.segments
+    disk.write(1, 13, [b"other %d" % i for i in (13, 14, 15)], term=8)
+    taken = Snapshot(1, 15, 8, 1015, disk.group(1).born, 1, ("n1",), (), b"", b"s")
+    write_snapshots(disk.store.files, disk.store.directory.snapshots, [taken])
+    disk.close()
+    for _ in range(2):
+        disk = Disk(tmp_path)
+        assert (disk.group(1).first_index(), disk.group(1).last_index()) == (16, 15)
+        disk.close()
+    disk = Disk(tmp_path)
+    disk.write(1, 16, [b"the one"], term=8)
+    disk.close()
+    disk = Disk(tmp_path)
+    assert disk.group(1).read(16).data == b"the one"
+    disk.close()
+
+
 @pytest.mark.parametrize("retired", [0, 9, 12])
 def test_what_a_snapshot_voids_does_not_come_back_behind_it(tmp_path: Path, retired: int) -> None:
     # 1. Entries 1 … 12 of a leader without majority, some of them retired.  2. Another member's
