@@ -83,9 +83,13 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """Why the other side closes."""
+    """Why the other side closes.
+
+    second  another process with this one's directory is connected (`SecondProcess`)
+    """
 
     reason: str
+    second: bool = False
 
 
 class PeerRefused(PeerError):
@@ -95,12 +99,23 @@ class PeerRefused(PeerError):
     """
 
 
+class SecondProcess(PeerRefused):
+    """A process of a node beside another one that has the same directory, and is connected."""
+
+
 class CrossedCalls(PeerError):
     """Both called at once; this side's call goes on, so the other one's ends without a word."""
 
 
 class RefusedByPeer(PeerRefused):
-    """The other side closed, and said why."""
+    """The other side closed, and said why.
+
+    second  see `Refused`
+    """
+
+    def __init__(self, reason: str, second: bool = False) -> None:
+        self.second = second
+        super().__init__(reason)
 
     def __str__(self) -> str:
         return f"refused by the peer: {escaped(str(self.args[0])[:REASON_CHARACTERS_MAX])}"

@@ -97,6 +97,7 @@ class Host:
         self._touch = self._turns.touch
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
+        self.on_second = self._peers.on_second
         self._positions = Positions(self._keep_positions)
         self.on_position = self._positions.heard
         self._disk = StalledDisk(
@@ -529,6 +530,7 @@ class Host:
         if outdated is not None:
             self._forming.change(outdated=outdated)
             raise DirectoryOutdated(self.config.data_dir, outdated)
+        self._peers.check_alone(hello)
         return self._forming.judge(hello) or self.judge_peer(hello)
 
     def on_met(self, hello: Hello, address: Address) -> None:

@@ -18,6 +18,7 @@ from warren_raft.runtime.handshake import (
     Proof,
     Refused,
     RefusedByPeer,
+    SecondProcess,
     check_hello,
     check_proof,
     prove,
@@ -193,7 +194,8 @@ class PeerConnection:
 
     def _shake(self, kind: int, body: memoryview) -> None:
         if kind == wire.REFUSED:
-            raise RefusedByPeer(_refused.decode(body).reason)
+            refused = _refused.decode(body)
+            raise RefusedByPeer(refused.reason, refused.second)
         if kind == wire.HELLO and self.hello is None:
             self._greeted(_hello.decode(body))
         elif kind == wire.PROOF and self.hello is not None and not self.boot_id:
@@ -257,7 +259,7 @@ class PeerConnection:
         if not isinstance(error, PeerError):
             raise error
         if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):
-            self._send(wire.REFUSED, Refused(str(error)))
+            self._send(wire.REFUSED, Refused(str(error), isinstance(error, SecondProcess)))
             self.stream.flush()
         self.stream.abort(error)
 

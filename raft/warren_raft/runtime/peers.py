@@ -9,13 +9,16 @@ from functools import partial
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.failure import FailureDetector, News
 from warren_raft.runtime.group import Group
-from warren_raft.runtime.handshake import Hello
+from warren_raft.runtime.handshake import Hello, SecondProcess
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.transport import Transport
+from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.types import GroupId, NodeId
 
 log = logging.getLogger("warren.raft")
+SECOND_SUSPICIONS = 2
+"""Refused as a node's second one for so many times `suspect_after_ms`, a process ends."""
 
 
 class Peers:
@@ -48,6 +51,7 @@ class Peers:
             config.suspect_after_ms, config.disconnect_grace_ms, loop.clock.monotonic_ms()
         )
         self._boots: dict[NodeId, int] = {}
+        self._second: dict[NodeId, int] = {}
         self.hellos: dict[NodeId, Hello] = {}
         self.stopped = False
 
@@ -140,6 +144,27 @@ class Peers:
 
     # ------------------------------------------------------------ what the transport says
 
+    def check_alone(self, hello: Hello) -> None:
+        """Raises SecondProcess when another process with that one's directory is connected.
+
+        1. A node's directory is copied, and both copies are started under its name.  2. Whichever
+        called last had the connection: some of a leader's appends, of its leases and of the votes
+        went to the one, some to the other, and both answered for one member.  So the first one
+        stays, until its connection ends or it is suspected: a node that starts again while its
+        old connection stands, silent, comes in then.
+        Replayed by tests/raft/runtime/test_twins.py
+        """
+        node = hello.node
+        known = self.hellos.get(node)
+        if known is None or known.boot_id == hello.boot_id or known.disk != hello.disk:
+            return
+        if self._transport.up(node) and not self._detector.suspected(node):
+            raise SecondProcess(
+                f"another process of node {node!r} is connected, with a copy of its data "
+                "directory; stop one of the two: a further node needs an empty directory and a "
+                "name of its own"
+            )
+
     def met(self, hello: Hello) -> None:
         """Who a connection is with; a node that was unknown is a peer now."""
         self._detector.add(hello.node, self._clock.monotonic_ms())
@@ -147,6 +172,7 @@ class Peers:
 
     def on_up(self, node: NodeId, boot_id: int) -> None:
         """See TransportOwner."""
+        self._second.pop(node, None)
         old = self._boots.get(node)
         self._boots[node] = boot_id
         restarted = old is not None and old != boot_id
@@ -176,3 +202,19 @@ class Peers:
     def on_refused(self, node: NodeId) -> None:
         """See TransportOwner."""
         self._tell(self._detector.refused(node))
+
+    def on_second(self, node: NodeId) -> None:
+        """See TransportOwner; raises DirectoryRefused, which ends this process.
+
+        That peer may not know yet that the process before this one has died. When it has had the
+        time to suspect that twice, there are two, and the one that came later ends: a peer that
+        starts again could let it in, while the others have the first one.
+        """
+        now = self._clock.monotonic_ms()
+        since = self._second.setdefault(node, now)
+        if now - since >= SECOND_SUSPICIONS * self._config.suspect_after_ms:
+            raise DirectoryRefused(
+                self._config.data_dir,
+                f"node {node} is connected with another process that has a copy of it",
+                "stop that one, or give this node an empty directory and a name of its own",
+            )

@@ -12,7 +12,13 @@ from typing import Any, Protocol
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.connector import Connector
-from warren_raft.runtime.handshake import CrossedCalls, Hello, PeerRefused, peer_key
+from warren_raft.runtime.handshake import (
+    CrossedCalls,
+    Hello,
+    PeerRefused,
+    RefusedByPeer,
+    peer_key,
+)
 from warren_raft.runtime.loop import Listener, Loop, Timer
 from warren_raft.runtime.peer_connection import PeerConnection
 from warren_raft.runtime.stream import Buffer
@@ -49,6 +55,10 @@ class TransportOwner(Protocol):
 
     def on_refused(self, node: NodeId) -> None:
         """Nobody listens at the peer's address."""
+        ...
+
+    def on_second(self, node: NodeId) -> None:
+        """That peer is connected with another process that has this one's directory."""
         ...
 
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
@@ -430,6 +440,8 @@ class Transport:
                 self._say_of_stranger(connection, error)
             return
         refused = isinstance(error, PeerRefused)
+        if isinstance(error, RefusedByPeer) and error.second:
+            self._owner.on_second(peer.node)
         if connection is peer.connection:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")

@@ -1,0 +1,100 @@
+"""Two processes with copies of one directory under one name: peers let only one of them in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from tests.raft.runtime.kit import Listing, Recorder
+from tests.raft.runtime.test_formation import ABC, Nodes
+from warren_raft.machine import GroupSpec
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.handshake import SecondProcess
+from warren_raft.runtime.host import Host
+from warren_raft.storage.errors import DirectoryRefused
+
+REFUSED = "copy of its data directory"
+
+
+@pytest.fixture()
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(tmp_path)
+    yield made
+    made.stop(*list(made.hosts))
+    made.loop.close()
+
+
+def copied(nodes: Nodes, name: str) -> None:
+    """The node runs, and there is a copy of its directory of a moment ago."""
+    for each in ABC:
+        nodes.start(each)
+    nodes.serves(*ABC)
+    nodes.stop(name)
+    shutil.copytree(nodes.root / name, nodes.root / "copy")
+    nodes.start(name)
+    nodes.serves(*ABC)
+
+
+def twin(nodes: Nodes, name: str) -> Host:
+    """A second process of that node, with the copy, at another port."""
+    others = [other for other in ABC if other != name]
+    config = HostConfig(
+        node=name, cluster="test", secret=b"a secret of the tests",
+        listen=("127.0.0.1", nodes.ports["e"]),
+        peers={other: ("127.0.0.1", nodes.ports[other]) for other in others},
+        data_dir=nodes.root / "copy", reconnect_ms_max=60, suspect_after_ms=500,
+    )  # fmt: skip
+    host = Host(config, nodes.loop, Recorder())
+    host.start()
+    host.formation(lambda formation: host.start_group(GroupSpec(0, formation.voters), Listing()))
+    return host
+
+
+@pytest.mark.parametrize("name", ABC)
+def test_a_second_process_with_a_copy_of_the_directory_is_not_let_in_and_ends(
+    nodes: Nodes, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    copied(nodes, name)
+    others = [other for other in ABC if other != name]
+    first = nodes.hosts[name].boot_id
+    second = twin(nodes, name)
+    with pytest.raises(DirectoryRefused, match="another process that has a copy of it"):
+        nodes.until(lambda: any(second.connected(other) for other in others))
+    second.stop()
+    assert f"another process of node {name!r} is connected, with a copy" in caplog.text
+    assert all(nodes.hosts[other].peer_boot_id(name) == first for other in others)
+    assert all(nodes.hosts[name].connected(other) for other in others)
+    nodes.serves(*ABC)
+
+
+def test_who_is_taken_for_a_second_process(nodes: Nodes) -> None:
+    copied(nodes, "a")
+    host = nodes.hosts["b"]
+    hello = host.peer_hello("a")
+    assert hello is not None
+    later = structs.replace(hello, boot_id=hello.boot_id + 1)
+    with pytest.raises(SecondProcess, match="stop one of the two"):
+        host.judge(later)
+    assert host.judge(hello) is None, "the same process calls again"
+    host._peers.check_alone(structs.replace(later, disk=1))  # for `judge_peer` to say
+    # 1. Its machine lost power: the connection stands, and nothing comes.  2. It is back.
+    known = host._peers._detector._peers["a"]
+    known.suspected = True
+    assert host.judge(later) is None
+    known.suspected = False
+    nodes.stop("a")
+    nodes.until(lambda: not host.connected("a"))
+    assert host.judge(later) is None, "the one before has ended"
+
+
+def test_one_refusal_may_be_a_mistake_and_ends_nobody(nodes: Nodes) -> None:
+    copied(nodes, "a")
+    host = nodes.hosts["b"]
+    host.on_second("a")
+    host.on_second("a")
+    host.on_up("a", host.peer_boot_id("a") or 0)
+    assert not host._peers._second, "it was let in after all"
