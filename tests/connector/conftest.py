@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session whose workers find what this process finds."""
+    from spark_world.pipeline import session
+    from spark_world.runs import PATH
+
+    was = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
+    os.environ.update(PYTHONPATH=os.pathsep.join(PATH), PYSPARK_PYTHON=sys.executable)
+    made = session("local[2]")
+    yield made
+    made.stop()
+    for name, value in was.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value

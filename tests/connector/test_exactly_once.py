@@ -6,9 +6,7 @@ the loss of a claim was told.
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_world.runs import PATH
 
 from warren import Admin, Producer
 from warren.local import LocalCluster
@@ -30,22 +27,6 @@ ROWS = 100
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(1, tmp_path_factory.mktemp("cluster")) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    was = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
-    os.environ.update(PYTHONPATH=os.pathsep.join(PATH), PYSPARK_PYTHON=sys.executable)
-    from spark_world.pipeline import session
-
-    made = session("local[2]")
-    yield made
-    made.stop()
-    for name, value in was.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
 
 
 class Queues:

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spark_world.fake import FakeServer
-from spark_world.runs import PATH
 
 from warren_broker.block import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """A session whose workers find what this process finds."""
-    was = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
-    os.environ.update(PYTHONPATH=os.pathsep.join(PATH), PYSPARK_PYTHON=sys.executable)
-    from spark_world.pipeline import session
-
-    made = session("local[2]")
-    yield made
-    made.stop()
-    for name, value in was.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
 
 
 @pytest.fixture

@@ -73,14 +73,17 @@ class Access:
                          passive: bool = False) -> None:
         """An alternate exchange gets the exchange's messages: that needs rights of its own."""
         _not_default(name)
+        self._declare("exchange", name, arguments.get("alternate-exchange"), passive)
+
+    def _declare(self, kind: Kind, name: str, gets: Any, passive: bool) -> None:
+        """gets: the argument that names an exchange which gets the declared one's messages."""
         if passive:
-            self._may_any("exchange", name)
+            self._may_any(kind, name)
             return
-        self.may("configure", "exchange", name)
-        alternate = arguments.get("alternate-exchange")
-        if isinstance(alternate, str):
-            self.may("read", "exchange", name)
-            self.may("write", "exchange", alternate)
+        self.may("configure", kind, name)
+        if isinstance(gets, str):
+            self.may("read", kind, name)
+            self.may("write", "exchange", gets)
 
     def delete_exchange(self, name: str) -> None:
         """The broker's own exchanges stay."""
@@ -102,14 +105,7 @@ class Access:
     def declare_queue(self, name: str, arguments: Mapping[str, Any],
                       passive: bool = False) -> None:
         """A dead-letter exchange gets the queue's messages: that needs rights of its own."""
-        if passive:
-            self._may_any("queue", name)
-            return
-        self.may("configure", "queue", name)
-        dead_letter_exchange = arguments.get("x-dead-letter-exchange")
-        if isinstance(dead_letter_exchange, str):
-            self.may("read", "queue", name)
-            self.may("write", "exchange", dead_letter_exchange)
+        self._declare("queue", name, arguments.get("x-dead-letter-exchange"), passive)
 
     def delete_queue(self, name: str) -> None:
         """Delete it, with what it holds."""

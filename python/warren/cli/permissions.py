@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -30,11 +31,7 @@ def list_permissions(
     """All permissions."""
     with connect(uri) as connection:
         found = Admin(connection).permissions(vhost=vhost, user=user)
-    if json:
-        output.as_json(found)
-        return
-    rows = [(one.vhost, one.user, one.configure, one.write, one.read) for one in found]
-    output.table("", ("vhost", "user", "configure", "write", "read"), rows)
+    _show(found, json, ("vhost", "user", "configure", "write", "read"))
 
 
 @permissions.command("set")
@@ -68,11 +65,7 @@ def list_topic(
     """All topic permissions."""
     with connect(uri) as connection:
         found = Admin(connection).topic_permissions(vhost=vhost, user=user)
-    if json:
-        output.as_json(found)
-        return
-    rows = [(one.vhost, one.user, one.exchange, one.write, one.read) for one in found]
-    output.table("", ("vhost", "user", "exchange", "write", "read"), rows)
+    _show(found, json, ("vhost", "user", "exchange", "write", "read"))
 
 
 @permissions.command()
@@ -96,3 +89,11 @@ def clear_topic(
     with connect(uri) as connection:
         Admin(connection).clear_topic_permissions(vhost, user, exchange)
     output.say(f"topic permissions of user {user} in vhost {vhost} cleared")
+
+
+def _show(found: Sequence[Any], json: bool, columns: Sequence[str]) -> None:
+    """columns: the attributes of each that are shown."""
+    if json:
+        output.as_json(found)
+    else:
+        output.table("", columns, [[getattr(one, name) for name in columns] for one in found])

@@ -7,11 +7,9 @@ import pytest
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue import stage
 from warren_broker.queue.commands import (
-    Checkout,
     Count,
     Delete,
     Done,
-    Get,
     Purge,
     SinkDrop,
     SinkPublish,
@@ -38,26 +36,6 @@ def drop(queue: Queue, batch: int, *attempts: tuple[int, int], epoch: int = 1) -
 
 
 # ------------------------------------------------------------ whole
-
-
-def test_a_stage_is_invisible_until_it_is_published() -> None:
-    queue = Queue()
-    queue.do(Checkout(1, 1, "t"))
-    index = put(queue, 0, 0)
-    assert queue.got() == [] and queue.do(Get(2, 1)).delivery is None
-    assert queue.stat().messages_staged == 2 and queue.stat().bytes_ready == 0
-    assert queue.do(Purge()) == Count(0)
-    assert queue.machine.live_indexes(queue.state) == (index,)
-    assert publish(queue, 0, (0, 0, 1)) == Count(2)
-    assert queue.names() == [(index, 0), (index, 1)]
-    assert queue.stat().messages_staged == 0
-
-
-def test_the_winning_attempts_are_published_in_the_order_given() -> None:
-    queue = Queue()
-    b, a, more = put(queue, 0, 1), put(queue, 0, 0), put(queue, 0, 1)
-    assert publish(queue, 0, (0, 0, 1), (1, 0, 2)) == Count(6)
-    assert queue.ready() == [(i, n) for i in (a, b, more) for n in range(2)]
 
 
 def test_losing_attempts_and_earlier_batches_go_and_others_stay() -> None:
@@ -89,14 +67,6 @@ def test_a_publish_before_the_last_block_is_refused() -> None:
     assert publish(queue, 0, (0, 0, 2)) == Count(4)
 
 
-def test_priorities_apply_when_it_is_published() -> None:
-    queue = Queue()
-    staged = put(queue, 0, 0, count=3, priorities=[9, 4, 0])
-    ready = queue.put(1, priorities=4)
-    publish(queue, 0, (0, 0, 1))
-    assert queue.ready() == [(staged, 0), (ready, 0), (staged, 1), (staged, 2)]
-
-
 def test_a_full_queue_refuses_and_keeps_the_stages() -> None:
     queue = Queue(max_length=3, overflow="reject-publish")
     put(queue, 0, 0)
@@ -125,27 +95,6 @@ def test_what_comes_for_a_stage_that_expired_does_not_make_it_whole() -> None:
     assert publish(queue, 0, (0, 0, 2)).reason == "stage_lost"
 
 
-def test_a_stage_that_grows_lives_on() -> None:
-    queue = Queue()
-    put(queue, 0, 0, ttl_ms=100)
-    queue.now += 60
-    put(queue, 0, 0, ttl_ms=100)
-    queue.tick(60)
-    assert queue.stat().messages_staged == 4
-    queue.tick(40)
-    assert queue.stat().messages_staged == 0
-
-
-def test_a_stage_expires_whatever_lives_on_beside_it() -> None:
-    queue = Queue()
-    for partition, ttl_ms in enumerate((0, 200, 100)):
-        put(queue, 0, partition, ttl_ms=ttl_ms)
-    queue.tick(100)
-    assert queue.stat().messages_staged == 4 and queue.timers() == [queue.now + 100]
-    queue.tick(100)
-    assert queue.stat().messages_staged == 2 and queue.timers() == []
-
-
 def test_the_last_block_says_how_long_a_stage_lives() -> None:
     queue = Queue()
     put(queue, 0, 0, ttl_ms=100)
@@ -159,14 +108,6 @@ def test_a_numbered_block_is_known_again_after_one_without_a_number() -> None:
     for seq in (3, 0, 3):
         put(queue, 0, 0, seq=seq)
     assert queue.stat().messages_staged == 4
-
-
-def test_a_block_belongs_to_one_command_of_its_submission() -> None:
-    queue = Queue()
-    stages = [SinkStage("s", "r", 1, 0, partition, 0, 1) for partition in (0, 1)]
-    first, second = queue.submit(*stages, data=block(2)).replies
-    assert first == Done() and second.reason == "invalid"
-    assert queue.stat().messages_staged == 2
 
 
 def test_an_empty_batch_is_published_into_a_full_queue() -> None:

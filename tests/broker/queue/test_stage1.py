@@ -7,13 +7,10 @@ import pytest
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue import stage1
 from warren_broker.queue.commands import (
-    Checkout,
     Count,
     Done,
     DropStages,
-    Get,
     PublishBatch,
-    Purge,
     Stage,
 )
 
@@ -29,26 +26,6 @@ def publish(queue: Queue, batch: int, *attempts: tuple[int, int]) -> object:
     return queue.do(PublishBatch("s", batch, attempts))
 
 
-def test_a_stage_is_invisible_until_it_is_published() -> None:
-    queue = Queue()
-    queue.do(Checkout(1, 1, "t"))
-    index = put(queue, 0, 0)
-    assert queue.got() == [] and queue.do(Get(2, 1)).delivery is None
-    assert queue.stat().messages_staged == 2 and queue.stat().bytes_ready == 0
-    assert queue.do(Purge()) == Count(0)
-    assert queue.machine.live_indexes(queue.state) == (index,)
-    assert publish(queue, 0, (0, 0)) == Count(2)
-    assert queue.names() == [(index, 0), (index, 1)]
-    assert queue.stat().messages_staged == 0
-
-
-def test_the_winning_attempts_are_published_in_the_order_given() -> None:
-    queue = Queue()
-    b, a, more = put(queue, 0, 1), put(queue, 0, 0), put(queue, 0, 1)
-    assert publish(queue, 0, (0, 0), (1, 0)) == Count(6)
-    assert queue.ready() == [(i, n) for i in (a, b, more) for n in range(2)]
-
-
 def test_losing_attempts_are_dropped() -> None:
     queue = Queue()
     put(queue, 0, 0, 0)
@@ -57,14 +34,6 @@ def test_losing_attempts_are_dropped() -> None:
     assert publish(queue, 0, (0, 1)) == Count(2)
     assert queue.machine.live_indexes(queue.state) == (winner,)
     assert queue.stat().messages_staged == 0
-
-
-def test_priorities_apply_when_it_is_published() -> None:
-    queue = Queue()
-    staged = put(queue, 0, 0, count=3, priorities=[9, 4, 0])
-    ready = queue.put(1, priorities=4)
-    publish(queue, 0, (0, 0))
-    assert queue.ready() == [(staged, 0), (ready, 0), (staged, 1), (staged, 2)]
 
 
 def test_a_batch_that_was_published_is_acknowledged_and_dropped() -> None:
@@ -145,27 +114,6 @@ def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() ->
     assert publish(queue, 0, (0, 1), (1, 0)) == Count(4)
 
 
-def test_a_stage_that_grows_lives_on() -> None:
-    queue = Queue()
-    put(queue, 0, 0, ttl_ms=100)
-    queue.now += 60
-    put(queue, 0, 0, ttl_ms=100)
-    queue.tick(60)
-    assert queue.stat().messages_staged == 4
-    queue.tick(40)
-    assert queue.stat().messages_staged == 0
-
-
-def test_a_stage_expires_whatever_lives_on_beside_it() -> None:
-    queue = Queue()
-    for partition, ttl_ms in enumerate((0, 200, 100)):
-        put(queue, 0, partition, ttl_ms=ttl_ms)
-    queue.tick(100)
-    assert queue.stat().messages_staged == 4 and queue.timers() == [queue.now + 100]
-    queue.tick(100)
-    assert queue.stat().messages_staged == 2 and queue.timers() == []
-
-
 def test_how_many_expired_names_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage1, "LOST_STAGES_MAX", 2)
     queue = Queue()
@@ -205,15 +153,6 @@ def test_a_full_queue_takes_a_batch_that_brings_nothing_and_no_other() -> None:
     assert publish(queue, 0, (0, 0)) == Count(0)
     put(queue, 1, 0)
     assert publish(queue, 1, (0, 0)).reason == "queue_full"
-    assert queue.stat().messages_staged == 2
-
-
-def test_a_block_belongs_to_one_command_of_its_submission() -> None:
-    queue = Queue()
-    first, second = queue.submit(
-        Stage("s", 0, 0, 0), Stage("s", 0, 1, 0), data=block(2)
-    ).replies  # fmt: skip
-    assert first == Done() and second.reason == "invalid"
     assert queue.stat().messages_staged == 2
 
 
