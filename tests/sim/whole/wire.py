@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren_raft import messages as raft_messages
 from warren_raft.runtime.config import Address, HostConfig
+from warren_raft.runtime.handshake import SecondProcess
 from warren_raft.storage.errors import DirectoryOutdated
 
 if TYPE_CHECKING:
@@ -178,6 +179,9 @@ class Wire:
             except DirectoryOutdated as error:
                 reason = str(error)
                 self.world.processes[name].outdated(error)
+            except SecondProcess as error:
+                # The process before it has died, and this end has not heard so yet.
+                reason = str(error)
             if reason is not None:
                 self.world.note("refused", name, link.peer(name), reason)
                 return str(reason)
