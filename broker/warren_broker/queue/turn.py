@@ -16,7 +16,6 @@ from warren_broker.queue.effects import (
     SetTimer,
 )
 from warren_broker.queue.ranges import Held
-from warren_broker.queue.shapes import Shape
 from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, Uplink
 
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
@@ -27,13 +26,13 @@ class Turn:
 
     index   of the entry, which names its block
     now     milliseconds since the epoch
-    block   the entry's block; None: it has none. Its shape is read once, by the enqueue
+    block   the entry's block; None: it has none
     uplink  who submitted; None: nobody (timers, operators)
     """
 
     __slots__ = (
         "_cancelled", "_dead", "_deliveries", "_drained", "_expired", "_timer_before", "block",
-        "index", "now", "shape", "state", "uplink",
+        "index", "now", "state", "uplink",
     )
 
     def __init__(self, state: QueueState, index: int, now: int, block: memoryview | None) -> None:
@@ -41,7 +40,6 @@ class Turn:
         self.index = index
         self.now = now
         self.block = block
-        self.shape: Shape | None = None
         self.uplink: Uplink | None = None
         self._timer_before = state.timer_ms
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
