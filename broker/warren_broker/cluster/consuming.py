@@ -56,10 +56,15 @@ class Consuming:
 
         def joined(reply: Any) -> None:
             if isinstance(reply, errors.Refusal):
-                self._forget(number, command.session)
                 client.consumers.pop(number, None)
                 if isinstance(reply, errors.Unavailable):
+                    # 1. It joins all the same, when the queue is back, and is given a message.
+                    # 2. It is cancelled, and what it holds stays its own.  So its session does not
+                    # forget it: with that the message goes back.
+                    # Replayed by tests/broker/cluster/test_absences.py
                     client.command(commands.Cancel(number))
+                else:
+                    self._forget(number, command.session)
                 done(reply)
             else:
                 done(requests.Done())

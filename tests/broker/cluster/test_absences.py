@@ -264,6 +264,30 @@ def test_what_was_asked_of_it_before_it_died_is_refused_then(universe: Universe)
     assert [type(answer) for answer in answers] == [errors.HomeNodeDown] * 2
 
 
+def test_a_consumer_that_was_refused_meanwhile_keeps_no_message(
+    universe: Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warren_broker.cluster.uplink.COMMANDS_MAX", 1)  # each in its own entry
+    assert publish(universe, "", "lasting").confirmed()
+    answers: list[Any] = []
+    consuming = universe.running["a"].broker.consuming
+    queue = universe.running["a"].broker.definitions.state.queue("/", "lasting")
+    assert queue is not None
+    consuming.checkout(queue, Checkout(8, 1, "t", 10), Nobody(), answers.append)
+    universe.cut_off("c")
+    universe.until(lambda: bool(answers), "the consumer is refused")
+    assert isinstance(answers[0], errors.HomeNodeDown)
+    consuming.session_down(1, False)
+    universe.cut.clear()
+    universe.until(lambda: universe.running["a"].host.connected("c"), "a hears it again")
+
+    def counted() -> bool:
+        found = universe.call("a", lambda broker, done: broker.queue_counts(queue, False, done))
+        return isinstance(found, StatReply) and (found.messages_ready, found.consumers) == (1, 0)
+
+    universe.until(counted, "the message is ready again, and nobody consumes")
+
+
 def test_it_may_be_deleted_while_its_node_is_away_and_does_not_come_back(
     universe: Universe,
 ) -> None:
