@@ -11,9 +11,11 @@ import msgspec
 from sim import plants_queues
 from sim.plants import Replacement
 from sim.whole.sync import SimulatedWal
+from warren_broker.cluster import dead_letters
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.group_client import GroupClient
 from warren_broker.cluster.leading import Leading
+from warren_broker.cluster.set_aside import SetAside
 from warren_broker.cluster.uplink import Uplink
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import departures, limits, machine
@@ -24,6 +26,7 @@ from warren_broker.queue.turn import Turn
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
+from warren_raft.runtime.positions import Positions
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import recovery, rewrite, wal
 from warren_raft.storage.compaction import Compactor
@@ -374,6 +377,23 @@ def what_can_be_read_is_on_the_disk() -> list[Replacement]:
     return [(recovery, "_settle", lambda files, directory, newest: None)]
 
 
+def an_older_copy_is_judged_by_nobody() -> list[Replacement]:
+    """No node tells another one that its directory was a later one once."""
+    return [(Positions, "judge", lambda self, hello: None)]
+
+
+def one_message_ends_the_node() -> list[Replacement]:
+    """The fault of a dead letter that cannot be read goes as far as the loop."""
+
+    def unguarded(
+        self: SetAside, group: int, where: str, call: Any, *args: Any, count: int = 1
+    ) -> bool:
+        call(*args)
+        return True
+
+    return [(SetAside, "attempt", unguarded), (dead_letters, "readable", lambda stored: stored)]
+
+
 PLANTS = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -404,5 +424,7 @@ PLANTS = {
         what_was_refused_stays,
         expired_a_little_early,
         what_can_be_read_is_on_the_disk,
+        an_older_copy_is_judged_by_nobody,
+        one_message_ends_the_node,
     )
 } | plants_queues.PLANTS

@@ -83,7 +83,8 @@ class Misfortunes:
         if not self.world.profile.write_here and not swept:
             # It stands between its clients and the others as before; but what is declared anew
             # is not known there, for its member of the definitions gets nothing on its disk.
-            kinds.append("hung")
+            leads = machine.running is not None and self.leads(machine.running)
+            kinds += ["hung"] * (4 if leads else 1)
         how = self.rng.choice(kinds)
         self.world.note("never well", machine.name, how)
         machine.lost_for_good = True
@@ -107,11 +108,14 @@ class Misfortunes:
     def leader(self) -> Machine:
         """The one whose process leads a queue, or else anybody."""
         for machine in self.world.processes.values():
-            if machine.running is not None:
-                host = machine.running.host
-                if any(host.is_leader(group) for group in host.groups() if group):
-                    return machine
+            if machine.running is not None and self.leads(machine.running):
+                return machine
         return self.anybody()
+
+    def leads(self, process: Process) -> bool:
+        """It leads a queue."""
+        host = process.host
+        return any(host.is_leader(group) for group in host.groups() if group)
 
     # ------------------------------------------------------------------ processes
 

@@ -128,6 +128,7 @@ def draw(rng: Random) -> Profile:
         safety, often = (900, 1_200, 1_500), (150, 300, 600)
     if drawn.lives:
         safety, often, pace = (2_500, 4_000), (600, 1_000), (200, 400)
+    queues = _queues(rng, nodes, drawn.lives, bool(unlucky), others)
     return Profile(
         nodes=nodes,
         # Who comes later has never heard of the log of which an older copy is put back.
@@ -142,7 +143,7 @@ def draw(rng: Random) -> Profile:
         skew_ms=rng.choice((0, 0, 800, 5_000)),
         unlucky=unlucky,
         bad=unlucky if rng.random() < BAD_SHARE else (),
-        queues=_queues(rng, nodes, drawn.lives, bool(unlucky), others),
+        queues=queues,
         messages=rng.choice((4, 8, 12) if brief else (10, 20, 40)),
         publishers=rng.choice((1, 2)),
         consumers=consumers,
@@ -157,7 +158,7 @@ def draw(rng: Random) -> Profile:
         pace_ms=rng.choice(pace),
         work_ms=rng.choice((5, 60) if brief else (5, 60, 400)),
         message_ttl=rng.random() < 0.1,
-        malformed=rng.random() < 0.2,
+        malformed=rng.random() < (0.6 if _dies(queues) else 0.1),
         fanout=rng.random() < 0.2,
         heartbeat_ms=rng.choice((100, 200)),
         wal_file_bytes=rng.choice((2_000, 2_000, 6_000, 1 << 20)),
@@ -169,6 +170,10 @@ def draw(rng: Random) -> Profile:
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
+
+
+def _dies(queues: tuple[QueuePlan, ...]) -> bool:
+    return any("x-dead-letter-exchange" in plan.arguments for plan in queues)
 
 
 def _config(rng: Random) -> RaftConfig:

@@ -143,6 +143,8 @@ class World:
         self.until("every member votes", self.everybody_votes)
         self.until("all members have applied everything", self.level)
         self.checkers.finished(self.groups())
+        if self.profile.bad:
+            self.agenda.run_until(self.agenda.now_ms + HUNG_MS)
         self.nothing_hangs()
         if not self.profile.bad:
             self.idle()
