@@ -82,7 +82,7 @@ def count_of(data: Buffer, at: int = 0) -> int:
 def is_consecutive(data: Buffer, at: int = 0) -> bool:
     """Whether every value is one more than the one before."""
     form, count, _, step = _HEAD.unpack_from(data, at)
-    return form == 0 and (step == 1 or count == 1)
+    return bool(form == 0 and (step == 1 or count == 1))
 
 
 def end_of(data: Buffer, at: int = 0) -> int:
@@ -118,13 +118,16 @@ def value(data: Buffer, at: int, number: int) -> int:
     """One value of the run at that place, without unpacking the others where that can be."""
     form, count, base, step = _HEAD.unpack_from(data, at)
     assert 0 <= number < count, (number, count)
+    found: int
     if not form:
-        found: int = base + number * step
+        found = base + number * step
         return found
     width = form & ~_DIFFERENCES
     start = at + HEAD_BYTES
     if form < _DIFFERENCES:
         place = start + width * number
-        return base + int.from_bytes(data[place : place + width], "little")
+        found = base + int.from_bytes(data[place : place + width], "little")
+        return found
     column = memoryview(data)[start : start + width * number].cast(_CODES[width])
-    return base + number * step + sum(column)
+    found = base + number * step + sum(column)
+    return found

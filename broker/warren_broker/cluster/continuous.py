@@ -73,7 +73,7 @@ class ContinuousReconciling:
     def target(self, queue: Queue) -> int:
         """How many members it should have: the largest of setting, argument and policy; 0: as many
         as it has. (Policies are not there yet: theirs is the key `target-group-size`.)"""
-        asked = queue.arguments.get(TARGET_ARGUMENT, 0)
+        asked: int = queue.arguments.get(TARGET_ARGUMENT, 0)
         return max(asked, self._settings.target_group_size or 0)
 
     def _reconcile(self, queue: Queue) -> bool:

@@ -47,5 +47,5 @@ def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview 
 
 def block_offset(data: bytes | memoryview) -> int:
     """Where the block of an entry begins; equal to the entry's length when it has none."""
-    (length,) = _LENGTH.unpack_from(data)
+    length: int = _LENGTH.unpack_from(data)[0]
     return _LENGTH.size + length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def guarded(
             log.exception("a connection ends: %s failed", method.__qualname__)
             self.failed(fault)
 
-    return call
+    return cast("Callable[Concatenate[F, P], None]", call)
 
 
 def guarded_call(client: Failing, call: Callable[..., Any]) -> Callable[..., None]:

@@ -13,8 +13,8 @@ from warren.cli import output
 from warren.cli.target import DIRECTORY, Json
 from warren.connection import Connection
 from warren.errors import UsageError, WarrenError
-from warren.local import STATE_FILE, LocalCluster, existing_cluster
-from warren.local_node import LocalNode, PortTaken
+from warren.local import LocalCluster, existing_cluster
+from warren.local_node import STATE_FILE, LocalNode, PortTaken
 from warren.uri import Address
 
 cluster = typer.Typer(no_args_is_help=True, help="Start, look at, stop a cluster on this machine.")

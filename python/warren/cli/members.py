@@ -13,6 +13,8 @@ from warren.cli.queues import queues
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.membership import MembersChanged, QueueMembers, Resizing
 
+__all__ = ["queues"]
+
 EXIT_PARTLY = 1
 """Some queues could not be changed; they are named."""
 TIMEOUT_S = 600.0

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from warren.connection import Connection
-from warren.local import STATE_FILE, LocalCluster
+from warren.local import LocalCluster
+from warren.local_node import STATE_FILE
 from warren.uri import Address, parse_uri
 
 DIRECTORY = Path("warren-cluster")

@@ -71,7 +71,7 @@ class Files:
 
     def lock(self, path: Path) -> int | None:
         """Hold the lock file until the returned descriptor is closed; None: somebody has it."""
-        fd = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd: int = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -92,7 +92,8 @@ class Files:
     def create(self, path: Path, data: bytes) -> int:
         """As `write_whole`; returns a descriptor for reading and writing."""
         fresh = path.with_name(path.name + ".new")
-        fd = self.system.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd: int = self.system.open(fresh, flags, 0o600)
         try:
             self.write_at(fd, 0, [data])
             with _syncing(fresh):
@@ -112,7 +113,9 @@ class Files:
 
     def open_write(self, path: Path) -> int:
         """A descriptor for `write_at` on a new, empty file."""
-        return self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd: int = self.system.open(path, flags, 0o600)
+        return fd
 
     def rename(self, old: Path, new: Path) -> None:
         """The file has another name in the same directory, durably."""
@@ -127,7 +130,8 @@ class Files:
 
     def open_read(self, path: Path) -> int:
         """A descriptor for `read_at`."""
-        return self.system.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd: int = self.system.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return fd
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
         """All of them, one after the other, from `offset` on."""
