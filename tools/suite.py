@@ -18,7 +18,7 @@ from tools.environment import LOGS, ROOT, STATE, environment, java_environment, 
 SIM_SEEDS = 300
 SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
-INTERPRETED = ["tests/broker/kernel", "tests/broker/wire"]
+INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
 FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
 """Folders of tests in the order in which they begin, the longest first; the rest is one more."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.errors import (
     InvalidArgument,
     PreconditionFailed,
@@ -23,7 +24,6 @@ from warren_broker.errors import (
     render_argument,
 )
 from warren_broker.queue.config import QueueConfig
-from warren_broker.wire.amqp091.fields import Field, Timestamp
 
 NAME_BYTES_MAX: Final = 255
 DURATION_MS_MAX: Final = 315_360_000_000

@@ -8,17 +8,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from warren_broker.amqp091.handshake import ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.maintenance import REASON
-from warren_broker.cluster.shortage import Shortage
+from warren_broker.cluster.membership.maintenance import REASON
+from warren_broker.cluster.resource_alarms import Shortage
 from warren_broker.config import DEFAULT_PASSWORD, NodeConfig, parse_address
-from warren_broker.server.admission import Admission
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
+from warren_broker.server.eviction import Admission
 from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
-from warren_broker.session.handshake091 import ConnectionConfig
 from warren_raft.quoting import quoted
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL
 from pyspark_warren.errors import Unsupported, WarrenSparkError
+from pyspark_warren.fault_boundary import told
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.rim import told
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -12,7 +12,7 @@ from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
 from pyspark_warren.errors import OptionRefused, Unsupported
 from warren.errors import UsageError
 from warren.uri import Address, parse_uri
-from warren_broker.wire.amqp091.fields import SHORT_STRING_BYTES_MAX
+from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 
 PORT_DEFAULT: Final = 5672
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

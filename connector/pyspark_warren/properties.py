@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from decimal import Decimal, DecimalException
 from typing import Any, Final
 
-from warren_broker.wire.amqp091 import fields, properties
-from warren_broker.wire.amqp091.fields import Field
+from warren_broker.amqp091.wire import fields, properties
+from warren_broker.amqp091.wire.fields import Field
 
 NAMES: Final = properties.NAMES
 FLAGS: Final[dict[str, int]] = {name: properties.flag(name) for name in NAMES}

@@ -27,7 +27,7 @@ from pyspark_warren.errors import (
     Unsupported,
 )
 from pyspark_warren.properties import decode_properties
-from warren_broker.block import FORM_AMQP091, Block, BlockError
+from warren_broker.block.block import FORM_AMQP091, Block, BlockError
 from warren_broker.errors import SyntaxRefused
 
 _HEADER_VALUE: Final = pa.struct([

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import OptionRefused, Unsupported
+from pyspark_warren.fault_boundary import told
 from pyspark_warren.loop import refuse_checkpoint_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
-from pyspark_warren.rim import told
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import BatchConflict

@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import BrokerUnavailable, ClaimLost, WarrenSparkError
+from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import Connect
 from pyspark_warren.reader import read_browsed, read_slice
 from pyspark_warren.renew import Renewer
-from pyspark_warren.rim import told, told_rows
 from pyspark_warren.rows import check_columns, check_schema
 
 log = logging.getLogger("pyspark_warren")

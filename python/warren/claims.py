@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import PeerError, UsageError
-from warren_broker.wire.amqp10.fetched import Run, decode_piece
+from warren_broker.amqp10.wire.fetched import Run, decode_piece
 
 MESSAGES_MAX = 1 << 31
 
@@ -46,7 +46,7 @@ class FetchedBlock:
     runs  (index, first, last, delivery_count, acquired_count) each, first and last both included;
           message k of the block is the k-th message of the runs. (index, ordinal) is a message's
           position in its queue; the counts are as before the claim
-    data  an encoded block (`warren_broker.block`) with just these messages, a view
+    data  an encoded block (`warren_broker.block.block`) with just these messages, a view
     """
 
     runs: tuple[Run, ...]

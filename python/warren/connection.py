@@ -22,7 +22,7 @@ from warren.errors import (
 )
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Wire
-from warren_broker.wire.amqp10.fetched import decode_section
+from warren_broker.amqp10.wire.fetched import decode_section
 
 T = TypeVar("T")
 PAUSE_S_FIRST = 0.02

@@ -1,7 +1,7 @@
 """What an operator does to the nodes of a cluster with the members of its queues.
 
-The values are the broker's own (`warren_broker.session.membership`). Work that takes long is begun
-by a call and goes on by itself, whoever made the call: `wait` waits for its end.
+The values are the broker's own (`warren_broker.management.membership`). Long work is begun by a
+call and goes on by itself, whoever made the call: `wait` waits for its end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import Conflict, NotFound, PeerError, StillUnderWay, Unavailable, UsageError
-from warren_broker.session.membership import (
+from warren_broker.management.membership import (
     Forgetting,
     LeaderMove,
     LeaderMoved,

@@ -12,7 +12,7 @@ from proton import Delivery, Event, Link, Session
 from warren.connection import Connection, Pause
 from warren.errors import PeerError, TooLarge, Unavailable, Unroutable, WarrenError
 from warren.wire import LinkHandler, Wire, refusal_of
-from warren_broker.wire.amqp10.fetched import STAGED_STATE, encode_section_head
+from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
 
 BLOCKS_MAX = 1024
 """Blocks under way on one link, beside the window's bytes."""

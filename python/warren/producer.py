@@ -13,8 +13,8 @@ from urllib.parse import quote
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError, WarrenError
 from warren.outgoing import BlockSender, Outgoing
-from warren_broker import block as blocks
-from warren_broker.wire.amqp091 import properties as codec
+from warren_broker.amqp091.wire import properties as codec
+from warren_broker.block import block as blocks
 
 BATCH_BYTES = 256 << 10
 WINDOW_BYTES = 16 << 20

@@ -20,7 +20,7 @@ from warren.errors import (
     refusal,
 )
 from warren.uri import Address
-from warren_broker.wire.amqp10.engine import SESSION_WINDOW_BYTES, Engine
+from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 
 MANAGEMENT = "/management"
 READ_BYTES = 1 << 20

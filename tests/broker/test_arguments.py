@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from warren_broker import arguments
+from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
-from warren_broker.wire.amqp091.fields import Field, Timestamp
 
 
 def declare(given: dict[str, Any] | None = None, *, durable: bool = True, exclusive: bool = False,

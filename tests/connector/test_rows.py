@@ -17,11 +17,11 @@ from pyspark_warren.columns import COLUMNS
 from pyspark_warren.encode import encode_rows
 from pyspark_warren.errors import BrokerRefused, MalformedMessage, SchemaRefused
 from pyspark_warren.rows import ARROW_TYPES, Piece, check_schema, to_arrow
-from warren_broker.block import Block, encode
+from warren_broker.amqp091.wire import fields
+from warren_broker.amqp091.wire import properties as broker_properties
+from warren_broker.block.block import Block, encode
 from warren_broker.errors import SyntaxRefused
 from warren_broker.kernel.properties import examine
-from warren_broker.wire.amqp091 import fields
-from warren_broker.wire.amqp091 import properties as broker_properties
 
 ALL = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
 

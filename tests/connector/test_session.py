@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from spark_world.fake import FakeServer
 
-from warren_broker.block import encode
+from warren_broker.block.block import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -19,7 +19,7 @@ import pamqp.header
 import pika
 import pytest
 
-from broker.server.test_access_table import CLIENT091, DEAD_LETTERS, Right, granted
+from broker.test_access import CLIENT091, DEAD_LETTERS, Right, granted
 from live.conftest import Broker
 from live.raw_client import RawClient, frame, method
 from warren.admin import Admin

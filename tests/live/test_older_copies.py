@@ -17,7 +17,7 @@ from tests.live.conftest import Mount, eventually
 from tests.live.test_damage import BODY, publish, voter_again
 from tests.live.test_full_disk import SETTINGS, consume, declare, fill, uri_of
 from warren.local import LocalCluster
-from warren_raft.storage import synced
+from warren_raft.storage import synced_mark
 from warren_raft.storage.files import Files
 
 EARLIER, LATER = 40, 50
@@ -35,7 +35,7 @@ def newest(data: Path) -> Path:
 
 def rests(data: Path) -> bool:
     """What names the newest file says where it ends."""
-    known = synced.read(Files(), data / "wal")
+    known = synced_mark.read(Files(), data / "wal")
     path = newest(data)
     return (known.file, known.end) == (int(path.stem), path.stat().st_size)
 

@@ -15,7 +15,7 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     (_QUEUE + "claim.py", "ReplaceComparisonOperator_Gt_GtE",
      "if lost > reader.settled and not any(number <= lost for number in reader.claims):"):
         "to go on after what is settled changes nothing: `opened` is never below `settled`",
-    (_CORE + "transfer.py", "NumberReplacer", "self.under_way = 0"):
+    (_CORE + "snapshot_transfer.py", "NumberReplacer", "self.under_way = 0"):
         "the answer to the offer, before which no chunk is sent, sets it again",
 }
 """(file, operator, the line without its indentation) → why the mutant behaves as the original."""

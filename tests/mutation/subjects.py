@@ -59,8 +59,8 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "recovery": Subject(
         ("raft/warren_raft/storage/recover*.py", "raft/warren_raft/storage/wal*.py",
-         "raft/warren_raft/storage/chain.py", "raft/warren_raft/storage/synced.py",
-         "raft/warren_raft/storage/identity.py", "raft/warren_raft/storage/salvage.py"),
+         "raft/warren_raft/storage/file_chain.py", "raft/warren_raft/storage/synced_mark.py",
+         "raft/warren_raft/storage/identity.py", "raft/warren_raft/storage/quarantine.py"),
         (_pytest("tests/raft/storage", "-k", f"not ({LONG_RECOVERY})"),
          _pytest("tests/raft/storage", "-k", LONG_RECOVERY),
          _sim("--whole", "--seeds", "100")),

@@ -13,7 +13,9 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from warren_broker.block import Block
+from warren_broker.amqp10 import requests as asks
+from warren_broker.amqp10.connection import Connection10
+from warren_broker.block.block import Block
 from warren_broker.errors import (
     ClaimLost,
     Fenced,
@@ -25,9 +27,7 @@ from warren_broker.errors import (
     Unavailable,
     unknown_vhost,
 )
-from warren_broker.session import link as asks
-from warren_broker.session import management as m
-from warren_broker.session.connection10 import Connection10
+from warren_broker.management import requests as m
 
 
 @dataclass

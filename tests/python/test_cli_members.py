@@ -20,8 +20,8 @@ from warren.cli.progress import Progress
 from warren.cli.target import address_of
 from warren_broker import errors
 from warren_broker.config import Limits
-from warren_broker.session import management_members as m
-from warren_broker.session import membership as v
+from warren_broker.management import member_requests as m
+from warren_broker.management import membership as v
 
 Run = Callable[..., Result]
 

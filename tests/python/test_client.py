@@ -24,10 +24,10 @@ from warren.errors import (
 )
 from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
 from warren.uri import parse_uri
-from warren_broker import block as blocks
 from warren_broker import errors
-from warren_broker.session import link as asks
-from warren_broker.session import management as m
+from warren_broker.amqp10 import requests as asks
+from warren_broker.block import block as blocks
+from warren_broker.management import requests as m
 
 DRIVER = SinkDriver("s", "r", 1)
 

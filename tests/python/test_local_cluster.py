@@ -23,7 +23,7 @@ from warren.cli.app import app
 from warren.errors import Conflict, Fenced, NotFound, Unavailable
 from warren.local import LocalCluster
 from warren.stages import publish_batch, register_sink
-from warren_broker import block as blocks
+from warren_broker.block import block as blocks
 
 pytestmark = pytest.mark.live
 

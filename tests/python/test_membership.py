@@ -20,9 +20,9 @@ from warren.errors import (
     UsageError,
 )
 from warren_broker import errors
-from warren_broker.session import management as requests
-from warren_broker.session import management_members as m
-from warren_broker.session import membership as v
+from warren_broker.management import member_requests as m
+from warren_broker.management import membership as v
+from warren_broker.management import requests
 
 RUNNING = v.MemberInfo("w-1", "leader", "running", True, 90, 0)
 LEARNING = v.MemberInfo("w-4", "learner", "snapshot", False, 5, 85, 1_000, 2_500)

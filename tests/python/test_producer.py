@@ -11,10 +11,10 @@ from warren.claims import browse
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError
 from warren.producer import Producer
-from warren_broker.block import Block
-from warren_broker.session import link as asks
-from warren_broker.session import management as m
-from warren_broker.wire.amqp091 import properties
+from warren_broker.amqp091.wire import properties
+from warren_broker.amqp10 import requests as asks
+from warren_broker.block.block import Block
+from warren_broker.management import requests as m
 
 
 @pytest.fixture

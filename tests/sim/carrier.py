@@ -9,7 +9,7 @@ import msgspec
 
 from sim.disk import Kept
 from warren_raft.core.membership import decode, encode
-from warren_raft.core.transfer import Incoming, Outgoing
+from warren_raft.core.snapshot_transfer import Incoming, Outgoing
 from warren_raft.messages import SnapshotChunk, SnapshotWanted
 from warren_raft.types import Entry, Index, NodeId
 

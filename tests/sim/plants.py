@@ -14,7 +14,7 @@ from msgspec import structs
 
 from sim.disk import Disk
 from sim.member import Member
-from warren_raft.core import candidate, changes, follower, leader
+from warren_raft.core import candidate, follower, leader, membership_change
 from warren_raft.core.configs import Configs
 from warren_raft.core.log import LogView
 from warren_raft.core.node import Node
@@ -241,7 +241,7 @@ def second_change_before_the_first() -> list[Replacement]:
             return "nothing of this term is committed"
         return None
 
-    return [(changes, "obstacle", hasty)]
+    return [(membership_change, "obstacle", hasty)]
 
 
 def change_before_own_commit() -> list[Replacement]:
@@ -250,7 +250,7 @@ def change_before_own_commit() -> list[Replacement]:
     def hasty(node: Node, lead: Any) -> str | None:
         return "a change is under way" if node.change_under_way else None
 
-    return [(changes, "obstacle", hasty)]
+    return [(membership_change, "obstacle", hasty)]
 
 
 def membership_at_commit() -> list[Replacement]:
@@ -311,7 +311,7 @@ def old_match_believed() -> list[Replacement]:
     def trusting(node: Node, lead: Any, sender: str, member: int) -> Any:
         return lead.progress[sender]
 
-    return [(changes, "heard_as", trusting)]
+    return [(membership_change, "heard_as", trusting)]
 
 
 def voter_under_any_id() -> list[Replacement]:

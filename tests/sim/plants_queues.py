@@ -8,10 +8,10 @@ from msgspec import structs
 
 from sim.plants import Replacement
 from warren_broker.cluster import definitions
-from warren_broker.metadata.lives import is_retired
-from warren_broker.queue import commands, machine, settle, stage
-from warren_broker.queue.order import Order
-from warren_broker.queue.turn import Turn
+from warren_broker.metadata.incarnations import is_retired
+from warren_broker.queue import ack, commands, machine, stage
+from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.ready_queue import Order
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:
@@ -20,12 +20,12 @@ def _handler(kind: type, handler: Any) -> list[Replacement]:
 
 def requeue_order_reversed() -> list[Replacement]:
     """What comes back comes first, the last of it before the others."""
-    let_go = settle.let_go
+    let_go = ack.let_go
 
     def backwards(turn: Turn, consumer: Any, pieces: list[Any], outcome: Any) -> None:
         let_go(turn, consumer, pieces[::-1], outcome)
 
-    return [(settle, "let_go", backwards)]
+    return [(ack, "let_go", backwards)]
 
 
 def what_comes_back_goes_to_the_end() -> list[Replacement]:

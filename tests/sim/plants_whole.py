@@ -11,22 +11,22 @@ import msgspec
 from sim import plants_queues
 from sim.plants import Replacement
 from sim.whole.sync import SimulatedWal
-from warren_broker.cluster import dead_letters
+from warren_broker.cluster.client import dead_letters
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.group_client import GroupClient
-from warren_broker.cluster.leading import Leading
-from warren_broker.cluster.set_aside import SetAside
-from warren_broker.cluster.uplink import Uplink
+from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.set_aside import SetAside
 from warren_broker.metadata.records import Queue
-from warren_broker.queue import departures, limits, machine
+from warren_broker.queue import disconnects, limits, machine
+from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.block_index import Detail
 from warren_broker.queue.commands import OpenClaim, Resume, SinkStage
 from warren_broker.queue.effects import DeadLetter
-from warren_broker.queue.shapes import Detail
-from warren_broker.queue.turn import Turn
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
-from warren_raft.runtime.positions import Positions
+from warren_raft.runtime.peer_write_marks import Positions
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import recovery, rewrite, wal
 from warren_raft.storage.compaction import Compactor
@@ -311,7 +311,7 @@ def applied_again_after_a_restart() -> list[Replacement]:
 
 def set_order_leak() -> list[Replacement]:
     """Who returns first is decided by the order of a set, which differs from process to process."""
-    remove = departures._remove
+    remove = disconnects._remove
     processes: dict[int, tuple[int, Any]] = {}
 
     def unordered(turn: Any, gone: Any, failed: bool) -> None:
@@ -320,7 +320,7 @@ def set_order_leak() -> list[Replacement]:
         for consumer in sorted(gone, key=lambda one: hash((seed, one.key))):
             remove(turn, [consumer], failed)
 
-    return [(departures, "_remove", unordered)]
+    return [(disconnects, "_remove", unordered)]
 
 
 def every_member_carries_effects_out() -> list[Replacement]:

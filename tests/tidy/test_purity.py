@@ -95,7 +95,7 @@ def test_no_impure_calls() -> None:
 def may_call(module: house.Module, name: str, call: ast.Call) -> bool:
     """What is replicated or counted may not be a float; values of protocols, options, rows may."""
     exact = ("warren_raft", "warren_broker.queue", "warren_broker.metadata",
-             "warren_broker.routing", "warren_broker.session")
+             "warren_broker.routing", "warren_broker.amqp091", "warren_broker.amqp10")
     if name == "float":
         return not module.name.startswith(exact)
     return name == "hash" and any(

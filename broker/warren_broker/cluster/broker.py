@@ -10,40 +10,40 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
-from warren_broker.cluster.absences import Absences
+from warren_broker.cluster.client.consumers import Consuming
+from warren_broker.cluster.client.dead_letters import DeadLetters
+from warren_broker.cluster.client.direct_replies import DirectReplies
+from warren_broker.cluster.client.publisher import Publishing
+from warren_broker.cluster.client.queues import Queues
+from warren_broker.cluster.client.reads import ReadFailed, Reading
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.consuming import Consuming
-from warren_broker.cluster.continuous import ContinuousReconciling
-from warren_broker.cluster.dead_letters import DeadLetters
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.group_facts import AskingLeaders
-from warren_broker.cluster.handing_over import HandingOver
-from warren_broker.cluster.joining import Joining, own_address
-from warren_broker.cluster.maintenance import Maintenance
-from warren_broker.cluster.members import Members
-from warren_broker.cluster.placement import Placement
-from warren_broker.cluster.publishing import Publishing
-from warren_broker.cluster.queues import Queues
-from warren_broker.cluster.reading import ReadFailed, Reading
-from warren_broker.cluster.reconciling import Reconciling
-from warren_broker.cluster.replies import DirectReplies
+from warren_broker.cluster.membership.absences import Absences
+from warren_broker.cluster.membership.auto_grow import ContinuousReconciling
+from warren_broker.cluster.membership.joining import Joining, own_address
+from warren_broker.cluster.membership.leader_transfer import HandingOver
+from warren_broker.cluster.membership.maintenance import Maintenance
+from warren_broker.cluster.membership.placement import Placement
+from warren_broker.cluster.membership.reconciler import Reconciling
+from warren_broker.cluster.membership.service import Members
+from warren_broker.cluster.membership.status import AskingLeaders
 from warren_broker.config import NodeConfig
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Queue
+from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
-from warren_broker.session import requests
-from warren_broker.session.permissions import Permissions
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
-"""Called once with a result of `session.requests`, or with a Refusal."""
+"""Called once with a result of `amqp091.requests`, or with a Refusal."""
 NAME_RANDOM_BYTES = 16
 
 
 class Ids:
-    """Numbers and names that this node gives out; see `session.requests.Ids`."""
+    """Numbers and names that this node gives out; see `amqp091.requests.Ids`."""
 
     def __init__(self, node: str) -> None:
         self._node = node

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from warren_broker.block import Block, BlockError
+from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster import messages
-from warren_broker.cluster.directory import Directory
-from warren_broker.cluster.group_client import SEEK_INTERVAL_MS_MAX, GroupClient
-from warren_broker.cluster.leading import Leading
-from warren_broker.cluster.set_aside import SetAside
-from warren_broker.cluster.stored_blocks import StoredBlocks, check_entry
-from warren_broker.cluster.uplink import InFlight, Sent, Uplink
+from warren_broker.cluster.client.queue_client import SEEK_INTERVAL_MS_MAX, GroupClient
+from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
+from warren_broker.cluster.leader.block_cache import StoredBlocks, check_entry
+from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.set_aside import SetAside
+from warren_broker.cluster.leader_hints import Directory
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta

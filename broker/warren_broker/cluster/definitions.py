@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.arguments import Kind
 from warren_broker.cluster import messages
-from warren_broker.cluster.carrying import Carrying
+from warren_broker.cluster.client.uplink import COMMANDS_MAX, InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.deadlines import Deadlines
-from warren_broker.cluster.everywhere import Everywhere
-from warren_broker.cluster.uplink import COMMANDS_MAX, InFlight, Uplink
+from warren_broker.cluster.definition_barrier import Everywhere
+from warren_broker.cluster.membership.local_members import Carrying
+from warren_broker.cluster.request_timeouts import Deadlines
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
     MembersSet,
@@ -31,17 +32,16 @@ from warren_broker.metadata.changes import (
     VhostDeleted,
 )
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
-from warren_broker.metadata.lives import is_over
+from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Queue, User, Vhost
 from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
+from warren_broker.permissions import Permissions
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.topology import Topology
-from warren_broker.session.permissions import Permissions
-from warren_broker.session.requests import ExchangeFacts
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
-from warren_raft.runtime.formation import Formation
+from warren_raft.runtime.bootstrap import Formation
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Stage
 from warren_raft.types import METADATA_GROUP
@@ -68,7 +68,7 @@ class Definitions:
                  names; without any, when it is not known which were: it is to compare
     on_ready     hear once, when this node knows the definitions
     incarnation  the number of this node's life; 0 until it is ready
-    absent       the nodes that this one does not hear (`cluster.absences`)
+    absent       the nodes that this one does not hear (`cluster.membership.absences`)
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:

@@ -15,8 +15,8 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
-from warren_broker.block import Block, BlockError
-from warren_broker.block_layout import FORM_AMQP091
+from warren_broker.block.block import Block, BlockError
+from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.kernel.table import (
     PRIORITY_DEFAULT,
     PRIORITY_MAX,

@@ -18,8 +18,8 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
-from warren_broker.block import BlockError
-from warren_broker.block_layout import (
+from warren_broker.block.block import BlockError
+from warren_broker.block.layout import (
     COLUMN_ROUTE,
     COLUMN_TTL,
     FORM_AMQP091,

@@ -15,11 +15,11 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
-from warren_broker.block import Block, BlockError
-from warren_broker.block_layout import FORM_AMQP091
+from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, fit
+from warren_broker.block.block import Block, BlockError
+from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.kernel.items import Unsendable
 from warren_broker.kernel.table import MessageTable
-from warren_broker.wire.amqp091.fitting import HEADER_FRAME_BYTES, fit
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import (

@@ -18,7 +18,7 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
-from warren_broker.block import Block
+from warren_broker.block.block import Block
 
 _MODULUS = 1 << 63
 _WEIGHT = 0x1E3779B97F4A7C15

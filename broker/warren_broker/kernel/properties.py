@@ -17,7 +17,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 
-from warren_broker.wire.amqp091.fields import DEPTH_MAX
+from warren_broker.amqp091.wire.fields import DEPTH_MAX
 
 _NOTHING = cython.declare(cython.longlong, 0xFFFFFFFF)
 _REPLY_TO = cython.declare(bytes, b"amq.rabbitmq.reply-to")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from warren_broker import errors
+from warren_broker.metadata.apply_context import Turn
 from warren_broker.metadata.changes import UserChanged, VhostDeleted
 from warren_broker.metadata.commands import (
     AddVhost,
@@ -22,7 +23,6 @@ from warren_broker.metadata.commands import (
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import Grant, Vhost
 from warren_broker.metadata.state import new_scope
-from warren_broker.metadata.turn import Turn
 
 ADMINISTRATOR = "administrator"
 """The tag of users who may change everything."""

@@ -7,6 +7,7 @@ from typing import Final
 from warren_broker import errors
 from warren_broker.arguments import check_name
 from warren_broker.errors import PreconditionFailed, named
+from warren_broker.metadata.apply_context import Turn
 from warren_broker.metadata.commands import (
     AnyReply,
     Bind,
@@ -17,7 +18,6 @@ from warren_broker.metadata.commands import (
 )
 from warren_broker.metadata.records import Binding, Exchange
 from warren_broker.metadata.state import Scope
-from warren_broker.metadata.turn import Turn
 
 KINDS: Final = ("direct", "fanout", "topic", "headers")
 RESERVED: Final = "amq."

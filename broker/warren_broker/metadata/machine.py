@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from warren_broker.errors import Refusal
 from warren_broker.metadata import access, commands, exchanges, image, members, nodes, queues
+from warren_broker.metadata.apply_context import Turn
 from warren_broker.metadata.changes import BootstrapWanted
 from warren_broker.metadata.codec import MalformedMetadata, decode_submission
 from warren_broker.metadata.commands import AnyReply, Submission, SubmissionReply
-from warren_broker.metadata.lives import begin_life, is_retired
+from warren_broker.metadata.incarnations import begin_life, is_retired
 from warren_broker.metadata.state import MetadataState
-from warren_broker.metadata.turn import Turn
 from warren_raft.machine import Applied, Meta
 from warren_raft.types import Index
 

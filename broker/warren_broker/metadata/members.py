@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
+from warren_broker.metadata.apply_context import Turn
 from warren_broker.metadata.changes import MembersSet
 from warren_broker.metadata.commands import AnyReply, ChangeMembers, Done, Left, QueueIs
 from warren_broker.metadata.records import Queue
-from warren_broker.metadata.turn import Turn
 
 
 def change_members(turn: Turn, command: ChangeMembers) -> AnyReply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
+from warren_broker.metadata.apply_context import Turn
 from warren_broker.metadata.changes import NodesChanged, QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -16,12 +17,11 @@ from warren_broker.metadata.commands import (
     RemoveNode,
     SetDrained,
 )
-from warren_broker.metadata.lives import begin_life, end_life, number_life
+from warren_broker.metadata.incarnations import begin_life, end_life, number_life
 from warren_broker.metadata.members import set_members
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import ClusterNode, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
-from warren_broker.metadata.turn import Turn
 
 
 def node_started(turn: Turn, command: NodeStarted) -> AnyReply:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from warren_broker import errors
 from warren_broker.arguments import check_equivalent_arguments
+from warren_broker.metadata.apply_context import Turn
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -17,7 +18,6 @@ from warren_broker.metadata.commands import (
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
 from warren_broker.metadata.records import Queue, numbered_above
-from warren_broker.metadata.turn import Turn
 
 
 def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:

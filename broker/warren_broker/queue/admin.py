@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import consumers
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import (
     AnyReply,
     Configure,
@@ -18,7 +19,6 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.contents import Contents
 from warren_broker.queue.state import QueueState
-from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import consumers, limits, settle
+from warren_broker.queue import ack, consumers, limits
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import (
     AnyReply,
     Cancel,
@@ -20,7 +21,6 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.ranges import take_ids
 from warren_broker.queue.state import Consumer, QueueState
-from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 
@@ -113,10 +113,10 @@ def credit(turn: Turn, command: Credit) -> AnyReply:
         return DONE
     if consumer.no_ack and command.delivered:
         gone = take_ids(consumer.held, 0, command.delivered - 1)
-        settle.let_go(turn, consumer, gone, "settled")
+        ack.let_go(turn, consumer, gone, "settled")
     if consumer.explicit and not consumer.cancelled:
         consumer.credit = max(0, command.delivered + command.credit - consumer.next_msg_id)
-    settle.changed(turn, consumer)
+    ack.changed(turn, consumer)
     if command.drain and consumer.explicit and not consumer.cancelled:
         consumers.dispatch(turn)
         consumer.credit = 0
@@ -131,7 +131,7 @@ def cancel(turn: Turn, command: Cancel) -> AnyReply:
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
     if consumer is not None:
         retire(turn, consumer)
-        settle.changed(turn, consumer)
+        ack.changed(turn, consumer)
     return DONE
 
 
@@ -146,7 +146,7 @@ def retire(turn: Turn, consumer: Consumer) -> None:
     consumer.cancelled = True
     consumers.review(state, consumer)
     if consumer.no_ack:
-        settle.let_all_go(turn, consumer, "settled")
+        ack.let_all_go(turn, consumer, "settled")
     if consumer.getter:
         return
     state.consumer_count -= 1
@@ -210,5 +210,5 @@ def get(turn: Turn, command: Get) -> AnyReply:
     first_id, _, index, first, failed, acquired, _ = given
     delivery = Delivery(first_id, index, first, first, failed, acquired)
     if command.no_ack:
-        settle.let_go(turn, getter, take_ids(getter.held, first_id, first_id), "settled")
+        ack.let_go(turn, getter, take_ids(getter.held, first_id, first_id), "settled")
     return GetReply(delivery, state.order.count)

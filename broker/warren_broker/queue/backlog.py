@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from warren_raft.indexes import PAGE_BITS
-from warren_raft.packed import end_of, pack, unpack
+from warren_raft.index_set import PAGE_BITS
+from warren_raft.int_runs import end_of, pack, unpack
 
 Fresh: TypeAlias = tuple[int, int, int]
 """(index, first, last) of messages that were never delivered."""
@@ -15,7 +15,7 @@ CHUNK_RUNS_MAX: Final = 4_096
 
 
 def encode_chunk(runs: Iterable[Fresh]) -> bytes:
-    """The columns of at most CHUNK_RUNS_MAX runs, as `warren_raft.packed` makes them."""
+    """The columns of at most CHUNK_RUNS_MAX runs, as `warren_raft.int_runs` makes them."""
     return b"".join(map(pack, zip(*runs, strict=True)))
 
 

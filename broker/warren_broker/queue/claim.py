@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import consumers, limits
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import (
     AnyReply,
     ClaimReply,
@@ -22,7 +23,6 @@ from warren_broker.queue.commands import (
 from warren_broker.queue.dead_letter import give_back
 from warren_broker.queue.ranges import Run, cut_runs
 from warren_broker.queue.state import Claim, QueueState, Reader
-from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 OPERATOR: Final = -1

@@ -6,9 +6,9 @@ from collections import deque
 from typing import Final
 
 from warren_broker.queue import limits
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.ranges import Held
 from warren_broker.queue.state import Consumer, QueueState
-from warren_broker.queue.turn import Turn
 
 _TURNS_EACH: Final = 4
 """A backlog goes to equal consumers in about that many turns each, of one message at least."""

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from warren_broker.queue import pages
+from warren_broker.queue.block_index import Detail, Shape
 from warren_broker.queue.pages import LIVE, SIZE_SHIFT
-from warren_broker.queue.shapes import Detail, Shape
-from warren_raft.indexes import PAGE_BITS, Indexes
-from warren_raft.packed import pack, value
+from warren_raft.index_set import PAGE_BITS, Indexes
+from warren_raft.int_runs import pack, value
 
 FILLED_PAGES_MAX: Final = 2
 """Pages that blocks came into last, unpacked: what is consumed at once is never packed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from warren_broker.queue.apply_context import DeathReason, Turn
 from warren_broker.queue.ranges import Run
-from warren_broker.queue.turn import DeathReason, Turn
 
 
 def bury(turn: Turn, reason: DeathReason, run: Run) -> None:

@@ -6,13 +6,13 @@ from array import array
 from functools import lru_cache
 from typing import Final
 
-from warren_broker.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
+from warren_broker.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_broker.queue import consumers, limits
+from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.block_index import NO_TTL, Shape, measure
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.order import PRIORITIES
-from warren_broker.queue.shapes import NO_TTL, Shape, measure
-from warren_broker.queue.turn import Turn
+from warren_broker.queue.ready_queue import PRIORITIES
 
 DONE: Final = Done()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.dead_letter import bury
-from warren_broker.queue.order import PRIORITIES
 from warren_broker.queue.ranges import Run
-from warren_broker.queue.turn import Turn
+from warren_broker.queue.ready_queue import PRIORITIES
 
 UNLIMITED_WINDOW: Final = 8_000
 """Unsettled messages that a consumer with prefetch 0 holds at most."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from warren_broker.queue import consumers, limits, snapshot, timers
 from warren_broker.queue.admin import counts
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.commands import (
     AnyReply,
@@ -18,9 +19,8 @@ from warren_broker.queue.commands import (
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import Expired, SetTimer
 from warren_broker.queue.state import QueueState, Uplink
-from warren_broker.queue.turn import Turn
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
-from warren_raft.indexes import Indexes
+from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
 
 REPLIES_KEPT: Final = 1_024

@@ -1,6 +1,6 @@
 """The bytes of a page: what is kept of the blocks of PAGE neighbouring entries.
 
-Runs as `warren_raft.packed` makes them, one after another:
+Runs as `warren_raft.int_runs` makes them, one after another:
 
     index, live messages, size of each message      of every block that has a live message
     then, if any of them have details: index, count, total, largest, ttl, cap, born of those,
@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
-from warren_broker.queue.shapes import Detail
-from warren_raft.indexes import PAGE_BITS
-from warren_raft.packed import count_of, end_of, pack, unpack
+from warren_broker.queue.block_index import Detail
+from warren_raft.index_set import PAGE_BITS
+from warren_raft.int_runs import count_of, end_of, pack, unpack
 
 LIVE: Final = 0xFFFFFFFF
 SIZE_SHIFT: Final = 32

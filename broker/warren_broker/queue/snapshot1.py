@@ -8,8 +8,8 @@ from typing import Any
 
 from warren_broker.queue import pages
 from warren_broker.queue.backlog import Backlog
-from warren_broker.queue.shapes import Detail
-from warren_raft.indexes import PAGE_BITS
+from warren_broker.queue.block_index import Detail
+from warren_raft.index_set import PAGE_BITS
 
 
 def contents(rows: Sequence[Any]) -> list[bytes]:

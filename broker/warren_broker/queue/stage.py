@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from warren_broker.queue import enqueue, limits
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
@@ -27,7 +28,6 @@ from warren_broker.queue.commands import (
     SinkStage,
 )
 from warren_broker.queue.state import PublishedBatch, QueueState, RunStage, SinkRun, StageKey
-from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 BATCHES_KEPT: Final = 16

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import enqueue, limits
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
@@ -18,7 +19,6 @@ from warren_broker.queue.commands import (
     Stage,
 )
 from warren_broker.queue.state import QueueState, Sink, StagePart
-from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 LOST_STAGES_MAX: Final = 4_096

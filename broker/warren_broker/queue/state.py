@@ -11,9 +11,9 @@ from typing import TypeAlias
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.contents import Contents
-from warren_broker.queue.order import PRIORITIES, Order
 from warren_broker.queue.pages import LIVE, SIZE_SHIFT
 from warren_broker.queue.ranges import Held, Run, length
+from warren_broker.queue.ready_queue import PRIORITIES, Order
 
 ConsumerKey: TypeAlias = tuple[int, int]
 """(uplink, consumer)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import claim, departures, stage, stage1
+from warren_broker.queue import claim, disconnects, stage, stage1
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import AnyReply, Done, Timer
-from warren_broker.queue.turn import Turn
 
 DONE: Final = Done()
 EXPIRED_AGAIN_MS: Final = 60_000
@@ -24,7 +24,7 @@ def run_due(turn: Turn) -> None:
     """Do what is due, ask for the next timer; message expiry is looked at by every apply anyway."""
     state = turn.state
     state.timer_ms = 0
-    departures.take_back_overdue(turn)
+    disconnects.take_back_overdue(turn)
     claim.expire_claims(turn)
     stage1.expire_stages(turn)
     stage.expire_stages(turn)

@@ -23,19 +23,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from warren_broker.queue import (
+    ack,
     admin,
     attach,
     claim,
     commands,
-    departures,
+    disconnects,
     enqueue,
-    settle,
     stage,
     stage1,
     timers,
 )
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.commands import AnyReply
-from warren_broker.queue.turn import Turn
 
 Handler: TypeAlias = Callable[[Turn, Any], AnyReply]
 
@@ -48,13 +48,13 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Cancel: attach.cancel,
     commands.Resume: attach.resume,
     commands.Get: attach.get,
-    commands.SessionDown: departures.session_down,
-    commands.NodeDown: departures.node_down,
-    commands.NodeSuspected: departures.node_suspected,
-    commands.NodeBack: departures.node_back,
-    commands.Settle: settle.settle,
-    commands.Return: settle.return_,
-    commands.Discard: settle.discard,
+    commands.SessionDown: disconnects.session_down,
+    commands.NodeDown: disconnects.node_down,
+    commands.NodeSuspected: disconnects.node_suspected,
+    commands.NodeBack: disconnects.node_back,
+    commands.Settle: ack.settle,
+    commands.Return: ack.return_,
+    commands.Discard: ack.discard,
     commands.Purge: admin.purge,
     commands.Delete: admin.delete,
     commands.Stat: admin.stat,

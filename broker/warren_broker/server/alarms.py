@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from warren_broker.cluster.shortage import DISK, Shortage
+from warren_broker.cluster.resource_alarms import DISK, Shortage
 from warren_broker.config import Alarms as AlarmSettings
 from warren_raft.runtime.loop import Loop
 
@@ -38,7 +38,7 @@ def release_memory() -> None:
 class Alarms:
     """Looks at memory and disk now and then, and says at once when a write found no space.
 
-    What is short here blocks publishers on every node, see `cluster.shortage`.
+    What is short here blocks publishers on every node, see `cluster.resource_alarms`.
     """
 
     def __init__(

@@ -7,8 +7,11 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.cluster.queues import ENQUEUE, block_for
-from warren_broker.cluster.reading import ReadFailed, Runs
+from warren_broker.amqp10 import requests
+from warren_broker.amqp10.block_admission import BlockLimits, admit
+from warren_broker.amqp10.caller import Answer, Asker, refusal_of
+from warren_broker.cluster.client.queues import ENQUEUE, block_for
+from warren_broker.cluster.client.reads import ReadFailed, Runs
 from warren_broker.kernel import (
     MessageTable,
     Route,
@@ -19,9 +22,6 @@ from warren_broker.kernel import (
 )
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
-from warren_broker.server.request10 import Answer, Asker, refusal_of
-from warren_broker.session import link
-from warren_broker.session.block_door import BlockLimits, admit
 
 
 def _allowed(
@@ -105,7 +105,7 @@ def _to_each(
         client.with_block(command_for(data), data, asker.guard(partial(replied, queue)))
 
 
-def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
+def _stage(asker: Asker, request: requests.StageBlock, answer: Answer) -> None:
     parts = _split(asker, request.exchange, request.block)
     names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
@@ -127,11 +127,11 @@ def _stage(asker: Asker, request: link.StageBlock, answer: Answer) -> None:
         asker,
         parts,
         staged,
-        lambda refusal: answer(link.Staged(names) if refusal is None else refusal),
+        lambda refusal: answer(requests.Staged(names) if refusal is None else refusal),
     )
 
 
-def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
+def _publish(asker: Asker, request: requests.PublishBlock, answer: Answer) -> None:
     if request.queue:
         table = _allowed(asker, "", request.block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
@@ -144,7 +144,7 @@ def _publish(asker: Asker, request: link.PublishBlock, answer: Answer) -> None:
         asker,
         parts,
         lambda data: ENQUEUE,
-        lambda refusal: answer(link.Published() if refusal is None else refusal),
+        lambda refusal: answer(requests.Published() if refusal is None else refusal),
     )
 
 
@@ -159,7 +159,7 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
     )
 
 
-def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
+def _fetch(asker: Asker, request: requests.FetchClaim, answer: Answer) -> None:
     queue = asker.queue(request.queue)
 
     def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
@@ -176,7 +176,7 @@ def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
         if isinstance(runs, ReadFailed):
             answer(_failed(runs))
         elif not runs:
-            answer(link.Fetched((), 0))
+            answer(requests.Fetched((), 0))
         else:
             _read(asker, queue, runs, request.max_bytes, answer, None)
 
@@ -198,14 +198,14 @@ def _fetch(asker: Asker, request: link.FetchClaim, answer: Answer) -> None:
     ask(found_at_first)
 
 
-def _browse(asker: Asker, request: link.Browse, answer: Answer) -> None:
+def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
     queue = asker.queue(request.queue)
 
     def found(runs: Runs | ReadFailed) -> None:
         if isinstance(runs, ReadFailed):
             answer(_failed(runs))
         elif not runs:
-            answer(link.Fetched((), 0))
+            answer(requests.Fetched((), 0))
         else:
             _read(asker, queue, runs, request.max_bytes, answer, runs)
 
@@ -227,7 +227,7 @@ def _read(
         count, data = result
         taken, rest = _cut(runs, count)
         cursor = rest or None if browsed is not None else None
-        answer(link.Fetched((link.Piece(taken, data),), count, cursor))
+        answer(requests.Fetched((requests.Piece(taken, data),), count, cursor))
 
     asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read))
 
@@ -248,8 +248,8 @@ def _cut(runs: Runs, count: int) -> tuple[Runs, Runs]:
 
 
 BLOCK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
-    link.StageBlock: _stage,
-    link.PublishBlock: _publish,
-    link.FetchClaim: _fetch,
-    link.Browse: _browse,
+    requests.StageBlock: _stage,
+    requests.PublishBlock: _publish,
+    requests.FetchClaim: _fetch,
+    requests.Browse: _browse,
 }

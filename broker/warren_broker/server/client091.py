@@ -7,19 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.block import Block
+from warren_broker.amqp091 import requests
+from warren_broker.amqp091.connection import Connection, ConnectionConfig
+from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
 from warren_broker.server.connection_log import ConnectionLog
-from warren_broker.server.declaring import Declared, declare_and_count
+from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
-from warren_broker.server.rim import guarded, guarded_call
-from warren_broker.session import requests
-from warren_broker.session.connection091 import Connection, ConnectionConfig
 from warren_raft.runtime.loop import Stage, Timer
-from warren_raft.runtime.stream import Stream
+from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
 

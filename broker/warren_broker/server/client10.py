@@ -7,21 +7,21 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.amqp10 import requests
+from warren_broker.amqp10.caller import Asker
+from warren_broker.amqp10.connection import Connection10
+from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
+from warren_broker.management.member_service import MEMBER_HANDLERS
+from warren_broker.management.service import MANAGEMENT_HANDLERS
+from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_log import ConnectionLog
+from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
-from warren_broker.server.management10 import MANAGEMENT_HANDLERS
-from warren_broker.server.members10 import MEMBER_HANDLERS
-from warren_broker.server.request10 import Asker
-from warren_broker.server.rim import guarded, guarded_call
-from warren_broker.server.users10 import USER_HANDLERS
-from warren_broker.session import link
-from warren_broker.session.connection10 import Connection10
-from warren_broker.session.link_parts import Limits10
 from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import Stage, Timer
-from warren_raft.runtime.stream import Stream
+from warren_raft.runtime.net.stream import Stream
 
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
@@ -155,10 +155,10 @@ class Client10:
             for request in taken:
                 handler = _HANDLERS.get(type(request))
                 answer = self._answerer(request)
-                if isinstance(request, link.Login):
+                if isinstance(request, requests.Login):
                     self._log_in(request, answer)
                     continue
-                if isinstance(request, link.OpenVhost):
+                if isinstance(request, requests.OpenVhost):
                     self._open_vhost(request, answer)
                     continue
                 if handler is None:
@@ -176,14 +176,14 @@ class Client10:
                 except errors.Refusal as refusal:
                     answer(refusal)
 
-    def _log_in(self, request: link.Login, answer: Callable[[Any], None]) -> None:
+    def _log_in(self, request: requests.Login, answer: Callable[[Any], None]) -> None:
         def done(result: Any) -> None:
-            answer(result if isinstance(result, errors.Refusal) else link.LoggedIn())
+            answer(result if isinstance(result, errors.Refusal) else requests.LoggedIn())
 
         login = (request.user, request.password, "PLAIN")
         log_in(self._broker, self._log, self._peer, login, done)
 
-    def _open_vhost(self, request: link.OpenVhost, answer: Callable[[Any], None]) -> None:
+    def _open_vhost(self, request: requests.OpenVhost, answer: Callable[[Any], None]) -> None:
         settings = self._broker.settings
 
         def done(result: Any) -> None:
@@ -192,7 +192,7 @@ class Client10:
                 return
             client = self._connection.client
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
-            answer(link.VhostOpened(settings.node, settings.cluster))
+            answer(requests.VhostOpened(settings.node, settings.cluster))
 
         self._broker.open_vhost(request.vhost, request.user, done)
 

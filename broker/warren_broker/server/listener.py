@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from warren_raft.runtime.loop import Listener as Acceptor
 from warren_raft.runtime.loop import Loop, Timer
-from warren_raft.runtime.stream import Stream
+from warren_raft.runtime.net.stream import Stream
 
 log = logging.getLogger(__name__)
 

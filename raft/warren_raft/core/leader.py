@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren_raft.core import changes
+from warren_raft.core import membership_change
 from warren_raft.core.progress import Progress
 from warren_raft.core.quorum import held_by_majority
-from warren_raft.core.reads import Reads
+from warren_raft.core.read_index import Reads
 from warren_raft.core.ready import ReadState
 from warren_raft.errors import UsageError
 from warren_raft.messages import (
@@ -161,7 +161,7 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
     if progress is None:
         return
     if message.member != progress.member:
-        progress = changes.heard_as(node, lead, message.sender, message.member)
+        progress = membership_change.heard_as(node, lead, message.sender, message.member)
         if progress is None:
             return
     progress.heard = True
@@ -175,7 +175,7 @@ def on_append_reply(node: Node, message: AppendReply) -> None:
             advance_commit(node, lead)
             hand_over(node, lead)
     if lead.unsettled:
-        changes.settle(node, lead)
+        membership_change.settle(node, lead)
 
 
 def on_pre_vote(node: Node, message: PreVote) -> None:
@@ -252,7 +252,7 @@ def begin_transfer(node: Node, lead: Leadership, to: NodeId) -> None:
             f"group {node.group}: {to} cannot lead, it is no voter; "
             f"choose one of {', '.join(node.membership.voters)}"
         )
-    if to != node.id and changes.hears(node, lead, to, node.membership):
+    if to != node.id and membership_change.hears(node, lead, to, node.membership):
         lead.transfer_to = to
         lead.transfer_by_ms = node.now_ms + node.config.transfer_timeout_ms
         hand_over(node, lead)
@@ -296,7 +296,7 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
     assert lead is not None
     progress = lead.progress.get(message.sender)
     if progress is not None and message.member != progress.member:
-        progress = changes.heard_as(node, lead, message.sender, message.member)
+        progress = membership_change.heard_as(node, lead, message.sender, message.member)
     if progress is None:
         return
     progress.heard = True
@@ -306,7 +306,7 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
         progress.vouched = True
         end_rounds(lead)
     if lead.unsettled:
-        changes.settle(node, lead)
+        membership_change.settle(node, lead)
 
 
 def answer_reads(node: Node, lead: Leadership, voter: NodeId, round_: int) -> None:
@@ -374,4 +374,4 @@ def tick(node: Node, lead: Leadership) -> None:
         if not node.is_voter and not node.change_under_way:
             node.become_follower(node.term)
             return
-    changes.settle(node, lead)
+    membership_change.settle(node, lead)

@@ -17,15 +17,15 @@ from collections.abc import Iterable
 from random import Random
 
 from warren_raft.config import RaftConfig
-from warren_raft.core import candidate, changes, follower, leader, lost, unread
+from warren_raft.core import candidate, damaged, follower, leader, lost, membership_change
 from warren_raft.core.candidate import Candidacy
 from warren_raft.core.configs import Configs
-from warren_raft.core.handlers import HANDLERS
 from warren_raft.core.leader import Leadership
 from warren_raft.core.log import LogView
 from warren_raft.core.membership import Change
 from warren_raft.core.quorum import majority
 from warren_raft.core.ready import ReadState, Ready, Role, SoftState
+from warren_raft.core.role_table import HANDLERS
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.messages import (
     AnyRaftMessage,
@@ -115,7 +115,7 @@ class Node:
         self.rng = rng
         self.now_ms = now_ms
         self.log = LogView(log, applied)
-        self.unread = unread.is_left(self)
+        self.unread = damaged.is_left(self)
         assert self.log.last_term <= hard_state.term, (self.log.last_term, hard_state.term)
         self.term: Term = hard_state.term
         self.vote: NodeId | None = hard_state.vote
@@ -182,7 +182,7 @@ class Node:
         if self.leadership is None:
             raise NotLeader(self.group, self.id, self.leader)
         self.now_ms = now_ms
-        return changes.propose(self, self.leadership, change)
+        return membership_change.propose(self, self.leadership, change)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due; harmless when nothing is."""
@@ -234,7 +234,7 @@ class Node:
             lead.progress[node].pause()
         if lead.transfer_to == node:
             lead.transfer_to = None
-        changes.settle(self, lead)
+        membership_change.settle(self, lead)
         if self.leadership is not None and not self.majority_heard():
             # Check-quorum: it could commit nothing. Clients find another leader, if there is one.
             self.become_follower(self.term)
@@ -344,7 +344,7 @@ class Node:
         if self.leadership is not None:
             leader.advance_commit(self, self.leadership)
             if self.leadership.unsettled:
-                changes.settle(self, self.leadership)
+                membership_change.settle(self, self.leadership)
         elif self.role is Role.CANDIDATE:
             standing = self.candidacy
             assert standing is not None
@@ -396,7 +396,7 @@ class Node:
         """All members as their leader sees them; raises NotLeader on anybody else."""
         if self.leadership is None:
             raise NotLeader(self.group, self.id, self.leader)
-        return changes.states(self, self.leadership)
+        return membership_change.states(self, self.leadership)
 
     @property
     def change_under_way(self) -> bool:
@@ -474,7 +474,7 @@ class Node:
         """Whether a majority of the voters is not suspected, nor known to be another life."""
         lead = self.leadership
         if lead is not None:
-            return changes.hears_majority(self, lead, self.membership)
+            return membership_change.hears_majority(self, lead, self.membership)
         voters = self.membership.voters
         heard = sum(1 for voter in voters if voter not in self.suspected)
         return heard >= majority(len(voters))
@@ -507,7 +507,7 @@ class Node:
         self.membership = self.configs.latest
         self.is_voter = self.membership.votes(self.id, self.member_id)
         if self.leadership is not None:
-            changes.adopt(self, self.leadership)
+            membership_change.adopt(self, self.leadership)
         elif not self.asks:
             self.election_at_ms = None
 
@@ -595,6 +595,6 @@ class Node:
         self.election_at_ms = None
         self.attempts = 0
         self.leadership = Leadership(self)
-        changes.adopt(self, self.leadership)
+        membership_change.adopt(self, self.leadership)
         self.log.lead_from(self.now_ms)
         self.log.append_new(self.term, EntryKind.NOOP, b"", self.now_ms)

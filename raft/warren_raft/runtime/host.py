@@ -17,27 +17,27 @@ from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
-from warren_raft.runtime import birth
+from warren_raft.runtime import log_identity
+from warren_raft.runtime.bootstrap import Formation, Forming
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.formation import Formation, Forming
+from warren_raft.runtime.disk_backpressure import DiskPace
+from warren_raft.runtime.early_messages import WaitingMessages
 from warren_raft.runtime.group import Group
-from warren_raft.runtime.handshake import Hello
-from warren_raft.runtime.healing import Healing
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.lost_entries import LostEntries
+from warren_raft.runtime.net.codec import BadFrame
+from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.net.stream import Buffer
+from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
-from warren_raft.runtime.pacing import DiskPace
+from warren_raft.runtime.peer_write_marks import Kept, Positions
 from warren_raft.runtime.peers import Peers
-from warren_raft.runtime.positions import Kept, Positions
+from warren_raft.runtime.ready_loop import Turns
+from warren_raft.runtime.repair import Healing
 from warren_raft.runtime.scrub import Scrub
+from warren_raft.runtime.snapshot_policy import NodeUpkeep, known_members
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
-from warren_raft.runtime.stream import Buffer
-from warren_raft.runtime.transport import Transport
-from warren_raft.runtime.turns import Turns
-from warren_raft.runtime.upkeep import NodeUpkeep, known_members
-from warren_raft.runtime.waiting import WaitingMessages
-from warren_raft.runtime.wire import BadFrame
 from warren_raft.storage.errors import DirectoryOutdated
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
@@ -126,7 +126,7 @@ class Host:
         config = self.config
         store = LogStore(
             self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes,
-            lambda: self._rng.getrandbits(64), birth.has_others, config.peers,
+            lambda: self._rng.getrandbits(64), log_identity.has_others, config.peers,
             self._clock.monotonic_ms,
         )  # fmt: skip
         try:
@@ -141,6 +141,30 @@ class Host:
                 Stage.SYNC, functools.partial(self._loop.wait_for, job)
             ),
         )
+        self._make_parts(store)
+        self._store = store
+        for group in sorted(store.condemned):
+            again = log_identity.again(
+                group, store.condemned[group].created, self._rng, config.peers
+            )
+            store.recreate(group, again)
+        identity = store.directory.identity
+        self._positions.begin(self.disk, self.position(), self.boot_id, identity.vouched)
+        self._forming = Forming(
+            config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
+        )
+        self._turns.begin(
+            store, self._pace, self._transfers, self._peers.acquaint, self._forming.committed
+        )
+        self._forming.recognize(store.groups.get(METADATA_GROUP))
+        for node, address in sorted({**identity.peers, **config.peers}.items()):
+            self.add_peer(node, address)
+        self._beat()
+        self._loop.on_guard.append(self._watch_read)
+
+    def _make_parts(self, store: LogStore) -> None:
+        """The parts that work on the store."""
+        config = self.config
         self._pace = DiskPace(
             store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
         )
@@ -160,23 +184,6 @@ class Host:
             config.node, store, self._groups, self._transfers, self._clock.epoch_ms, self._touch
         )
         self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
-        self._store = store
-        for group in sorted(store.condemned):
-            again = birth.again(group, store.condemned[group].created, self._rng, config.peers)
-            store.recreate(group, again)
-        identity = store.directory.identity
-        self._positions.begin(self.disk, self.position(), self.boot_id, identity.vouched)
-        self._forming = Forming(
-            config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
-        )
-        self._turns.begin(
-            store, self._pace, self._transfers, self._peers.acquaint, self._forming.committed
-        )
-        self._forming.recognize(store.groups.get(METADATA_GROUP))
-        for node, address in sorted({**identity.peers, **config.peers}.items()):
-            self.add_peer(node, address)
-        self._beat()
-        self._loop.on_guard.append(self._watch_read)
 
     def stop(self) -> None:
         """Finish the write under way, close the files and connections; the loop goes on."""
@@ -271,10 +278,10 @@ class Host:
         if store is None:
             assert spec.joining or self.node_id in spec.voters, (spec, self.node_id)
             member = self._rng.getrandbits(64) or 1 if spec.joining else 0
-            born = birth.Birth(tuple(sorted(spec.voters)), member)
-            store = self._logs.create(spec.group, birth.encode(born), volatile=spec.volatile)
+            born = log_identity.Birth(tuple(sorted(spec.voters)), member)
+            store = self._logs.create(spec.group, log_identity.encode(born), volatile=spec.volatile)
         else:
-            born = birth.decode(spec.group, store.created)
+            born = log_identity.decode(spec.group, store.created)
         members = born.membership(self.node_id)
         if store.snapshot is not None:
             members = known_members(store.snapshot, machine.version)

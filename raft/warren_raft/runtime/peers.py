@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.failure import FailureDetector, News
+from warren_raft.runtime.failure_detector import FailureDetector, News
 from warren_raft.runtime.group import Group
-from warren_raft.runtime.handshake import Hello, SecondProcess
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.net.handshake import Hello, SecondProcess
+from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
-from warren_raft.runtime.transport import Transport
 from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.types import GroupId, NodeId
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from warren_raft.core import changes
+from warren_raft.core import membership_change
 from warren_raft.core.quorum import majority
 from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.group import Group
@@ -189,7 +189,7 @@ class StalledDisk:
         answer = [
             voter for voter in members.voters
             if voter != self._own and self._peers.get(voter) != Condition.STALLED
-            and changes.hears(node, lead, voter, members)
+            and membership_change.hears(node, lead, voter, members)
         ]
         quick = [voter for voter in answer if not self.slow(voter)]
         if not quick or len(answer) < majority(len(members.voters)):

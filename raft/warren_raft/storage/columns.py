@@ -10,7 +10,7 @@ from itertools import accumulate, compress
 from operator import add, itemgetter, sub
 from typing import Final
 
-from warren_raft.packed import count_of, end_of, is_consecutive, pack, unpack, value
+from warren_raft.int_runs import count_of, end_of, is_consecutive, pack, unpack, value
 from warren_raft.storage.wal import Place
 from warren_raft.types import Index
 
@@ -23,7 +23,7 @@ ONE_FILE: Final = 1
 class Columns:
     """The entries of one page, unpacked: index, file, offset, length, each as a column.
 
-    Packed: the head, then runs (`warren_raft.packed`) of indexes and lengths, then of what lies
+    Packed: the head, then runs (`warren_raft.int_runs`) of indexes and lengths, then of what lies
     between an entry's end and the next one's record. Neighbours that were written one by one have
     equal gaps, so they cost what their lengths cost. A page of entries of several files, or whose
     offsets do not ascend, has runs of files and offsets instead.

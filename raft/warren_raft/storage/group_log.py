@@ -6,9 +6,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from warren_raft.indexes import PAGE_BITS, Indexes
+from warren_raft.index_set import PAGE_BITS, Indexes
+from warren_raft.storage.entry_index import Places, Rows
 from warren_raft.storage.format import RECORD_HEADER_BYTES
-from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, EntryKind, GroupId, Index, Term
 

@@ -13,7 +13,7 @@
 | peers | name to [host, port] where each peer was last met |
 | logged | there is a log, and what names its newest file (`synced`) |
 | outdated | why this directory is older than what it has vouched for; "": it is not known to be |
-| vouched | name to [disk, write, boot id]: how far each peer had come (`runtime/positions.py`) |
+| vouched | name to [disk, write, boot id]: how far each peer was (`runtime/peer_write_marks.py`) |
 | checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
 
 Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the

@@ -8,8 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from warren_raft.storage import salvage
+from warren_raft.storage import quarantine
+from warren_raft.storage.background_writer import Janitor
 from warren_raft.storage.compaction import Compactor
+from warren_raft.storage.entry_index import Places
 from warren_raft.storage.errors import EntryDamaged, GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
@@ -21,15 +23,13 @@ from warren_raft.storage.format import (
 )
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.identity import Directory, draw_disk, open_directory
-from warren_raft.storage.janitor import Janitor
 from warren_raft.storage.memtable import Memtable
-from warren_raft.storage.places import Places
 from warren_raft.storage.read_watch import ReadWatch
 from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
 from warren_raft.storage.snapshot import file_name as snapshot_name
-from warren_raft.storage.synced import Marker, Marks
+from warren_raft.storage.synced_mark import Marker, Marks
 from warren_raft.storage.wal import Job, Place, Wal, file_name
 from warren_raft.types import Entry, GroupId, HardState, Index, NodeId, Term
 
@@ -319,11 +319,11 @@ class LogStore:
         self.memtable = Memtable(memtable_bytes)
         self.reads = ReadWatch(clock_ms)
         try:
-            salvage.resume(files, self.directory, draw)
+            quarantine.resume(files, self.directory, draw)
             others = bool(peers or self.directory.identity.peers)
             recovered = self._recovered = self._recover(draw, may_heal if others else None)
             self.directory.complete()
-            salvage.report(files, self.directory)
+            quarantine.report(files, self.directory)
         except BaseException:
             self.directory.close()
             raise
@@ -369,7 +369,7 @@ class LogStore:
         except LogDamaged as damage:
             if may_heal is None or isinstance(damage, GroupAlone):
                 raise
-            place = salvage.set_all_aside(files, directory, damage, draw)
+            place = quarantine.set_all_aside(files, directory, damage, draw)
             log.critical(
                 "%s. Other nodes have what was here: all of it is set aside in %s, and this node "
                 "joins its groups again. Check the disk",
@@ -424,7 +424,7 @@ class LogStore:
     def _set_aside(self, paths: list[Path], damage: LogDamaged) -> None:
         if paths:
             self.janitor.run(
-                lambda: salvage.set_aside(self.files, self.directory, paths, damage.what),
+                lambda: quarantine.set_aside(self.files, self.directory, paths, damage.what),
                 lambda place: log.warning("damaged files are set aside in %s", place),
                 lambda error: None,  # no space: the next start comes here again
             )

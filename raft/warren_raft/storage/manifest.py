@@ -23,7 +23,7 @@ from __future__ import annotations
 import msgspec
 
 from warren_raft.storage.format import Damaged, Data
-from warren_raft.storage.sealed import seal, unseal
+from warren_raft.storage.framed_file import seal, unseal
 from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId, Index, NodeId, Term
 

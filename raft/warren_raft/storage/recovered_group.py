@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-from warren_raft.indexes import PAGE_BITS, Indexes
+from warren_raft.index_set import PAGE_BITS, Indexes
 from warren_raft.storage.catalog import Segment
+from warren_raft.storage.entry_index import Places, Rows
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.group_log import GroupLog
-from warren_raft.storage.places import Places, Rows
 from warren_raft.storage.snapshot import Base, Position, Snapshot, file_name
 from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, HardState, Index

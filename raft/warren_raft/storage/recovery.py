@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warren_raft.storage import chain, manifest, synced
+from warren_raft.storage import file_chain, manifest, synced_mark
 from warren_raft.storage.catalog import Catalog, Segment, damaged, read_catalog
 from warren_raft.storage.errors import GroupAlone, LogDamaged
-from warren_raft.storage.file_use import FileUse
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
     FIRST_RECORD,
@@ -29,6 +28,7 @@ from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.segment import SegmentIndex
 from warren_raft.storage.wal import Place, file_name, file_number
+from warren_raft.storage.wal_retention import FileUse
 from warren_raft.types import GroupId, HardState
 
 MayHeal = Callable[[GroupId, bytes], bool]
@@ -138,8 +138,8 @@ def _read_log(
     numbers = sorted(number for number in present if number >= first_file)
     _settle(files, directory, directory.wal / file_name(numbers[-1]) if numbers else None)
     heads = {number: _head(files, directory, number) for number in numbers}
-    marks = synced.read_both(files, directory)
-    links = chain.verify(directory, heads, first_file, marks)
+    marks = synced_mark.read_both(files, directory)
+    links = file_chain.verify(directory, heads, first_file, marks)
     recovered.ends.update(links.ends)
     cut: tuple[Path, int, int] | None = None
     end = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
+from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.errors import EntryDamaged, WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
@@ -21,7 +22,6 @@ from warren_raft.storage.format import (
 )
 from warren_raft.storage.manifest import Manifest
 from warren_raft.storage.manifest import encode as encode_manifest
-from warren_raft.storage.places import Rows
 from warren_raft.storage.segment import SegmentIndex, SegmentName
 from warren_raft.storage.segment import encode as encode_index
 from warren_raft.storage.snapshot import Position, Snapshot, file_name

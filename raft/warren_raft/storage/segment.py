@@ -30,9 +30,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.format import Damaged, Data
-from warren_raft.storage.places import Rows
-from warren_raft.storage.sealed import seal, unseal
+from warren_raft.storage.framed_file import seal, unseal
 from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from warren_raft.indexes import Indexes
+from warren_raft.index_set import Indexes
 from warren_raft.storage.format import Damaged, Data
-from warren_raft.storage.sealed import seal, unseal, version_of
+from warren_raft.storage.framed_file import seal, unseal, version_of
 from warren_raft.types import GroupId, Index, NodeId, Term
 
 MAGIC = b"WARRNSNP"

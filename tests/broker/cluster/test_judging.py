@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from warren_broker.cluster.joining import Joining
+from warren_broker.cluster.membership.joining import Joining
 from warren_broker.metadata.records import ClusterNode
-from warren_raft.runtime.handshake import Hello
+from warren_raft.runtime.net.handshake import Hello
 
 
 @dataclass

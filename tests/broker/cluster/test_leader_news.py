@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from warren_broker.cluster import messages
+from warren_broker.cluster.client.queue_client import LocalConsumer
+from warren_broker.cluster.client.reads import Reading
+from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.group_client import LocalConsumer
-from warren_broker.cluster.reading import Reading
-from warren_broker.cluster.uplink import InFlight, Uplink
 from warren_broker.queue.commands import Delivery, Resumed
 from warren_raft.runtime.loop import Loop
 

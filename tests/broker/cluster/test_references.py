@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from warren_broker.block import Block, encode
+from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
+from warren_broker.cluster.client.queue_client import LocalConsumer
+from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.group_client import LocalConsumer
-from warren_broker.cluster.leading import Leading
-from warren_broker.cluster.uplink import InFlight, Uplink
+from warren_broker.cluster.leader.leader_effects import Leading
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import Delivery, Enqueue, Resume, Submission
 from warren_broker.queue.effects import Deliver

@@ -20,10 +20,10 @@ from warren_raft.core import membership as changes
 from warren_raft.core.quorum import majority
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
 from warren_raft.machine import GroupSpec, Meta
-from warren_raft.runtime.formation import Formation
-from warren_raft.runtime.handshake import Hello
+from warren_raft.runtime.bootstrap import Formation
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.snapshots import MemberProgress
 from warren_raft.types import EntryKind, Membership
 

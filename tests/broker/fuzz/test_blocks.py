@@ -16,22 +16,22 @@ from typing import Any
 
 import pytest
 
+from tests.broker.amqp091.peer import Peer
 from tests.broker.fuzz import blocks
 from tests.broker.kernel import frames as f
-from tests.broker.session.peer import Peer
 from warren_broker import errors
-from warren_broker.block import Block, BlockError, concat, encode
-from warren_broker.cluster.dead_letters import Letters
-from warren_broker.cluster.queues import block_for
-from warren_broker.cluster.stored_blocks import StoredBlocks, check_entry
+from warren_broker.amqp091.wire import properties
+from warren_broker.amqp10.block_admission import BlockLimits, admit
+from warren_broker.block.block import Block, BlockError, concat, encode
+from warren_broker.cluster.client.dead_letters import Letters
+from warren_broker.cluster.client.queues import block_for
+from warren_broker.cluster.leader.block_cache import StoredBlocks, check_entry
 from warren_broker.kernel import Selection, content_digest
 from warren_broker.queue import commands
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Deliver
 from warren_broker.queue.machine import QueueMachine
-from warren_broker.session.block_door import BlockLimits, admit
-from warren_broker.wire.amqp091 import properties
 from warren_raft.machine import Meta
 
 BLOCKS = int(os.environ.get("WARREN_FUZZ_BLOCKS", "1500"))

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 from tests.broker.kernel import frames as f
-from warren_broker import block as b
 from warren_broker import kernel
-from warren_broker.block import Block
+from warren_broker.block import block as b
+from warren_broker.block.block import Block
 from warren_broker.kernel import Kernel, Selection
 
 MESSAGES = 2000

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from tests.broker.kernel import frames as f
-from warren_broker import block as b
-from warren_broker.block import Block, BlockError
+from warren_broker.block import block as b
+from warren_broker.block.block import Block, BlockError
 from warren_broker.kernel import (
     CC,
     HEADERS,

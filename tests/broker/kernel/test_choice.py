@@ -17,7 +17,7 @@ from tests.broker.kernel import frames as f
 scanner = kernel.FrameScanner(4096)
 run, = scanner.feed(f.publish(1, b"", b"q", b"hello", f.properties(priority=9, user_id=b"u")))
 data = kernel.assemble([kernel.Selection(scanner.table, run.first, run.last)])
-from warren_broker.block import Block
+from warren_broker.block.block import Block
 out = bytearray()
 kernel.format_deliveries(out, Block.decode(data), 0, 1, 1, "t", 1, True, 4096, {{"x": 1}})
 print(kernel.ACTIVE, out.hex())

@@ -13,8 +13,8 @@ from pamqp.header import ContentHeader
 
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.test_assemble import grown
-from warren_broker import block as b
-from warren_broker.block import Block, BlockError
+from warren_broker.block import block as b
+from warren_broker.block.block import Block, BlockError
 from warren_broker.kernel import Kernel, MessageTable, Route, Selection, Unsendable
 
 QUEUE = (b"", b"q")

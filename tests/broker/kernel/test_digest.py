@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from warren_broker.block import Block, compress, encode
+from warren_broker.block.block import Block, compress, encode
 from warren_broker.kernel import Kernel
 
 MODULUS = 1 << 63

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import USER_ID, Kernel, MessageTable, Route
-from warren_broker.wire.amqp091 import properties
 
 SOME = {
     "content_type": "text/plain", "content_encoding": "x", "headers": {"a": 1, "user_id": "no"},

@@ -10,7 +10,7 @@ from broker.metadata.world import UPLINK, World
 from warren_broker.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
-from warren_broker.metadata.lives import is_over
+from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import NUMBERS_PER_GROUP, ClusterNode
 from warren_broker.metadata.state import REMOVED_KEPT_MAX

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.block import encode
+from warren_broker.block.block import encode
 from warren_broker.queue import limits
 from warren_broker.queue.commands import (
     Checkout,

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tests.broker.queue.logs import grow
 from tests.broker.queue.world import Queue, block, config
-from warren_broker.block import compress, encode
+from warren_broker.block.block import compress, encode
 from warren_broker.queue import commands as c
 from warren_broker.queue import contents
 from warren_broker.queue.backlog import Backlog
+from warren_broker.queue.block_index import Shape
 from warren_broker.queue.contents import Contents
 from warren_broker.queue.enqueue import read_shape
 from warren_broker.queue.pages import LIVE
-from warren_broker.queue.shapes import Shape
-from warren_raft.indexes import PAGE
+from warren_raft.index_set import PAGE
 
 QUICK = settings(max_examples=150, deadline=None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from warren_broker.block import encode
+from warren_broker.block.block import encode
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
     AnyCommand,

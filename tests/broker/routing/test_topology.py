@@ -7,6 +7,7 @@ import random
 import pytest
 
 from broker.metadata.world import World
+from warren_broker.amqp091.wire.fields import Timestamp
 from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import commands
 from warren_broker.routing import topology
@@ -14,7 +15,6 @@ from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.headers import same
 from warren_broker.routing.sender_selected import further_keys
 from warren_broker.routing.topology import Topology
-from warren_broker.wire.amqp091.fields import Timestamp
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from typing import Any
 import pamqp.commands as spec
 import pytest
 
+from tests.broker.amqp091.peer import Peer, View
 from tests.broker.kernel import frames as f
-from tests.broker.session.peer import Peer, View
+from warren_broker.amqp091.connection import ConnectionConfig
+from warren_broker.amqp091.requests import Done
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
-from warren_broker.session.connection091 import ConnectionConfig
-from warren_broker.session.requests import Done
 from warren_raft.runtime.loop import Loop
 
 

@@ -13,13 +13,13 @@ import pytest
 from proton import SASL, Connection, Transport
 
 from warren_broker import errors
+from warren_broker.amqp091 import requests
+from warren_broker.amqp091.handshake import ConnectionConfig
 from warren_broker.config import Limits
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091
 from warren_broker.server.login import LOGIN_REFUSED_DELAY_MS, is_loopback
-from warren_broker.session import requests
-from warren_broker.session.handshake091 import ConnectionConfig
 
 
 @pytest.mark.parametrize(("peer", "expected"), [

@@ -19,7 +19,7 @@ from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SinkDriver, StagedPart
-from warren_broker.block import Block, concat, encode
+from warren_broker.block.block import Block, concat, encode
 
 FETCH_MESSAGES = 700
 """Messages in one piece: few, so that a slice comes in several."""

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.datasource import connect as real_connect
+from pyspark_warren.fault_boundary import told
 from pyspark_warren.options import Options
-from pyspark_warren.rim import told
 from pyspark_warren.sink import WarrenStreamWriter
 from pyspark_warren.source import WarrenStreamReader
 from spark_world.fake import FakeClient

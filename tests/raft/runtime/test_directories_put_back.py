@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.runtime.test_formation import ABC, Nodes
+from tests.raft.runtime.test_bootstrap import ABC, Nodes
 
 
 @pytest.fixture()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.raft.runtime.kit import NODES, Cluster, Listing, until
 from warren_raft.machine import Applied, GroupSpec, Meta
-from warren_raft.runtime import turns
+from warren_raft.runtime import ready_loop
 
 GROUPS = range(1, 7)
 ENTRIES = 3_000
@@ -71,7 +71,7 @@ def test_a_long_replay_does_not_keep_the_loop(
 def test_what_is_put_off_is_applied_in_order_and_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_MS_MAX", -1)  # every turn is too long
+    monkeypatch.setattr(ready_loop, "TURN_MS_MAX", -1)  # every turn is too long
     cluster = Cluster(tmp_path)
     for group in GROUPS:
         cluster.start_group(group, NODES[group % 3])

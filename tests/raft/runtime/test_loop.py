@@ -10,7 +10,7 @@ import pytest
 
 from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import Listener, Loop, Stage, listen
-from warren_raft.runtime.stream import Stream
+from warren_raft.runtime.net.stream import Stream
 
 
 class Clock:
@@ -321,7 +321,7 @@ def test_end_hears_the_peer_out() -> None:
 
 
 def test_end_of_a_peer_that_never_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren_raft.runtime.stream.CLOSE_LINGER_MS", 30)
+    monkeypatch.setattr("warren_raft.runtime.net.stream.CLOSE_LINGER_MS", 30)
     loop = Loop()
     stream, theirs, ended = pair(loop)
     stream.end()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.raft.runtime.kit import NODES, Cluster, until
-from tests.raft.runtime.test_healing import (
+from tests.raft.runtime.test_repair import (
     read_when_healed,
     rot,
     rotten_and_let_go_of,
@@ -30,9 +30,9 @@ from tests.raft.runtime.test_snapshots import (
 )
 from warren_raft.machine import GroupSpec
 from warren_raft.messages import EntryIs
-from warren_raft.runtime import healing
+from warren_raft.runtime import repair
+from warren_raft.runtime.disk_backpressure import DiskPace
 from warren_raft.runtime.host import Host
-from warren_raft.runtime.pacing import DiskPace
 from warren_raft.runtime.snapshots import Transfers
 
 MANY = 10**9
@@ -127,7 +127,7 @@ def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
 def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 100)
+    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 100)
     caplog.set_level(logging.WARNING, "warren.raft")
     cluster, name, other, away, end = one_is_behind(tmp_path)
     host = cluster.hosts[name]
@@ -139,7 +139,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     come_back(cluster, away)
     behind = cluster.hosts[away]
     waiting: list[bool] = []
-    with pytest.raises(healing.EntryDamaged):
+    with pytest.raises(repair.EntryDamaged):
         host.read_entry(GROUP, wanted)
     host.healing.when(GROUP, wanted, lambda: waiting.append(True))
 
@@ -181,7 +181,7 @@ def mute(host: Host) -> None:
 def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 200)
+    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 200)
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
     until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
@@ -199,7 +199,7 @@ def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
 def test_an_answer_that_comes_when_another_is_asked_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 100)
+    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 100)
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
     until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
@@ -220,8 +220,8 @@ def test_an_answer_that_comes_when_another_is_asked_is_taken(
 def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "UNDER_WAY_MAX", 2)
-    monkeypatch.setattr(healing, "ASK_AGAIN_MS", 100)
+    monkeypatch.setattr(repair, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 100)
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
     until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
@@ -237,7 +237,7 @@ def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
         each.healing._find = find
     rot(host, [*lost, wanted])
     for index in lost:
-        with pytest.raises(healing.EntryDamaged):
+        with pytest.raises(repair.EntryDamaged):
             host.read_entry(GROUP, index)
     assert read_when_healed(cluster, host, wanted)
     assert host.healing.wanted == len(lost)
@@ -294,7 +294,7 @@ def test_only_who_was_asked_is_believed(tmp_path: Path) -> None:
     wanted = sealed_live(host)[0]
     entry = host.read_entry(GROUP, wanted)
     rot(host, [wanted])
-    with pytest.raises(healing.EntryDamaged):
+    with pytest.raises(repair.EntryDamaged):
         host.read_entry(GROUP, wanted)
     (first,) = asked
     (second,) = (node for node in NODES if node not in (first, host.node_id))

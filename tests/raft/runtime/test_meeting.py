@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.raft.runtime.kit import Recorder, until
-from tests.raft.runtime.test_transport import Raw, greeting, hello
+from tests.raft.runtime.net.test_transport import Raw, greeting, hello
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.raft.runtime.test_formation import ABC, Nodes
-from warren_raft.runtime import wire
-from warren_raft.runtime.handshake import Hello
-from warren_raft.runtime.positions import Kept, Positions
+from tests.raft.runtime.test_bootstrap import ABC, Nodes
+from warren_raft.runtime.net import codec
+from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.peer_write_marks import Kept, Positions
 from warren_raft.storage.errors import DirectoryOutdated
 
 
@@ -173,7 +173,7 @@ def test_a_life_that_calls_again_is_not_said_to_be_older(
 
 
 def test_a_position_is_a_sign_of_life_of_its_own() -> None:
-    frame = memoryview(wire.position_frame(1 << 40))[wire.FRAME_HEADER_BYTES :]
-    assert wire.position(frame) == 1 << 40
-    assert wire.position(memoryview(b"")) is None
-    assert wire.position(memoryview(wire.disk_frame(2))[wire.FRAME_HEADER_BYTES :]) is None
+    frame = memoryview(codec.position_frame(1 << 40))[codec.FRAME_HEADER_BYTES :]
+    assert codec.position(frame) == 1 << 40
+    assert codec.position(memoryview(b"")) is None
+    assert codec.position(memoryview(codec.disk_frame(2))[codec.FRAME_HEADER_BYTES :]) is None

@@ -15,7 +15,7 @@ from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder, until
 from warren_raft.config import RaftConfig
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime import clock as clock_module
-from warren_raft.runtime import pacing
+from warren_raft.runtime import disk_backpressure
 from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
@@ -382,7 +382,7 @@ def test_a_follower_whose_disk_hangs_holds_nothing_up_and_keeps_little(tmp_path:
 def test_answers_that_wait_for_a_disk_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pacing, "ANSWERS_MAX", 3)
+    monkeypatch.setattr(disk_backpressure, "ANSWERS_MAX", 3)
     raft = RaftConfig(retransmit_ms=10)
     cluster = HangingCluster(tmp_path, raft=raft)
     a, c = cluster.hosts["a"], cluster.hosts["c"]

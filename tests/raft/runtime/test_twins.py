@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from tests.raft.runtime.kit import Listing, Recorder
-from tests.raft.runtime.test_formation import ABC, Nodes
+from tests.raft.runtime.test_bootstrap import ABC, Nodes
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.config import HostConfig
-from warren_raft.runtime.handshake import SecondProcess
 from warren_raft.runtime.host import Host
+from warren_raft.runtime.net.handshake import SecondProcess
 from warren_raft.storage.errors import DirectoryRefused
 
 REFUSED = "copy of its data directory"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.raft.storage.kit import Disk, wal_files
 from tests.raft.storage.test_compaction_crash import StoppingFiles
-from warren_raft.storage import synced
+from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.types import HardState
 
@@ -73,16 +73,18 @@ def test_four_lives_that_end_at_the_same_step(tmp_path: Path) -> None:
 
 def test_a_file_that_nothing_names_is_named_before_the_next_one_is_begun(tmp_path: Path) -> None:
     first_life(tmp_path)
-    known = synced.read(StoppingFiles(), tmp_path)
+    known = synced_mark.read(StoppingFiles(), tmp_path)
     for stop_at in range(1, 20):
         a_life(tmp_path, stop_at)
         newest = int(wal_files(tmp_path)[-1].stem)
         if newest > known.file:
             break
     assert newest == known.file + 1, "begun, and the life ended before it was named"
-    assert synced.read(StoppingFiles(), tmp_path) == known
+    assert synced_mark.read(StoppingFiles(), tmp_path) == known
     for stop_at in range(1, 30):
         a_life(tmp_path, stop_at)
         there = int(wal_files(tmp_path)[-1].stem)
-        named = [synced.read(StoppingFiles(), place).file for place in (tmp_path, tmp_path / "wal")]
+        named = [
+            synced_mark.read(StoppingFiles(), place).file for place in (tmp_path, tmp_path / "wal")
+        ]
         assert max(named) >= there - 1, (stop_at, named, there)

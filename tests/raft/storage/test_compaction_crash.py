@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from tests.raft.storage.kit import Disk
-from warren_raft.indexes import Indexes
+from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.rewrite import write_snapshots

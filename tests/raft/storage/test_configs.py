@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.raft.storage.kit import Disk
-from warren_raft.indexes import Indexes
+from warren_raft.index_set import Indexes
 from warren_raft.storage.snapshot import Snapshot, encode
 from warren_raft.types import Entry, EntryKind
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.raft.storage.kit import WAIT_S, Disk, wal_files
-from warren_raft.indexes import Indexes
+from warren_raft.index_set import Indexes
 from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files, SyncFailed, is_full

@@ -12,7 +12,7 @@ import pytest
 
 from tests.raft.storage.kit import Disk, wal_files
 from tests.raft.storage.test_whole_directory import Life
-from warren_raft.storage import salvage
+from warren_raft.storage import quarantine
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.files import Files
 
@@ -123,7 +123,7 @@ def test_setting_aside_syncs_both_directories(tmp_path: Path, calls: list[Call])
     disk = Disk(tmp_path / "life", file_bytes=900)
     disk.close()
     damage = LogDamaged(tmp_path, 0, "to be tried")
-    salvage.set_all_aside(Files(), disk.store.directory, damage, lambda: 7)
+    quarantine.set_all_aside(Files(), disk.store.directory, damage, lambda: 7)
     assert check_names(calls) > 12
     moved = [call for call in calls if call.what == "rename" and "/damaged/" in call.to]
     named = next(at for at, call in enumerate(calls) if call.to.endswith("/node.json"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.raft.storage.kit import WAIT_S, Disk, marks, wal_files
-from warren_raft.storage import synced
+from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, RECORD_HEADER_BYTES
@@ -32,9 +32,9 @@ def written(root: Path) -> dict:
 
 def as_while_it_was_written(root: Path) -> None:
     """The log had not come to rest: what says where it ended tells of its newest file alone."""
-    known = synced.decode(marks(root)[0].read_bytes())
+    known = synced_mark.decode(marks(root)[0].read_bytes())
     for path in marks(root):
-        path.write_bytes(synced.encode(known._replace(end=FIRST_RECORD)))
+        path.write_bytes(synced_mark.encode(known._replace(end=FIRST_RECORD)))
 
 
 def reopened(root: Path) -> tuple[dict, object]:
@@ -151,7 +151,7 @@ def test_damage_to_the_last_batch_of_a_log_that_rested_is_refused(tmp_path: Path
 
 def test_what_a_damaged_note_of_the_end_says_is_ignored(tmp_path: Path) -> None:
     expected = written(tmp_path)
-    note = tmp_path / "wal" / synced.NAME
+    note = tmp_path / "wal" / synced_mark.NAME
     whole = note.read_bytes()
     for damaged in [b"", whole[:-1], *(
         whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))
@@ -200,7 +200,7 @@ def test_where_the_log_ends_is_written_down_once_it_rests(tmp_path: Path) -> Non
         while marker.busy:
             disk.posted.get(timeout=WAIT_S)()
         end = wal_files(tmp_path)[-1].stat().st_size
-        assert synced.read(disk.store.files, wal)[:2] == (1, end)
+        assert synced_mark.read(disk.store.files, wal)[:2] == (1, end)
     for _ in range(3):
         marker.beat()
         assert not marker.busy, "there is nothing to do"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.raft.storage.kit import Disk, marks, wal_files
-from warren_raft.storage import synced
+from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.format import (
     FIRST_RECORD,
@@ -38,9 +38,9 @@ def written(root: Path, batches: int = 5) -> Path:
 
 def mark(root: Path, end: int) -> None:
     """The log was known to be on disk up to there, not further."""
-    known = synced.decode(marks(root)[0].read_bytes())
+    known = synced_mark.decode(marks(root)[0].read_bytes())
     for path in marks(root):
-        path.write_bytes(synced.encode(known._replace(end=end)))
+        path.write_bytes(synced_mark.encode(known._replace(end=end)))
 
 
 def records(data: bytes) -> list[Record]:
@@ -184,7 +184,7 @@ def test_a_torn_write_into_space_that_was_used_before_is_cut(tmp_path: Path) -> 
         torn[record.offset : record.end] = filling[record.offset : record.end]
         path.write_bytes(torn)
         for each in marks(tmp_path):
-            each.write_bytes(synced.encode(_known(tmp_path)._replace(end=FIRST_RECORD)))
+            each.write_bytes(synced_mark.encode(_known(tmp_path)._replace(end=FIRST_RECORD)))
         root = tmp_path / str(record.offset)
         shutil.copytree(tmp_path, root, ignore=shutil.ignore_patterns("[0-9]*[0-9]"))
         kept, cut = begin(root)
@@ -194,8 +194,8 @@ def test_a_torn_write_into_space_that_was_used_before_is_cut(tmp_path: Path) -> 
         shutil.rmtree(root)
 
 
-def _known(root: Path) -> synced.Synced:
-    return synced.decode(marks(root)[0].read_bytes())
+def _known(root: Path) -> synced_mark.Synced:
+    return synced_mark.decode(marks(root)[0].read_bytes())
 
 
 def test_damage_in_space_that_was_used_before_is_noticed(tmp_path: Path) -> None:

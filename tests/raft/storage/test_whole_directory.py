@@ -21,7 +21,7 @@ import pytest
 
 from tests.raft.storage.kit import Disk, before_there_were_links
 from warren_raft.errors import StorageError
-from warren_raft.indexes import Indexes
+from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.whole.files import MemoryFiles
 from sim.whole.process import DATA_DIR, Machine
-from warren_raft.storage import synced
+from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import StorageError
 from warren_raft.storage.identity import SYNCED, WAL, Directory, open_directory
 from warren_raft.storage.memtable import Memtable
@@ -90,7 +90,7 @@ class OlderCopy:
             return self.copy
         machine = self.machine
         mixed = machine.files.as_after_power_loss()
-        known = synced.read(mixed, DATA_DIR / WAL)
+        known = synced_mark.read(mixed, DATA_DIR / WAL)
         names = (f"{WAL}/{file_name(known.file)}", f"{WAL}/{SYNCED}", SYNCED)
         for name in names:
             path = str(DATA_DIR / name)

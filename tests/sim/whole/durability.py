@@ -8,7 +8,7 @@ from sim.checkers import require
 from sim.whole.ledger import Book
 from warren_raft.core.quorum import majority
 from warren_raft.messages import AnyRaftMessage, AppendReply, VoteReply
-from warren_raft.runtime import birth
+from warren_raft.runtime import log_identity
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -84,7 +84,7 @@ class Durability:
         if process.machine.aged:
             return
         for group, found in sorted(process.host._logs.groups.items()):
-            key = (process.name, group, birth.decode(group, found.created).member)
+            key = (process.name, group, log_identity.decode(group, found.created).member)
             hard, last = found.hard_state, found.log.last
             term, index = self.acknowledged.get(key, (0, 0))
             self.judged += key in self.acknowledged or key in self.voted

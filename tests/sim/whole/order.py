@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sim.checkers import require
-from warren_broker.block import Block
+from warren_broker.block.block import Block
 from warren_broker.queue import commands, limits
 from warren_broker.queue.commands import Submission
 from warren_broker.queue.effects import Deliver

@@ -13,10 +13,10 @@ from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
 from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedTransport
 from warren_broker.metadata import passwords
+from warren_broker.queue.apply_context import Turn
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.machine import QueueMachine
 from warren_broker.queue.state import QueueState
-from warren_broker.queue.turn import Turn
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime import host as host_module
 from warren_raft.storage import log_store as log_store_module

@@ -18,7 +18,7 @@ from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.storage import synced
+from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import DirectoryOutdated, WriteFailed
 from warren_raft.storage.format import (
     FILE_HEADER_BYTES,
@@ -254,13 +254,13 @@ class Machine:
         a later write is whole. What says so is damaged only while nothing else is.
         """
         wal = DATA_DIR / WAL
-        if path in (str(wal / synced.NAME), str(DATA_DIR / synced.NAME)) and self.damaged:
+        if path in (str(wal / synced_mark.NAME), str(DATA_DIR / synced_mark.NAME)) and self.damaged:
             return 0
         data = self.files.safe_bytes(path)
         files = [file_number(name) or 0 for name in self.files.names(wal)]
         if path != str(wal / file_name(max(files, default=0))):
             return len(data)
-        known = synced.read(self.files, wal)
+        known = synced_mark.read(self.files, wal)
         end = min(len(data), known.end) if path == str(wal / file_name(known.file)) else 0
         return end if self.damaged else max(end, last_batch(data))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from sim.whole.ledger import Book
 from sim.whole.people import EXCHANGE, VHOST, Person
 from sim.whole.profile import DEAD, QueuePlan
+from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import TTL_NONE, MessageTable, Route
-from warren_broker.wire.amqp091 import properties
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

@@ -8,11 +8,11 @@ from sim.checkers import require
 from sim.whole.ledger import Book
 from sim.whole.people import Person
 from sim.whole.profile import QueuePlan
-from warren_broker.block import Block
-from warren_broker.cluster.reading import ReadFailed
+from warren_broker.amqp091 import requests
+from warren_broker.block.block import Block
+from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.errors import ClaimLost, Refusal
 from warren_broker.queue import commands
-from warren_broker.session import requests
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

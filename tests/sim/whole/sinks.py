@@ -13,7 +13,7 @@ from sim.checkers import require
 from sim.whole.people import Person
 from sim.whole.profile import QueuePlan
 from warren_broker import errors
-from warren_broker.block import encode
+from warren_broker.block.block import encode
 from warren_broker.errors import Refusal
 from warren_broker.queue import commands
 from warren_broker.queue.stage import DIGESTS

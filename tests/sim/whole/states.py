@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
-from warren_broker.block import Block
+from warren_broker.block.block import Block
 from warren_broker.queue.codec import decode_submission
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren_raft import messages as raft_messages
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.handshake import SecondProcess
+from warren_raft.runtime.net.handshake import SecondProcess
 from warren_raft.storage.errors import DirectoryOutdated
 
 if TYPE_CHECKING:

@@ -1,0 +1,260 @@
+"""A channel's consumers: consume, cancel, get, deliveries, acknowledgements, prefetch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp091 import global_prefetch, requests
+from warren_broker.amqp091.channel import Channel, Consumer
+from warren_broker.amqp091.declare import REPLY_TO, queue_name
+from warren_broker.amqp091.deliver import answer_get, hand_out
+from warren_broker.amqp091.delivery_tags import Held, by_consumer
+from warren_broker.amqp091.wire import codec, methods
+from warren_broker.amqp091.wire.methods import Method
+from warren_broker.arguments import ConsumeArguments, consume_arguments
+from warren_broker.kernel import (
+    ACK,
+    NACK_DISCARD,
+    NACK_REQUEUE,
+    REJECT_DISCARD,
+    REJECT_REQUEUE,
+    AckRun,
+    MessageTable,
+    Unsendable,
+    fitting,
+)
+from warren_broker.queue.commands import Delivery
+
+_ACK_METHODS = {
+    ACK: methods.BasicAck.code, NACK_REQUEUE: methods.BasicNack.code,
+    NACK_DISCARD: methods.BasicNack.code, REJECT_REQUEUE: methods.BasicReject.code,
+    REJECT_DISCARD: methods.BasicReject.code,
+}
+
+# ------------------------------------------------------------------ consume, cancel, get
+
+
+def _qos(channel: Channel, method: methods.BasicQos) -> None:
+    if method.prefetch_size:
+        raise errors.NotImplementedHere(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        channel.global_prefetch = method.prefetch_count
+    else:
+        channel.prefetch = method.prefetch_count
+        channel.global_prefetch = 0  # as RabbitMQ: the new kind of limit replaces the old one
+    channel.send(methods.BasicQosOk())
+    global_prefetch.changed(channel)
+
+
+def _consume(channel: Channel, method: methods.BasicConsume) -> None:
+    name = queue_name(channel, method.queue)
+    tag = method.consumer_tag
+    if tag and (tag in channel.consumers or tag == channel.reply_consumer):
+        raise errors.NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    tag = tag or channel.connection.ids.name("amq.ctag-")
+    if name == REPLY_TO:
+        _consume_replies(channel, method, tag)
+        return
+    connection = channel.connection
+    connection.access.read_queue(name)
+    kind = connection.view.queue_type(connection.vhost, name)
+    asked = ConsumeArguments()
+    if kind is not None:  # what is wrong with a queue that is not there comes first: 404
+        asked = consume_arguments(connection.vhost, name, kind, method.arguments)
+    explicit = bool(channel.global_prefetch) and not method.no_ack
+    if explicit and kind == "quorum":
+        raise errors.NotImplementedHere(
+            f"{errors.named('queue', name, connection.vhost)} does not support global qos")
+    consumer = Consumer(number=connection.ids.consumer(), tag=tag, queue=name, channel=channel,
+                        no_ack=method.no_ack, prefetch=channel.prefetch, explicit=explicit)
+    channel.consumers[tag] = consumer
+    connection.consumers[consumer.number] = consumer
+
+    def consuming(_: requests.Done) -> None:
+        if not method.no_wait:
+            channel.send(methods.BasicConsumeOk(consumer_tag=tag))
+        consumer.started = True
+        early, consumer.early = consumer.early, []
+        for delivery, block in early:
+            deliver(consumer, delivery, block)
+
+    channel.ask(
+        requests.Checkout, consuming, consumer=consumer.number, queue=name, tag=tag,
+        prefetch=0 if method.no_ack else channel.prefetch, explicit_credit=explicit,
+        priority=asked.priority, no_ack=method.no_ack, exclusive=method.exclusive,
+        timeout_ms=asked.timeout_ms, arguments=method.arguments)
+    global_prefetch.changed(channel)
+
+
+def _consume_replies(channel: Channel, method: methods.BasicConsume, tag: str) -> None:
+    if not method.no_ack:
+        raise errors.PreconditionFailed("reply consumer cannot acknowledge")
+    if channel.reply_consumer:
+        raise errors.PreconditionFailed("reply consumer already set")
+    channel.reply_consumer = tag
+    channel.reply_name = channel.connection.ids.reply_name()
+    channel.request(requests.OpenReplies(session=channel.session, name=channel.reply_name))
+    if not method.no_wait:
+        channel.send(methods.BasicConsumeOk(consumer_tag=tag))
+
+
+def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
+    reply = methods.BasicCancelOk(consumer_tag=method.consumer_tag)
+    consumer = channel.consumers.get(method.consumer_tag)
+    if consumer is None:
+        if method.consumer_tag and method.consumer_tag == channel.reply_consumer:
+            channel.close_replies()
+        if not method.no_wait:
+            channel.send(reply)  # unknown tags are no error: it may have been cancelled by us
+        return
+
+    def cancelled(_: requests.Done) -> None:
+        remove(consumer)
+        if not method.no_wait:
+            channel.send(reply)
+
+    channel.ask(requests.CancelConsumer, cancelled, consumer=consumer.number,
+                queue=consumer.queue)
+
+
+def _cancel_ok(channel: Channel, method: methods.BasicCancelOk) -> None:
+    """The client's answer to our basic.cancel, which asked for none."""
+
+
+def remove(consumer: Consumer) -> None:
+    """It is a consumer no longer; what it holds stays until settled."""
+    channel = consumer.channel
+    if channel.consumers.get(consumer.tag) is consumer:
+        del channel.consumers[consumer.tag]
+    channel.connection.consumers.pop(consumer.number, None)
+    for held in [held for held in channel.held_back if held[0] is consumer]:
+        channel.held_back.remove(held)  # given back with the session, or now
+        global_prefetch.give_back(*held[:2])
+    channel.past[consumer.number] = consumer.queue
+    channel.forget_past()
+
+
+def _get(channel: Channel, method: methods.BasicGet) -> None:
+    name = queue_name(channel, method.queue)
+    connection = channel.connection
+    connection.access.read_queue(name)
+    number = channel.getters.get(name)
+    if number is None:
+        number = channel.getters[name] = connection.ids.consumer()
+
+    def got(result: requests.Got | requests.GotNothing) -> None:
+        if isinstance(result, requests.GotNothing):
+            channel.send(methods.BasicGetEmpty())
+            return
+        if not answer_get(channel, number, name, result, method.no_ack):
+            channel.send(methods.BasicGetEmpty())
+
+    channel.ask(requests.Get, got, consumer=number, queue=name, no_ack=method.no_ack)
+
+
+# ------------------------------------------------------------------ deliveries
+
+
+def deliver(consumer: Consumer, delivery: Delivery, block: Any) -> None:
+    """A run of messages for a consumer: to the client, or held back by a channel-wide prefetch."""
+    if not consumer.started:
+        consumer.early.append((delivery, block))  # bounded by its prefetch, or the queue's window
+        return
+    delivery = _new_part(consumer, delivery)
+    if delivery.first > delivery.last:
+        return  # seen before a leader changed
+    consumer.next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
+    channel = consumer.channel
+    if (channel.global_prefetch or channel.held_back) and not consumer.no_ack:
+        channel.held_back.append((consumer, delivery, block))
+        global_prefetch.release(channel)
+        return
+    hand_out(consumer, delivery, block)
+
+
+def _new_part(consumer: Consumer, delivery: Delivery) -> Delivery:
+    seen = consumer.next_msg_id - delivery.first_msg_id
+    if seen <= 0:
+        return delivery
+    return Delivery(delivery.first_msg_id + seen, delivery.index, delivery.first + seen,
+                    delivery.last, delivery.delivery_count, delivery.acquired_count)
+
+
+def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
+    """A direct reply, message `at` of a table, to the channel's reply consumer."""
+    connection = channel.connection
+    try:
+        shown = fitting(at, table.properties_of(at), connection.frame_max)
+    except Unsendable:
+        return  # a reply is at most once: a client that agrees on small frames gets small ones
+    tag = channel.deliveries.delivered(0, "", 0, 1, keep=False)
+    route = table.route(at)
+    channel.send(methods.BasicDeliver(
+        consumer_tag=channel.reply_consumer, delivery_tag=tag,
+        exchange=route.exchange.decode("utf-8", "surrogateescape"),
+        routing_key=route.routing_key.decode("utf-8", "surrogateescape")))
+    for frame in codec.content_frames(channel.number, shown, table.body(at),
+                                      connection.frame_max):
+        connection.out += frame
+
+
+# ------------------------------------------------------------------ acknowledgements
+
+
+def acknowledge(channel: Channel, run: AckRun) -> None:
+    """Settle what the run names, in its order, up to the first tag that is not outstanding."""
+    for kind, first, last, multiple in run.ranges:
+        channel.at = _ACK_METHODS[kind]
+        refusal = None
+        if multiple:
+            held = channel.deliveries.take_up_to(last)
+        else:
+            held, refusal = channel.deliveries.take(first, last)
+        if held and channel.tx is not None:
+            channel.tx.acks.append((kind, held))
+        elif held:
+            settle(channel, kind, held)
+        if refusal is not None:
+            raise refusal
+
+
+def settle(channel: Channel, kind: int, held: Held) -> None:
+    """Tell the queues; kind as in kernel.items."""
+    for number, queue, msg_ids in by_consumer(held):
+        if kind == ACK:
+            channel.request(requests.Settle(consumer=number, queue=queue, msg_ids=msg_ids))
+        elif kind in (NACK_REQUEUE, REJECT_REQUEUE):
+            channel.request(requests.Return(consumer=number, queue=queue, msg_ids=msg_ids,
+                                            failed=kind == REJECT_REQUEUE))
+        else:
+            channel.request(requests.Discard(consumer=number, queue=queue, msg_ids=msg_ids))
+        global_prefetch.settled(channel, number, msg_ids)
+    global_prefetch.changed(channel)
+
+
+def _recover_async(channel: Channel, method: methods.BasicRecoverAsync) -> None:
+    _recover(channel, method.requeue)
+
+
+def _recover_sync(channel: Channel, method: methods.BasicRecover) -> None:
+    _recover(channel, method.requeue)
+    channel.send(methods.BasicRecoverOk())
+
+
+def _recover(channel: Channel, requeue: bool) -> None:
+    if not requeue:
+        raise errors.NotImplementedHere("requeue=false")
+    settle(channel, NACK_REQUEUE, channel.deliveries.take_up_to(0))
+
+
+HANDLERS: dict[type[Method], Any] = {
+    methods.BasicQos: _qos,
+    methods.BasicConsume: _consume,
+    methods.BasicCancel: _cancel,
+    methods.BasicCancelOk: _cancel_ok,
+    methods.BasicGet: _get,
+    methods.BasicRecover: _recover_sync,
+    methods.BasicRecoverAsync: _recover_async,
+}
+"""Method to what a channel does with it."""

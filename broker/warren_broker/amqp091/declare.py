@@ -1,0 +1,178 @@
+"""A channel's methods on exchanges, queues: checked, asked of the broker, answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp091 import requests
+from warren_broker.amqp091.channel import Channel
+from warren_broker.amqp091.wire import methods
+from warren_broker.amqp091.wire.methods import Method
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""The pseudo queue of direct replies; routable names begin with it."""
+NAME_PREFIX_BYTES_MAX = 64
+"""Of x-name-prefix."""
+
+
+def queue_name(channel: Channel, name: str) -> str:
+    """The name given, or for an empty one the queue last declared on the channel."""
+    if name:
+        return name
+    if not channel.last_queue:
+        raise errors.NotFound("no previously declared queue")
+    return channel.last_queue
+
+
+def strip(name: str) -> str:
+    """RabbitMQ drops line ends in declared names."""
+    return name.replace("\n", "").replace("\r", "")
+
+
+def _reply(channel: Channel, no_wait: bool, method: Method) -> None:
+    if not no_wait:
+        channel.send(method)
+
+
+# ------------------------------------------------------------------ exchanges
+
+
+def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
+    name = strip(method.exchange)
+    channel.connection.access.declare_exchange(name, method.arguments, method.passive)
+    channel.ask(
+        requests.DeclareExchange,
+        lambda _: _reply(channel, method.no_wait, methods.ExchangeDeclareOk()),
+        name=name, kind=method.kind, passive=method.passive, durable=method.durable,
+        auto_delete=method.auto_delete, internal=method.internal, arguments=method.arguments)
+
+
+def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
+    name = strip(method.exchange)
+    channel.connection.access.delete_exchange(name)
+    channel.ask(requests.DeleteExchange,
+                lambda _: _reply(channel, method.no_wait, methods.ExchangeDeleteOk()),
+                name=name, if_unused=method.if_unused)
+
+
+def _exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
+    _bind(channel, requests.Bind, method.source, method.destination, False, method.routing_key,
+          method.arguments, method.no_wait, methods.ExchangeBindOk())
+
+
+def _exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
+    _bind(channel, requests.Unbind, method.source, method.destination, False, method.routing_key,
+          method.arguments, method.no_wait, methods.ExchangeUnbindOk())
+
+
+def _bind(channel: Channel, kind: type[requests.Request], source: str, destination: str,
+          to_queue: bool, routing_key: str, arguments: dict[str, Any], no_wait: bool,
+          reply: Method) -> None:
+    source, destination = strip(source), strip(destination)
+    if to_queue and destination.startswith(REPLY_TO):
+        raise errors.AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
+    channel.connection.access.bind(source, destination, to_queue, routing_key)
+    channel.ask(kind, lambda _: _reply(channel, no_wait, reply), source=source,
+                destination=destination, to_queue=to_queue, routing_key=routing_key,
+                arguments=arguments)
+
+
+# ------------------------------------------------------------------ queues
+
+
+def _queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
+    name = strip(method.queue)
+    if name.startswith(REPLY_TO):
+        _declare_replies(channel, name, method.no_wait)
+        return
+    server_named = False
+    arguments = dict(method.arguments)
+    if not method.passive:
+        prefix = arguments.pop("x-name-prefix", "amq.gen-")
+        if name == "":
+            name, server_named = _server_name(channel, prefix, arguments), True
+        elif name.startswith("amq."):
+            raise errors.reserved_name("queue", name)
+    channel.connection.access.declare_queue(name, arguments, method.passive)
+
+    def declared(result: requests.QueueDeclared) -> None:
+        channel.last_queue = result.name
+        _reply(channel, method.no_wait, methods.QueueDeclareOk(
+            queue=result.name, message_count=result.messages, consumer_count=result.consumers))
+
+    channel.ask(requests.DeclareQueue, declared, name=name, passive=method.passive,
+                durable=method.durable and not method.exclusive, exclusive=method.exclusive,
+                auto_delete=method.auto_delete, arguments=arguments, server_named=server_named)
+
+
+def _server_name(channel: Channel, prefix: object, arguments: dict[str, Any]) -> str:
+    kind = arguments.get("x-queue-type", "classic")
+    if kind != "classic":
+        raise errors.PreconditionFailed(f"Cannot declare a server-named queue for type {kind}")
+    if not isinstance(prefix, str):
+        raise errors.InvalidArgument(f"x-name-prefix is no string but {type(prefix).__name__}")
+    if len(prefix.encode()) > NAME_PREFIX_BYTES_MAX:
+        raise errors.PreconditionFailed(
+            f"Queue name prefix '{strip(prefix)}' exceeds the {NAME_PREFIX_BYTES_MAX}-byte limit")
+    return channel.connection.ids.name(strip(prefix))
+
+
+def _declare_replies(channel: Channel, name: str, no_wait: bool) -> None:
+    """A pseudo queue of direct replies exists while its consumer does."""
+    connection = channel.connection
+    if name not in (REPLY_TO, channel.reply_name) and not connection.view.reply_queue_exists(name):
+        raise errors.no_queue(name, connection.vhost)
+    channel.last_queue = name
+    _reply(channel, no_wait, methods.QueueDeclareOk(queue=name, message_count=0,
+                                                    consumer_count=1))
+
+
+def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
+    name = queue_name(channel, strip(method.queue))
+    channel.connection.access.delete_queue(name)
+    channel.ask(
+        requests.DeleteQueue,
+        lambda result: _reply(channel, method.no_wait,
+                              methods.QueueDeleteOk(message_count=result.messages)),
+        name=name, if_unused=method.if_unused, if_empty=method.if_empty)
+
+
+def _queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
+    name = queue_name(channel, method.queue)
+    channel.connection.access.read_queue(name)
+    channel.ask(
+        requests.PurgeQueue,
+        lambda result: _reply(channel, method.no_wait,
+                              methods.QueuePurgeOk(message_count=result.messages)),
+        name=name)
+
+
+def _routing_key(channel: Channel, queue: str, routing_key: str) -> str:
+    return channel.last_queue if not queue and not routing_key else routing_key
+
+
+def _queue_bind(channel: Channel, method: methods.QueueBind) -> None:
+    _bind(channel, requests.Bind, method.exchange, queue_name(channel, method.queue), True,
+          _routing_key(channel, method.queue, method.routing_key), method.arguments,
+          method.no_wait, methods.QueueBindOk())
+
+
+def _queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
+    _bind(channel, requests.Unbind, method.exchange, queue_name(channel, method.queue), True,
+          _routing_key(channel, method.queue, method.routing_key), method.arguments,
+          False, methods.QueueUnbindOk())
+
+
+HANDLERS: dict[type[Method], Any] = {
+    methods.ExchangeDeclare: _exchange_declare,
+    methods.ExchangeDelete: _exchange_delete,
+    methods.ExchangeBind: _exchange_bind,
+    methods.ExchangeUnbind: _exchange_unbind,
+    methods.QueueDeclare: _queue_declare,
+    methods.QueueDelete: _queue_delete,
+    methods.QueuePurge: _queue_purge,
+    methods.QueueBind: _queue_bind,
+    methods.QueueUnbind: _queue_unbind,
+}
+"""Method to what a channel does with it."""

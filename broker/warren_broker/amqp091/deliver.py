@@ -1,0 +1,126 @@
+"""Deliveries as frames: numbered, kept for their acknowledgement, written out.
+
+A message that cannot be sent to this client must cost neither the client its connection nor the
+queue its order: it is settled here, in the consumer's name, and those around it go out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker.amqp091 import requests
+from warren_broker.amqp091.channel import Channel, Consumer
+from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
+from warren_broker.queue.commands import ConsumerId, Delivery
+
+UNSENDABLE_TRIES_MAX = 20
+"""Failed deliveries after which a message that fits into no client's frames is discarded."""
+REPLACED = "its properties are malformed; the client is sent x-unreadable-properties in their place"
+
+
+def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
+    """Messages start <= k < end of a run, counted from its first."""
+    return Delivery(delivery.first_msg_id + start, delivery.index, delivery.first + start,
+                    delivery.first + end - 1, delivery.delivery_count, delivery.acquired_count)
+
+
+def count_headers(delivery: Delivery) -> dict[str, int] | None:
+    """The headers that tell how often a message came before; None on its first time."""
+    if not delivery.acquired_count and not delivery.delivery_count:
+        return None
+    headers = {}
+    if delivery.acquired_count:
+        headers["x-acquired-count"] = delivery.acquired_count
+    if delivery.delivery_count:
+        headers["x-delivery-count"] = delivery.delivery_count
+    return headers
+
+
+def hand_out(consumer: Consumer, delivery: Delivery, block: Any) -> bool:
+    """Number the run and write it out, but for messages that cannot be sent to this client.
+
+    returns  False: some could not be sent
+    """
+    sent = True
+    while True:
+        try:
+            _write(consumer, delivery, block)
+            return sent
+        except Unsendable as found:
+            at, reason, elsewhere = found.ordinal - delivery.first, str(found), found.elsewhere
+        if at:
+            _write(consumer, part_of(delivery, 0, at), block)
+        set_aside(consumer.channel, consumer.number, consumer.queue, part_of(delivery, at, at + 1),
+                  reason, elsewhere, consumer.no_ack)
+        sent = False
+        if consumer.explicit:
+            consumer.settled += 1
+        if consumer.no_ack:
+            consumer.unreported += 1
+            consumer.channel.connection.delivered_no_ack(consumer)
+        if delivery.first + at == delivery.last:
+            return sent
+        delivery = part_of(delivery, at + 1, delivery.last - delivery.first + 1)
+
+
+def _write(consumer: Consumer, delivery: Delivery, block: Any) -> None:
+    channel = consumer.channel
+    connection = channel.connection
+    count = delivery.last - delivery.first + 1
+    before = len(connection.out)
+    replaced = format_deliveries(
+        connection.out, block, delivery.first, delivery.last + 1, channel.number, consumer.tag,
+        channel.deliveries.next_tag, delivery.acquired_count > 0, connection.frame_max,
+        count_headers(delivery))
+    channel.deliveries.delivered(consumer.number, consumer.queue, delivery.first_msg_id, count,
+                                 keep=not consumer.no_ack)
+    for ordinal in replaced:
+        _note(channel, consumer.number, delivery, ordinal, REPLACED)
+    if consumer.no_ack:
+        consumer.unreported += count
+        consumer.unreported_bytes += len(connection.out) - before
+        connection.delivered_no_ack(consumer)
+
+
+def answer_get(channel: Channel, number: ConsumerId, queue: str, result: requests.Got,
+               no_ack: bool) -> bool:
+    """basic.get-ok with the message; False: it cannot be sent to this client."""
+    delivery, connection = result.delivery, channel.connection
+    try:
+        replaced = format_get_ok(
+            connection.out, result.block, delivery.first, channel.number,
+            channel.deliveries.next_tag, delivery.acquired_count > 0, result.messages_ready,
+            connection.frame_max, count_headers(delivery))
+    except Unsendable as found:
+        set_aside(channel, number, queue, delivery, str(found), found.elsewhere, no_ack)
+        return False
+    channel.deliveries.delivered(number, queue, delivery.first_msg_id, 1, keep=not no_ack,
+                                 counted=False)
+    for ordinal in replaced:
+        _note(channel, number, delivery, ordinal, REPLACED)
+    return True
+
+
+def set_aside(channel: Channel, number: ConsumerId, queue: str, delivery: Delivery, reason: str,
+              elsewhere: bool, no_ack: bool) -> None:
+    """Settle one message that could not be sent, as if the consumer had rejected it.
+
+    elsewhere  another client may be able to take it: it goes back as a failed delivery, as it would
+               if the client had ended its connection over it, UNSENDABLE_TRIES_MAX times at most
+               (the queue's delivery limit may be lower). Else it is dead-lettered or dropped
+    """
+    _note(channel, number, delivery, delivery.first, reason)
+    if no_ack:
+        return  # the queue has forgotten it
+    msg_ids = ((delivery.first_msg_id, delivery.first_msg_id),)
+    if elsewhere and delivery.delivery_count < UNSENDABLE_TRIES_MAX:
+        channel.request(requests.Return(consumer=number, queue=queue, msg_ids=msg_ids, failed=True))
+    else:
+        channel.request(requests.Discard(consumer=number, queue=queue, msg_ids=msg_ids))
+
+
+def _note(channel: Channel, number: ConsumerId, delivery: Delivery, ordinal: int,
+          reason: str) -> None:
+    channel.request(requests.SetAside(
+        consumer=number, index=delivery.index,
+        msg_id=delivery.first_msg_id + ordinal - delivery.first, reason=reason))

@@ -1,0 +1,130 @@
+"""The order in which a channel's items are dealt with.
+
+An item (a method, a run of publishes, a run of acknowledgements) that needs the broker's answer
+stops its channel: what follows waits in `inbox` until the answer has come, so replies keep their
+order. The other channels of the connection go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker.amqp091 import consume, declare, publish, requests
+from warren_broker.amqp091.channel import Channel, ChannelItem, TableRun, Then, size_bytes
+from warren_broker.amqp091.wire import methods
+from warren_broker.amqp091.wire.methods import Method
+from warren_broker.errors import ChannelMisused, CommandInvalid, NotImplementedHere, Refusal
+from warren_broker.kernel import AckRun
+
+
+def take(channel: Channel, item: ChannelItem) -> None:
+    """Deal with an item now, or when everything before it is done."""
+    if channel.state in ("closing", "ending"):
+        return
+    if channel.waiting or channel.inbox:
+        channel.inbox.append(item)
+        channel.waits(size_bytes(item))
+        return
+    _carry_out(channel, item)
+
+
+def answered(channel: Channel, token: requests.Token, result: Any, then: Then, at: int) -> None:
+    """The broker's answer to an `ask` made by the method with code `at`."""
+    if token != channel.waiting:
+        return  # the channel was closed meanwhile
+    channel.waiting = 0
+    channel.at = at
+    try:
+        if isinstance(result, Refusal):
+            raise result
+        then(result)
+    except Refusal as refusal:
+        channel.connection.refuse(channel, refusal)
+    go_on(channel)
+
+
+def go_on(channel: Channel) -> None:
+    """Deal with what waited."""
+    while channel.inbox and not channel.waiting and channel.state in ("new", "open"):
+        item = channel.inbox.popleft()
+        channel.waits(-size_bytes(item))
+        _carry_out(channel, item)
+
+
+def _carry_out(channel: Channel, item: ChannelItem) -> None:
+    try:
+        if isinstance(item, TableRun):
+            channel.at = methods.BasicPublish.code
+            _must_be_open(channel)
+            publish.publish(channel, item)
+        elif isinstance(item, AckRun):
+            channel.at = methods.BasicAck.code
+            _must_be_open(channel)
+            consume.acknowledge(channel, item)
+        elif isinstance(item, Refusal):
+            channel.at = methods.BasicPublish.code
+            raise item
+        else:
+            channel.at = item.code
+            _carry_out_method(channel, item)
+    except Refusal as refusal:
+        channel.connection.refuse(channel, refusal)
+
+
+def _must_be_open(channel: Channel) -> None:
+    if channel.state != "open":
+        raise ChannelMisused("expected 'channel.open'")
+
+
+def _carry_out_method(channel: Channel, method: Method) -> None:
+    if isinstance(method, methods.ChannelOpen):
+        _open(channel)
+        return
+    _must_be_open(channel)
+    handler = _HANDLERS.get(type(method))
+    if handler is None:
+        raise CommandInvalid(f"unimplemented method {method.name}")
+    handler(channel, method)
+
+
+def _open(channel: Channel) -> None:
+    if channel.state != "new":
+        raise ChannelMisused("second 'channel.open' seen")
+    channel.state = "open"
+    channel.request(requests.SessionUp(session=channel.session, channel=channel.number))
+    channel.send(methods.ChannelOpenOk())
+
+
+def _close(channel: Channel, method: methods.ChannelClose) -> None:
+    channel.state = "ending"
+
+    def gone(_: requests.Done) -> None:
+        channel.send(methods.ChannelCloseOk())
+        channel.connection.free(channel)
+
+    channel.end(gone)
+
+
+def _flow(channel: Channel, method: methods.ChannelFlow) -> None:
+    if not method.active:
+        raise NotImplementedHere("active=false")
+    channel.send(methods.ChannelFlowOk(active=True))
+
+
+def _flow_ok(channel: Channel, method: methods.ChannelFlowOk) -> None:
+    """We never send channel.flow; an answer to nothing means nothing."""
+
+
+def _access(channel: Channel, method: methods.AccessRequest) -> None:
+    channel.send(methods.AccessRequestOk(ticket=1))
+
+
+_HANDLERS: dict[type[Method], Any] = {
+    methods.ChannelClose: _close,
+    methods.ChannelFlow: _flow,
+    methods.ChannelFlowOk: _flow_ok,
+    methods.AccessRequest: _access,
+    **declare.HANDLERS,
+    **publish.HANDLERS,
+    **consume.HANDLERS,
+}

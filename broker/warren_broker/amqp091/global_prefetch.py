@@ -1,0 +1,79 @@
+"""A channel-wide prefetch (basic.qos with global): one limit over all consumers of a channel.
+
+A queue knows only limits per consumer. So consumers that join under a channel-wide limit get
+explicit credit, shared out here so that what they may still be sent fits under the limit; every one
+may always be sent one message while the limit is not reached, or a consumer of an empty queue could
+starve the others. What comes beyond the limit (that one message, or deliveries to consumers that
+joined before the limit) is held back until acknowledgements make room.
+"""
+
+from __future__ import annotations
+
+from warren_broker.amqp091 import requests
+from warren_broker.amqp091.channel import Channel, Consumer
+from warren_broker.amqp091.deliver import hand_out, part_of
+from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
+
+FREE_WINDOW = 1000
+"""Credit of such a consumer when the limit is taken away and it has no prefetch of its own."""
+
+
+def changed(channel: Channel) -> None:
+    """The limit, the consumers or the unacknowledged deliveries have changed."""
+    if channel.held_back:
+        release(channel)
+    if any(consumer.explicit for consumer in channel.consumers.values()):
+        _share_out(channel)
+
+
+def release(channel: Channel) -> None:
+    """Hand out what is held back as far as the limit allows."""
+    sent = True
+    while channel.held_back:
+        consumer, delivery, block = channel.held_back[0]
+        count = delivery.last - delivery.first + 1
+        limit = channel.global_prefetch
+        room = limit - channel.deliveries.counted if limit else count
+        if room <= 0:
+            break
+        channel.held_back.popleft()
+        if count > room:
+            channel.held_back.appendleft((consumer, part_of(delivery, room, count), block))
+            delivery = part_of(delivery, 0, room)
+        sent = hand_out(consumer, delivery, block) and sent
+    if not sent and any(consumer.explicit for consumer in channel.consumers.values()):
+        _share_out(channel)  # what could not be sent uses up no credit
+
+
+def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:
+    """These are the consumer's no longer."""
+    consumer = channel.connection.consumers.get(number)
+    if consumer is not None and consumer.explicit:
+        consumer.settled += sum(last - first + 1 for first, last in msg_ids)
+
+
+def give_back(consumer: Consumer, delivery: Delivery) -> None:
+    """What was held back never reached the client."""
+    last = delivery.first_msg_id + delivery.last - delivery.first
+    consumer.channel.request(requests.Return(
+        consumer=consumer.number, queue=consumer.queue,
+        msg_ids=((delivery.first_msg_id, last),), failed=False))
+
+
+def _share_out(channel: Channel) -> None:
+    sharers = [consumer for consumer in channel.consumers.values() if consumer.explicit]
+    limit = channel.global_prefetch
+    held = sum(delivery.last - delivery.first + 1 for _, delivery, _ in channel.held_back)
+    room = limit - channel.deliveries.counted - held if limit else FREE_WINDOW * len(sharers)
+    share = max(1, room // len(sharers)) if room > 0 else 0
+    for consumer in sharers:
+        target = share
+        if consumer.prefetch:
+            unsettled = consumer.next_msg_id - consumer.settled
+            target = min(target, consumer.prefetch - unsettled)
+        granted = consumer.granted - consumer.next_msg_id
+        # Half a share is enough to go on with: not every acknowledgement is worth a command.
+        if target > granted and granted <= target // 2:
+            consumer.granted = consumer.next_msg_id + target
+            channel.request(requests.SetCredit(consumer=consumer.number, queue=consumer.queue,
+                                               delivered=consumer.next_msg_id, credit=target))

@@ -1,0 +1,199 @@
+"""A channel's publishes: checked by the run, handed over, confirmed; transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from warren_broker import errors, message_checks
+from warren_broker.amqp091 import consume, requests
+from warren_broker.amqp091.channel import Channel, CheckedRun, TableRun, Transaction
+from warren_broker.amqp091.confirms import Part
+from warren_broker.amqp091.declare import REPLY_TO
+from warren_broker.amqp091.wire import methods, properties
+from warren_broker.amqp091.wire.methods import Method
+from warren_broker.errors import Refusal
+from warren_broker.kernel import (
+    CC,
+    DIRECT_REPLY_TO,
+    USER_ID,
+    MessageTable,
+    distinct_routes,
+    format_confirms,
+    format_return,
+)
+
+
+def publish(channel: Channel, item: TableRun) -> None:
+    """Hand over the run, up to the first message that must be refused; its refusal is raised."""
+    first, last = item.run.first, item.run.last
+    routes = _routes(item)
+    last, refusal = _refused_by_route(channel, item.table, routes, first, last)
+    last, refused = message_checks.first_refused(
+        item.table, first, last, item.run.flags, bool(channel.reply_name))
+    refusal = refused or refusal
+    if item.run.flags & (USER_ID | CC):
+        access = channel.connection.access
+        last, refused = access.refused_message(item.table, first, last, item.run.flags)
+        refusal = refused or refusal
+    if last > first:
+        table = item.table
+        if item.run.flags & DIRECT_REPLY_TO:
+            table, first, last = _with_reply_name(channel, table, first, last)
+        mandatory = any(item.table.routes.entries[route].mandatory for route in routes)
+        checked = CheckedRun(table, first, last, mandatory, item.run.flags)
+        if channel.tx is not None:
+            channel.tx.publishes.append(checked)
+        else:
+            _hand_over(channel, checked)
+    if refusal is not None:
+        raise refusal
+
+
+def _routes(item: TableRun) -> list[int]:
+    run = item.run
+    return [run.route] if run.route >= 0 else distinct_routes(item.table, run.first, run.last)
+
+
+def _hand_over(channel: Channel, run: CheckedRun) -> None:
+    confirm = channel.confirm or channel.tx is not None
+    number = channel.publishes.published(run.last - run.first) if confirm else 0
+    channel.connection.publish(channel, run, number)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], first: int,
+                      last: int) -> tuple[int, Refusal | None]:
+    """Where the run must end, and why; looked up once per distinct route."""
+    refusal = None
+    access = channel.connection.access
+    for route in routes:
+        entry = table.routes.entries[route]
+        try:
+            access.publish(entry.exchange.decode("utf-8", "surrogateescape"),
+                           (entry.routing_key.decode("utf-8", "surrogateescape"),))
+        except Refusal as refused:
+            at = next((i for i in range(first, last) if table.route_id(i) == route), last)
+            if at < last:
+                last, refusal = at, refused
+    return last, refusal
+
+
+def _with_reply_name(channel: Channel, table: MessageTable, first: int,
+                     last: int) -> tuple[MessageTable, int, int]:
+    """The same messages with the pseudo queue's name replaced by the channel's routable one."""
+    changed = MessageTable()
+    for i in range(first, last):
+        raw = table.properties_of(i)
+        if table.flags(i) & DIRECT_REPLY_TO and properties.decode(raw).reply_to == REPLY_TO:
+            raw = properties.replace(raw, reply_to=channel.reply_name)
+        changed.append(table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i),
+                       table.flags(i))
+    return changed, 0, changed.count
+
+
+# ------------------------------------------------------------------ what comes back
+
+
+def return_unroutable(channel: Channel, table: MessageTable, positions: list[int]) -> None:
+    """basic.return for the mandatory ones among the messages that go nowhere."""
+    connection = channel.connection
+    for at in positions:
+        if table.route(at).mandatory:
+            format_return(connection.out, table, at, channel.number, errors.NoRoute.reply_code,
+                          errors.NoRoute.word, connection.frame_max)
+
+
+def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
+    """Table positions first <= i < last that are in no part."""
+    left = set(range(first, last))
+    for part in parts:
+        left.difference_update(range(part.first, part.last) if part.indices is None
+                               else part.indices)
+    return sorted(left)
+
+
+def tell_confirms(channel: Channel) -> None:
+    """basic.ack and basic.nack for what has been answered since the last time."""
+    confirms = channel.publishes.take()
+    if confirms is None or channel.state != "open":
+        return
+    out = channel.connection.out
+    if confirms.up_to or confirms.singles:
+        format_confirms(out, channel.number, confirms.up_to, confirms.singles)
+    if confirms.nack_up_to or confirms.nacks:
+        format_confirms(out, channel.number, confirms.nack_up_to, confirms.nacks, True)
+
+
+def _confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
+    if channel.tx is not None:
+        raise errors.PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.confirm = True
+    if not method.no_wait:
+        channel.send(methods.ConfirmSelectOk())
+
+
+# ------------------------------------------------------------------ transactions
+
+
+def _tx_select(channel: Channel, method: methods.TxSelect) -> None:
+    if channel.confirm:
+        raise errors.PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.tx is None:
+        channel.tx = Transaction()
+    channel.send(methods.TxSelectOk())
+
+
+def _transaction(channel: Channel) -> Transaction:
+    if channel.tx is None:
+        raise errors.PreconditionFailed("channel is not transactional")
+    return channel.tx
+
+
+def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
+    """Publishes, then acknowledgements; commit-ok when every queue has answered for its part."""
+    tx = _transaction(channel)
+    channel.connection.access.stay()
+
+    def committed(_: requests.Done) -> None:
+        channel.tx = Transaction()
+        channel.send(methods.TxCommitOk())
+
+    tx.commit = channel.hold(committed)
+    channel.publishes.forget()
+    for run in tx.publishes:
+        _hand_over(channel, run)
+    for kind, held in tx.acks:
+        consume.settle(channel, kind, held)
+    tx.publishes, tx.acks = [], []
+    channel.connection.publishes.to_commit.append(channel)
+
+
+def finished_commit(channel: Channel) -> tuple[requests.Token, requests.Done | Refusal] | None:
+    """A commit's token and its result, once its publishes have all been answered."""
+    tx = channel.tx
+    if tx is None or not tx.commit or not channel.publishes.idle:
+        return None
+    token, tx.commit = tx.commit, 0
+    if not channel.publishes.forget():
+        return token, requests.Done()
+    channel.tx = Transaction()
+    return token, errors.PreconditionFailed("partial tx completion")
+
+
+def _tx_rollback(channel: Channel, method: methods.TxRollback) -> None:
+    tx = _transaction(channel)
+    channel.deliveries.put_back([run for _, held in tx.acks for run in held])
+    channel.tx = Transaction()
+    channel.send(methods.TxRollbackOk())
+
+
+HANDLERS: dict[type[Method], Any] = {
+    methods.ConfirmSelect: _confirm_select,
+    methods.TxSelect: _tx_select,
+    methods.TxCommit: _tx_commit,
+    methods.TxRollback: _tx_rollback,
+}
+"""Method to what a channel does with it."""

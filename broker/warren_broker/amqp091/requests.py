@@ -1,0 +1,410 @@
+"""What a client's connection asks of the broker, as values.
+
+`Connection.take_requests()` hands these out in the order in which they must be carried out. One
+with a `token` is answered with `Connection.answer(token, result)`, where result is a value of
+"results" below or a `Refusal` (then the connection closes the channel or itself). Names are those
+of the connection's vhost; its user's permissions have been checked before a request is made. Ask
+for requests after the output has been taken, too: windows move on it.
+
+Order that the carrier must keep: requests of one session to one queue in the order given, and a
+consumer's answer to `Checkout` before its first delivery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from warren_broker.arguments import Kind
+from warren_broker.errors import Refusal
+from warren_broker.permissions import Permissions
+from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
+
+if TYPE_CHECKING:
+    from warren_broker.kernel import MessageTable
+
+Token: TypeAlias = int
+"""Names an unanswered request; never used twice in one connection."""
+Arguments: TypeAlias = dict[str, Any]
+"""A decoded field table."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The parent of all requests."""
+
+
+# ------------------------------------------------------------------ the connection
+
+
+class Authenticate(Request, frozen=True, kw_only=True):
+    """Is this the user's password? Result: Done or LoginRefused."""
+
+    token: Token
+    mechanism: str
+    user: str
+    password: str = msgspec.field(default="")
+
+    def __repr__(self) -> str:
+        return f"Authenticate(token={self.token}, mechanism={self.mechanism!r}, user={self.user!r})"
+
+
+class UpdateSecret(Request, frozen=True, kw_only=True):
+    """connection.update-secret: the same user, a new password. Result: Done or a Refusal."""
+
+    token: Token
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"UpdateSecret(token={self.token}, user={self.user!r})"
+
+
+class OpenVhost(Request, frozen=True, kw_only=True):
+    """connection.open. Result: Done, or `errors.unknown_vhost`, `vhost_refused`, a limit."""
+
+    token: Token
+    vhost: str
+    user: str
+
+
+class CloseConnection(Request, frozen=True, kw_only=True):
+    """The client said good-bye, or was refused: its sessions are down already (SessionDown came
+    before); its exclusive queues go. Result: Done, when they are gone."""
+
+    token: Token
+    reason: str
+
+
+# ------------------------------------------------------------------ sessions
+
+
+class SessionUp(Request, frozen=True, kw_only=True):
+    """A channel was opened. No answer."""
+
+    session: SessionId
+    channel: int
+
+
+class SessionDown(Request, frozen=True, kw_only=True):
+    """A channel has ended: what it held returns, its consumers go. Result: Done.
+
+    consumers  (consumer, queue) of all its consumers, cancelled ones that still hold messages and
+               those of basic.get included
+    failed     passed on to the queue's command
+    """
+
+    token: Token
+    session: SessionId
+    consumers: tuple[tuple[ConsumerId, str], ...]
+    failed: bool = True
+
+
+# ------------------------------------------------------------------ definitions
+
+
+class DeclareQueue(Request, frozen=True, kw_only=True):
+    """Result: QueueDeclared, or `errors.inequivalent`, `locked_queue`, `no_queue` (passive) …
+
+    name        never empty: a server-named one has its name already
+    server_named  the name was made up here (its `amq.` prefix is no offence)
+    """
+
+    token: Token
+    session: SessionId
+    name: str
+    passive: bool
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: Arguments
+    server_named: bool = False
+
+
+class DeleteQueue(Request, frozen=True, kw_only=True):
+    """Result: Counted (messages that were in it; 0 when there was no such queue)."""
+
+    token: Token
+    session: SessionId
+    name: str
+    if_unused: bool
+    if_empty: bool
+
+
+class PurgeQueue(Request, frozen=True, kw_only=True):
+    """Result: Counted."""
+
+    token: Token
+    session: SessionId
+    name: str
+
+
+class DeclareExchange(Request, frozen=True, kw_only=True):
+    """Result: Done, or `errors.inequivalent`, `reserved_name`, `no_exchange` (passive) …"""
+
+    token: Token
+    session: SessionId
+    name: str
+    kind: str
+    passive: bool
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Arguments
+
+
+class DeleteExchange(Request, frozen=True, kw_only=True):
+    """Result: Done, also when there was none."""
+
+    token: Token
+    session: SessionId
+    name: str
+    if_unused: bool
+
+
+class Bind(Request, frozen=True, kw_only=True):
+    """queue.bind and exchange.bind. Result: Done.
+
+    to_queue  destination is a queue, else an exchange
+    """
+
+    token: Token
+    session: SessionId
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str
+    arguments: Arguments
+
+
+class Unbind(Request, frozen=True, kw_only=True):
+    """queue.unbind and exchange.unbind. Result: Done, also when there was none."""
+
+    token: Token
+    session: SessionId
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str
+    arguments: Arguments
+
+
+# ------------------------------------------------------------------ publishing
+
+
+class Publish(Request, frozen=True, kw_only=True):
+    """Messages first <= i < last of the table, in order; exchanges, permissions, sizes, expirations
+    and user ids have been checked.
+
+    Then the carrier tells `Connection.routed(token, parts)`, as soon as it knows the queues: one
+    part per queue (a kernel Selection: table positions), so that a message which is in none is
+    unroutable. With confirm, every part is answered once, `Connection.confirmed(token, number of
+    the part, ok)`, when the queue has all of it, or has refused it (or some: `refused`). Without
+    confirm and without mandatory nothing needs to be told.
+
+    mandatory  whether any message of the run is mandatory
+    flags      of its messages, or-ed (`kernel.items`)
+    """
+
+    token: Token
+    session: SessionId
+    table: MessageTable
+    first: int
+    last: int
+    confirm: bool
+    mandatory: bool
+    flags: int = 0
+
+
+# ------------------------------------------------------------------ consuming
+
+
+class Checkout(Request, frozen=True, kw_only=True):
+    """basic.consume. Result: Done, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
+
+    Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCredit follows.
+    arguments  as given, x-priority and x-consumer-timeout included (those two are decoded already)
+    """
+
+    token: Token
+    session: SessionId
+    consumer: ConsumerId
+    queue: str
+    tag: str
+    prefetch: int
+    explicit_credit: bool
+    priority: int
+    no_ack: bool
+    exclusive: bool
+    timeout_ms: int | None
+    arguments: Arguments
+
+
+class CancelConsumer(Request, frozen=True, kw_only=True):
+    """basic.cancel. Result: Done, after which nothing is delivered to it."""
+
+    token: Token
+    session: SessionId
+    consumer: ConsumerId
+    queue: str
+
+
+class SetCredit(Request, frozen=True, kw_only=True):
+    """As `queue.commands.Credit` (explicit, or what left for a no_ack consumer). No answer."""
+
+    consumer: ConsumerId
+    queue: str
+    delivered: int
+    credit: int
+
+
+class Get(Request, frozen=True, kw_only=True):
+    """basic.get. Result: Got, GotNothing, or a Refusal."""
+
+    token: Token
+    session: SessionId
+    consumer: ConsumerId
+    queue: str
+    no_ack: bool
+
+
+class Settle(Request, frozen=True, kw_only=True):
+    """Acknowledged. No answer."""
+
+    consumer: ConsumerId
+    queue: str
+    msg_ids: MsgIds
+
+
+class Return(Request, frozen=True, kw_only=True):
+    """Back to the queue. No answer. failed: basic.reject; not: basic.nack, basic.recover."""
+
+    consumer: ConsumerId
+    queue: str
+    msg_ids: MsgIds
+    failed: bool
+
+
+class Discard(Request, frozen=True, kw_only=True):
+    """Rejected for good. No answer."""
+
+    consumer: ConsumerId
+    queue: str
+    msg_ids: MsgIds
+
+
+class SetAside(Request, frozen=True, kw_only=True):
+    """A message for a consumer could not be sent as it is; for the log and the count. No answer.
+
+    index   of its entry in the queue's log
+    msg_id  the delivery's number
+    """
+
+    consumer: ConsumerId
+    index: int
+    msg_id: int
+    reason: str
+
+
+class OpenReplies(Request, frozen=True, kw_only=True):
+    """basic.consume of amq.rabbitmq.reply-to: what is published to the default exchange with that
+    name as routing key, on any node, goes to `Connection.deliver_reply(session, …)`. No answer."""
+
+    session: SessionId
+    name: str
+
+
+class CloseReplies(Request, frozen=True, kw_only=True):
+    """No more of those. No answer."""
+
+    session: SessionId
+    name: str
+
+
+# ------------------------------------------------------------------ results
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Carried out."""
+
+
+class QueueDeclared(msgspec.Struct, frozen=True):
+    """The queue is there, with that many ready messages and consumers."""
+
+    name: str
+    messages: int
+    consumers: int
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """That many messages were deleted or purged."""
+
+    messages: int
+
+
+class Got(msgspec.Struct, frozen=True):
+    """One message.
+
+    block     the decoded block that the delivery speaks of
+    messages_ready  left in the queue
+    """
+
+    delivery: Delivery
+    block: Any
+    messages_ready: int
+
+
+class GotNothing(msgspec.Struct, frozen=True):
+    """The queue is empty."""
+
+
+Result: TypeAlias = Done | QueueDeclared | Counted | Got | GotNothing | Refusal
+
+
+# ------------------------------------------------------------------ what is looked up at once
+
+
+class ExchangeFacts(msgspec.Struct, frozen=True):
+    """What a publish needs to know of an exchange."""
+
+    kind: str
+    internal: bool = False
+
+
+class BrokerView(Protocol):
+    """The definitions as this node knows them now: pure lookups, no waiting."""
+
+    def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
+        """None: there is none. The default exchange is never asked for."""
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        """None: the user may not use the vhost."""
+
+    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
+        """None: no topic permissions are set for that exchange: everything is allowed."""
+
+    def tags(self, user: str) -> tuple[str, ...]:
+        """The user's tags; none when there is no such user any more."""
+
+    def queue_type(self, vhost: str, queue: str) -> Kind | None:
+        """`quorum` when the queue was declared with x-queue-type=quorum by name, `classic` for
+        all others, None: there is none."""
+
+    def reply_queue_exists(self, name: str) -> bool:
+        """Whether a consumer of amq.rabbitmq.reply-to has that name, on any node."""
+
+
+class Ids(Protocol):
+    """Numbers and names that the node gives out."""
+
+    def session(self) -> SessionId:
+        """A new session's."""
+
+    def consumer(self) -> ConsumerId:
+        """A new consumer's."""
+
+    def name(self, prefix: str) -> str:
+        """`prefix` followed by 22 random characters of base64url (`amq.gen-…`, `amq.ctag-…`)."""
+
+    def reply_name(self) -> str:
+        """A routable `amq.rabbitmq.reply-to.…` that names this node, hard to guess."""

@@ -1,0 +1,71 @@
+"""Properties that are made to fit into a client's frames.
+
+A content header is one frame; AMQP 0.9.1 has no way to split it. Broker and client agree on the
+size of the largest frame, each connection for itself, so a message that one client could publish
+may be too large for another one. What the broker itself has added grows: `x-death` has an entry
+for each queue and reason. Its oldest entries go first. What the publisher wrote is never shortened.
+"""
+
+from __future__ import annotations
+
+from warren_broker.amqp091.wire import properties
+from warren_broker.amqp091.wire.fields import Reader
+
+HEADER_FRAME_BYTES = 20
+"""Of a content header's frame, beside the properties."""
+_ARRAY = ord("A")
+_DEATHS = b"x-death"
+
+Span = tuple[int, int]
+
+
+def fit(data: bytes, bytes_max: int) -> bytes | None:
+    """Well-formed properties in at most `bytes_max` bytes; None: they cannot be made to fit."""
+    fitted = shortened(data, bytes_max, 0)
+    return fitted if len(fitted) <= bytes_max else None
+
+
+def shortened(data: bytes, bytes_max: int, deaths_min: int) -> bytes:
+    """Well-formed properties without as many of the oldest deaths as `bytes_max` asks for.
+
+    `x-death` has the newest death first. Everything that stays is left byte for byte.
+    deaths_min  so many of the newest stay even where the properties are too long with them
+    """
+    surplus = len(data) - bytes_max
+    span = properties.spans(data).get("headers") if surplus > 0 else None
+    if span is None:
+        return data
+    headers, end = span
+    deaths = _deaths(data, headers, end)
+    if deaths is None:
+        return data
+    (entry, value, last), elements = deaths
+    while surplus > 0 and len(elements) > deaths_min:
+        start, stop = elements.pop()
+        surplus -= stop - start
+    if elements:
+        start = elements[0][0]
+        kept = data[start : elements[-1][1]]
+        header = data[entry:value] + b"A" + len(kept).to_bytes(4, "big") + kept
+    else:
+        header = b""
+    table = data[headers + 4 : entry] + header + data[last:end]
+    return data[:headers] + len(table).to_bytes(4, "big") + table + data[end:]
+
+
+def _deaths(data: bytes, start: int, end: int) -> tuple[tuple[int, int, int], list[Span]] | None:
+    """(start of the entry, its value, its end) of x-death among the headers, and its elements."""
+    reader = Reader(data, start + 4, end)
+    while reader.position < end:
+        entry = reader.position
+        name = reader.take(reader.unsigned(1))
+        value = reader.position
+        reader.field()
+        if name == _DEATHS and data[value] == _ARRAY:
+            inner, elements = Reader(data, value + 5, reader.position), []
+            while inner.position < inner.end:
+                before = inner.position
+                inner.field(1)
+                elements.append((before, inner.position))
+            return (entry, value, reader.position), elements
+    return None

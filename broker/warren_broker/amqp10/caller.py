@@ -1,0 +1,60 @@
+"""Who asks through a 1.0 connection, with what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from warren_broker import errors
+from warren_broker.access import Access
+from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.client.queues import to_refusal
+from warren_broker.metadata.records import Queue
+from warren_broker.queue.commands import AnyCommand, Refused
+
+Answer: TypeAlias = Callable[[Any], None]
+"""Called once with the result that the request's docstring names, or with a Refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A connection's user in its vhost.
+
+    connection  its number on this node
+    guard       makes a callback's fault end that connection, nothing else (`server.fault_boundary`)
+    """
+
+    broker: Broker
+    vhost: str
+    user: str
+    connection: int
+    guard: Callable[[Callable[..., Any]], Callable[..., None]]
+
+    @property
+    def access(self) -> Access:
+        """What the user may do."""
+        return Access(self.broker, self.vhost, self.user)
+
+    def queue(self, name: str) -> Queue:
+        """A queue the user may read; raises NotFound, ResourceLocked, AccessRefused."""
+        self.access.read_queue(name)
+        return self.broker.queues.find(self.vhost, name, self.connection)
+
+    def ask(
+        self, queue: Queue, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]
+    ) -> None:
+        """A queue's command; `result` makes the answer of its reply."""
+
+        def done(reply: Any) -> None:
+            refused = isinstance(reply, errors.Refusal)
+            answer(reply if refused else result(reply))
+
+        self.broker.queues.ask(queue, command, self.guard(done))
+
+
+def refusal_of(reply: Any, queue: Queue) -> errors.Refusal | None:
+    """The refusal that a queue's reply is, or None."""
+    if isinstance(reply, errors.Refusal):
+        return reply
+    return to_refusal(reply, queue) if isinstance(reply, Refused) else None

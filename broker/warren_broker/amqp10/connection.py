@@ -1,0 +1,416 @@
+"""One AMQP 1.0 connection of a client: bytes in, requests out; answers in, bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from proton import Condition, Event, Link, ProtonException, Session, symbol
+
+from warren_broker.amqp10.addresses import (
+    BrowseSource,
+    ClaimSource,
+    ManagementNode,
+    parse_source,
+    parse_target,
+)
+from warren_broker.amqp10.link import (
+    Fault,
+    Limits10,
+    LinkPart,
+    OnAnswer,
+    accept_attach,
+    condition_of,
+    drop,
+    refuse_attach,
+)
+from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
+from warren_broker.amqp10.receiver import BlocksLink
+from warren_broker.amqp10.requests import (
+    AnyAnswer,
+    AnyRequest,
+    LoggedIn,
+    Login,
+    OpenVhost,
+    VhostOpened,
+)
+from warren_broker.amqp10.sender import PiecesLink
+from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
+from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
+from warren_broker.errors import (
+    ConnectionForced,
+    NotAllowed,
+    Refusal,
+    ResourceError,
+    SyntaxRefused,
+    login_refused,
+)
+from warren_broker.management.requests import Token
+
+LINKS_MAX = 1024
+OUTPUT_BYTES = 4 << 20
+VHOST_PREFIX = "vhost:"
+DEFAULT_VHOST = "/"
+REQUESTS_HELD_MAX = 256
+"""Requests of a client that does not wait for Open's answer."""
+
+
+class Connection10:
+    """A connection from its protocol header on; knows no socket and no clock.
+
+    user, vhost  set once `opened`
+    opened       the vhost was opened; before that no request but Login and OpenVhost is made
+    client       what the client says of itself: container id, product, version
+    faults       what it was refused, for the log
+    failure      why it ends, for the log; "" while it does not
+    done         nothing more will be sent: when `take_output` is empty, the socket is to be closed
+
+    Invariant: every token in `_waiting` was handed out once by `take_requests` (or is held until
+    `opened`) and is answered at most once
+    """
+
+    def __init__(
+        self,
+        *,
+        container: str,
+        product: str,
+        idle_timeout_s: float = 60.0,
+        limits: Limits10 | None = None,
+    ) -> None:
+        self.limits = limits or Limits10()
+        self.in_flight_bytes = 0
+        self.unfinished_bytes = 0
+        self.short = False
+        self.user = ""
+        self.vhost = ""
+        self.client: dict[str, str] = {}
+        self.faults: list[Fault] = []
+        self.opened = False
+        self.failure = ""
+        self._product = product
+        self._sasl: SaslServer | None = SaslServer()
+        self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
+        self._engine.bind()
+        self._links: dict[Link, LinkPart] = {}
+        self._requests: list[AnyRequest] = []
+        self._held: list[AnyRequest] = []
+        self._waiting: dict[Token, OnAnswer] = {}
+        self._next_token: Token = 1
+        self._early = bytearray()
+        self._ended = False
+
+    # -------------------------------------------------------------- the shell's side
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will be sent."""
+        return self._ended or self._engine.output_ended
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes in."""
+        if self._ended:
+            return
+        if self._sasl is not None:
+            self._receive_sasl(data)
+            return
+        for _ in self._engine.receive(data):
+            self._handle_events()
+
+    def end_of_input(self) -> None:
+        """The client sends nothing more: the connection is lost unless it was closed."""
+        if self._sasl is None and not self._ended:
+            self._engine.end_of_input()
+            self._handle_events()
+        self._end("the client closed the connection")
+
+    def take_output(self, limit: int = OUTPUT_BYTES) -> list[bytes | bytearray]:
+        """Bytes to send, in order, about `limit` at most; call again when they have left."""
+        out: list[bytes | bytearray] = []
+        if self._sasl is not None:
+            self._early, self._sasl.output = self._sasl.output, bytearray()
+        if self._early:
+            out.append(
+                bytes(self._early)
+            )  # the login's outcome goes before the connection's own bytes
+            self._early.clear()
+        if self._sasl is not None:
+            return out
+        size = 0
+        while size < limit and not self._ended:
+            pieces = self._engine.output(limit - size)
+            out.extend(pieces)
+            size += sum(len(piece) for piece in pieces)
+            if not self._wake_links() and not pieces:
+                break
+        return out
+
+    def take_faults(self) -> list[Fault]:
+        """What is to be logged, in order."""
+        taken, self.faults = self.faults, []
+        return taken
+
+    def take_requests(self) -> list[AnyRequest]:
+        """What is to be carried out, in this order; each is answered by its token."""
+        requests, self._requests = self._requests, []
+        return requests
+
+    def answer(self, token: Token, result: AnyAnswer) -> None:
+        """A request's result; one that comes after the connection's end is dropped."""
+        on_answer = self._waiting.pop(token, None)
+        if on_answer is not None and not self._ended:
+            on_answer(result)
+            self._handle_events()
+
+    def tick(self, now_ms: int) -> int | None:
+        """Heartbeats and the client's silence; returns when to call again at the latest, or
+        None."""
+        if self._sasl is not None or self._ended:
+            return None
+        deadline = self._engine.tick(now_ms)
+        self._handle_events()
+        return deadline
+
+    def close(self, refusal: Refusal) -> None:
+        """End it with an error: the node stops, an operator wants it."""
+        if self._sasl is not None:
+            self._end(refusal.detail)
+        elif not self._ended:
+            self._close_with(refusal)
+
+    def free(self) -> None:
+        """The socket is gone; drop everything."""
+        self._end("the socket was closed")
+        self._links.clear()
+        self._requests.clear()
+        self._waiting.clear()
+        self._early.clear()
+        self._engine.free()
+
+    # -------------------------------------------------------------- the links' side
+
+    def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
+        """Hand a request on under a new token."""
+        token, self._next_token = self._next_token, self._next_token + 1
+        self._waiting[token] = on_answer
+        request = msgspec.structs.replace(request, token=token)
+        if self.opened or isinstance(request, (Login, OpenVhost)):
+            self._requests.append(request)
+        elif len(self._held) < REQUESTS_HELD_MAX:
+            self._held.append(request)
+        else:
+            self._close_with(
+                NotAllowed(f"more than {REQUESTS_HELD_MAX} requests before Open was answered")
+            )
+
+    def overrun(self) -> None:
+        """End it: too many blocks have been begun and not finished."""
+        self._close_with(ResourceError(
+            f"{self.unfinished_bytes} bytes of blocks that are not complete; a connection may have "
+            f"{self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): finish some before "
+            "you begin others"
+        ))  # fmt: skip
+
+    def may_read(self) -> bool:
+        """Whether resources, and blocks in flight, leave room for another."""
+        return not self.short and self.in_flight_bytes < self.limits.in_flight_bytes_max
+
+    def _wake_links(self) -> bool:
+        moved = False
+        for part in list(self._links.values()):
+            moved = part.wake() or moved
+        return moved
+
+    # -------------------------------------------------------------- login
+
+    def _receive_sasl(self, data: bytes | bytearray | memoryview) -> None:
+        sasl = self._sasl
+        assert sasl is not None
+        before = sasl.state
+        try:
+            sasl.receive(data)
+        except SaslFailed as error:
+            self._end(str(error))
+            return
+        if before is not SaslState.DECIDING and sasl.state is SaslState.DECIDING:
+            self.ask(Login(sasl.user, sasl.password), self._login_answered)
+
+    def _login_answered(self, answer: AnyAnswer) -> None:
+        sasl = self._sasl
+        assert sasl is not None
+        if not isinstance(answer, LoggedIn):
+            sasl.refuse()
+            self._end(f"user {sasl.user!r}: {login_refused('PLAIN').detail}")
+            return
+        early = sasl.accept()
+        self.user = sasl.user
+        self._early = sasl.output
+        self._sasl = None
+        if early:
+            self.receive(early)
+
+    def _opened_by_client(self) -> None:
+        connection = self._engine.connection
+        hostname = connection.remote_hostname or ""
+        self.client = {"container": str(connection.remote_container or "")}
+        told = connection.remote_properties
+        for key, value in dict(told).items() if told is not None else ():
+            if str(key) in ("product", "version"):
+                self.client[str(key)] = str(value)
+        self.vhost = (
+            hostname[len(VHOST_PREFIX) :] if hostname.startswith(VHOST_PREFIX) else DEFAULT_VHOST
+        )
+        self.ask(OpenVhost(self.user, self.vhost), self._vhost_answered)
+
+    def _vhost_answered(self, answer: AnyAnswer) -> None:
+        if isinstance(answer, Refusal):
+            self._close_with(answer)
+            return
+        assert isinstance(answer, VhostOpened), answer
+        self._engine.connection.properties = {
+            symbol("product"): self._product,
+            symbol("node"): answer.node,
+            symbol("cluster_name"): answer.cluster,
+        }
+        self._engine.connection.open()
+        self.opened = True
+        self._requests.extend(self._held)
+        self._held.clear()
+
+    # -------------------------------------------------------------- events
+
+    def _handle_events(self) -> None:
+        for event in self._engine.events():
+            handler = _HANDLERS.get(event.type)
+            if handler is None:
+                continue
+            try:
+                handler(self, event)
+            except (UnicodeDecodeError, ProtonException) as error:
+                # names that are no UTF-8, maps that are no maps: the engine reads them late
+                self._close_with(SyntaxRefused(f"a field that cannot be read: {error}"))
+
+    def _session_opened(self, event: Event) -> None:
+        session: Session = event.session
+        session.incoming_capacity = SESSION_WINDOW_BYTES
+        session.open()
+
+    def _session_closed(self, event: Event) -> None:
+        for link in [link for link in self._links if link.session == event.session]:
+            part = self._links.pop(link)
+            part.ended = True
+            part.gone()
+        event.session.close()
+
+    def _link_opened(self, event: Event) -> None:
+        link: Link = event.link
+        try:
+            if len(self._links) >= LINKS_MAX:
+                raise ResourceError(f"{LINKS_MAX} links are open on this connection; detach some")
+            if link.is_receiver:
+                self._attach_target(link)
+            else:
+                self._attach_source(link)
+        except Refusal as refusal:
+            self.faults.append(Fault(link.name, refusal))
+            refuse_attach(link, refusal)
+
+    def _attach_target(self, link: Link) -> None:
+        target = parse_target(str(link.remote_target.address or ""))
+        if isinstance(target, ManagementNode):
+            accept_attach(link, self.limits.request_bytes_max, paired=True)
+            self._links[link] = RequestsLink(link, self)
+            self._pair_management(link.session)
+        else:
+            accept_attach(link, self.limits.block_bytes_max)
+            self._links[link] = BlocksLink(link, self, target)
+
+    def _attach_source(self, link: Link) -> None:
+        source = parse_source(str(link.remote_source.address or ""))
+        accept_attach(link, paired=isinstance(source, ManagementNode))
+        if isinstance(source, ManagementNode):
+            self._links[link] = AnswersLink(link, self)
+            self._pair_management(link.session)
+        else:
+            assert isinstance(source, (ClaimSource, BrowseSource)), source
+            self._links[link] = PiecesLink(link, self, source)
+
+    def _pair_management(self, session: Session) -> None:
+        """Each link with requests answers on that of the same name in its session."""
+        answers = {
+            part.link.name: part
+            for part in self._links.values()
+            if isinstance(part, AnswersLink) and part.link.session == session
+        }
+        for part in self._links.values():
+            if isinstance(part, RequestsLink) and part.link.session == session:
+                part.answers = answers.get(part.link.name)
+
+    def _link_closed(self, event: Event) -> None:
+        part = self._links.pop(event.link, None)
+        if part is not None:
+            part.ended = True
+            part.gone()
+        if event.type == Event.LINK_REMOTE_DETACH:
+            event.link.detach()
+        else:
+            event.link.close()
+        event.link.free()
+
+    def _flowed(self, event: Event) -> None:
+        part = self._links.get(event.link)
+        if part is not None:
+            part.flow()
+
+    def _delivered(self, event: Event) -> None:
+        part = self._links.get(event.link)
+        if part is not None:
+            part.delivery(event.delivery)
+        elif event.link.is_receiver:
+            drop(event.delivery)
+
+    def _closed_by_client(self, event: Event) -> None:
+        event.connection.close()
+        self._forget("the client closed the connection")
+
+    def _violated(self, event: Event) -> None:
+        condition: Condition | None = event.transport.condition
+        self._forget(
+            f"{condition.name}: {condition.description}" if condition else "protocol error"
+        )
+
+    # -------------------------------------------------------------- the end
+
+    def _close_with(self, refusal: Refusal) -> None:
+        connection = self._engine.connection
+        if not isinstance(refusal, ConnectionForced):
+            self.faults.append(Fault("", refusal))
+        connection.condition = condition_of(refusal)
+        connection.open()
+        connection.close()
+        self._forget(refusal.detail)
+
+    def _forget(self, why: str) -> None:
+        """No link does anything any more; what is to be sent may still leave."""
+        self.failure = self.failure or why
+        self._held.clear()
+        for part in self._links.values():
+            part.ended = True
+
+    def _end(self, why: str) -> None:
+        self._forget(why)
+        self._ended = True
+
+
+_Handler = Callable[[Connection10, Event], None]
+_HANDLERS: dict[object, _Handler] = {
+    Event.CONNECTION_REMOTE_OPEN: lambda connection, event: connection._opened_by_client(),
+    Event.CONNECTION_REMOTE_CLOSE: Connection10._closed_by_client,
+    Event.SESSION_REMOTE_OPEN: Connection10._session_opened,
+    Event.SESSION_REMOTE_CLOSE: Connection10._session_closed,
+    Event.LINK_REMOTE_OPEN: Connection10._link_opened,
+    Event.LINK_REMOTE_CLOSE: Connection10._link_closed,
+    Event.LINK_REMOTE_DETACH: Connection10._link_closed,
+    Event.LINK_FLOW: Connection10._flowed,
+    Event.DELIVERY: Connection10._delivered,
+    Event.TRANSPORT_ERROR: Connection10._violated,
+}

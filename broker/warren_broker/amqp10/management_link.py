@@ -1,0 +1,153 @@
+"""The pair of links to `/management`: requests in, answers out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from proton import Array, Delivery, Link, Message, MessageException
+
+from warren_broker.amqp10.link import Fault, LinkHost, LinkPart, drop
+from warren_broker.amqp10.requests import AnyAnswer
+from warren_broker.errors import (
+    AccessRefused,
+    ContentTooLarge,
+    PreconditionFailed,
+    Refusal,
+    SyntaxRefused,
+)
+from warren_broker.management.answers import render_result
+from warren_broker.management.member_answers import MEMBER_VALUES
+from warren_broker.management.requests import ManagementRequest, Result
+from warren_broker.management.routes import parse_request
+
+REQUESTS_MAX = 64
+"""Requests of one link that may be unanswered; the link's credit."""
+NESTING_MAX = 16
+
+
+class AnswersLink(LinkPart):
+    """The link on which answers leave; those that find no credit wait."""
+
+    def __init__(self, link: Link, host: LinkHost) -> None:
+        super().__init__(link, host)
+        self._waiting: deque[bytes] = deque()  # bounded by the requests' credit
+        self._sent = 0
+
+    def send(self, message: bytes) -> None:
+        """Send an encoded answer, now or when there is credit."""
+        self._waiting.append(message)
+        self.wake()
+
+    def flow(self) -> None:
+        """The client has room for more."""
+        self.wake()
+
+    def delivery(self, delivery: Delivery) -> None:
+        """An answer's outcome is of no interest."""
+        if delivery.settled or delivery.updated:
+            delivery.settle()
+
+    def wake(self) -> bool:
+        """Send what waits."""
+        wrote = False
+        while self._waiting and not self.ended and self.link.credit > 0:
+            delivery = self.link.delivery(str(self._sent))
+            self._sent += 1
+            self.link.stream(self._waiting.popleft())
+            self.link.advance()
+            delivery.settle()
+            wrote = True
+        return wrote
+
+
+class RequestsLink(LinkPart):
+    """The link on which requests come.
+
+    answers  where they are answered; set by the connection when the client has attached it
+    """
+
+    def __init__(self, link: Link, host: LinkHost) -> None:
+        super().__init__(link, host)
+        self.answers: AnswersLink | None = None
+        link.flow(REQUESTS_MAX)
+
+    def delivery(self, delivery: Delivery) -> None:
+        """Some of a request has come, or all of it."""
+        limit = self.host.limits.request_bytes_max
+        if self.ended or delivery.aborted:
+            drop(delivery)
+        elif delivery.pending > limit:
+            size = delivery.pending
+            drop(delivery)
+            self.refuse(ContentTooLarge(f"a request of {size} bytes or more; {limit} is the limit"))
+        elif not delivery.partial and delivery.readable:
+            data = self.link.recv(delivery.pending) or b""
+            delivery.update(Delivery.ACCEPTED)
+            delivery.settle()  # which advances the link
+            self._take(bytes(data))
+
+    def _take(self, data: bytes) -> None:
+        message = Message()
+        try:
+            message.decode(data)
+            method, path = str(message.subject or ""), str(message.address or "")
+            body = plain(message.body, 0)
+        except (MessageException, ValueError, TypeError, OverflowError) as error:
+            self.refuse(SyntaxRefused(f"a request that is no AMQP message: {error}"))
+            return
+        if self.answers is None or self.answers.ended:
+            self.refuse(
+                PreconditionFailed(
+                    "no receiver from /management with this link's name: attach one for the answers"
+                )
+            )
+            return
+        try:
+            request = parse_request(method, path, body)
+        except Refusal as refusal:
+            self._answer(message.id, ManagementRequest(), refusal)
+            return
+
+        def answered(answer: AnyAnswer) -> None:
+            assert isinstance(answer, (Result, Refusal, *MEMBER_VALUES)), answer
+            self._answer(message.id, request, answer)
+
+        self.host.ask(request, answered)  # type: ignore[arg-type]
+
+    def _answer(self, number: Any, request: ManagementRequest, result: AnyAnswer) -> None:
+        if isinstance(result, AccessRefused):
+            self.host.faults.append(Fault(self.link.name, result))
+        status, body = render_result(request, result)
+        message = Message(
+            correlation_id=number,
+            subject=str(status),
+            body=body,
+            properties={"http:response": "1.1"},
+        )
+        message.inferred = True
+        if self.answers is not None and not self.answers.ended:
+            self.answers.send(message.encode())
+        if not self.ended:
+            self.link.flow(1)
+
+
+def plain(value: Any, depth: int) -> Any:
+    """A decoded AMQP value in Python's own types; raises ValueError for what has no business
+    here."""
+    if depth > NESTING_MAX:
+        raise ValueError(f"values nested deeper than {NESTING_MAX}")
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (list, tuple, Array)):
+        items = value.elements if isinstance(value, Array) else value
+        return [plain(item, depth + 1) for item in items]
+    if isinstance(value, dict):
+        return {plain(key, depth + 1): plain(item, depth + 1) for key, item in value.items()}
+    raise ValueError(f"a value of type {type(value).__name__}")

@@ -1,0 +1,167 @@
+"""The requests that an AMQP 1.0 connection makes of the cluster, as values."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from warren_broker.errors import Refusal
+from warren_broker.management.member_requests import AnyMemberRequest, AnyMemberResult
+from warren_broker.management.requests import AnyManagementRequest, AnyManagementResult, Request
+from warren_broker.management.user_requests import AnyUserRequest, AnyUserResult
+
+
+class Login(Request, frozen=True):
+    """SASL PLAIN's name and password. Answer: LoggedIn or Refusal (its detail is not sent)."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login(user={self.user!r}, password=…)"
+
+
+class OpenVhost(Request, frozen=True):
+    """May this user work in this vhost? Answer: VhostOpened or Refusal."""
+
+    user: str
+    vhost: str
+
+
+class StageBlock(Request, frozen=True):
+    """One block for a stage. Answer: Staged or Refusal, such as NoRoute.
+
+    exchange  where the block's messages go to first; a block's routes name the routing keys
+    block     an encoded block; not yet looked into
+    epoch     of the driver that writes this run of the sink
+    seq       1, 2, 3 … within the stage; a repeat of one already staged is accepted and dropped
+    """
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+    partition: int
+    attempt: int
+    seq: int
+    exchange: str
+    block: bytes | memoryview
+
+
+class PublishBlock(Request, frozen=True):
+    """One block to publish now. Answer: Published or Refusal, such as NoRoute.
+
+    queue     straight to that queue; "" when an exchange is meant
+    exchange  the routes' routing keys decide; only looked at when queue is ""
+    """
+
+    queue: str
+    exchange: str
+    block: bytes | memoryview
+
+
+class FetchClaim(Request, frozen=True):
+    """Some of a claim's messages first ≤ i < last, in claim order. Answer: Fetched or Refusal.
+
+    max_bytes  a hint: the answer should hold about that much, at least one block
+    """
+
+    queue: str
+    reader: str
+    number: int
+    first: int
+    last: int
+    max_bytes: int
+
+
+class Browse(Request, frozen=True):
+    """Some of a queue's ready messages, untouched. Answer: Fetched or Refusal.
+
+    cursor        None, then what the last answer gave: where to go on
+    max_messages  how many are still wanted
+    max_bytes     a hint, as in FetchClaim
+    """
+
+    queue: str
+    cursor: Any
+    max_messages: int
+    max_bytes: int
+
+
+AnyRequest: TypeAlias = (
+    Login
+    | OpenVhost
+    | StageBlock
+    | PublishBlock
+    | FetchClaim
+    | Browse
+    | AnyManagementRequest
+    | AnyMemberRequest
+    | AnyUserRequest
+)
+
+
+# ------------------------------------------------------------------ answers
+
+
+class LoggedIn(msgspec.Struct, frozen=True):
+    """The password is right."""
+
+
+class VhostOpened(msgspec.Struct, frozen=True):
+    """The vhost is there and the user may use it.
+
+    node, cluster  told to the client in Open's properties
+    """
+
+    node: str = ""
+    cluster: str = ""
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """The block is durable in the stages of these queues, sorted."""
+
+    queues: tuple[str, ...]
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Every queue has confirmed."""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A run of fetched messages.
+
+    runs   (index, first, last, delivery_count, acquired_count), closed ranges, in the block's
+           order: message k of the block is the k-th message of the runs; the counts are as before
+           the claim
+    block  an encoded block with just these messages
+    """
+
+    runs: tuple[tuple[int, int, int, int, int], ...]
+    block: bytes | memoryview
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """Pieces in order.
+
+    messages  how many messages the pieces hold
+    cursor    Browse: where to go on, None at the end; FetchClaim: not used
+    """
+
+    pieces: tuple[Piece, ...]
+    messages: int
+    cursor: Any = None
+
+
+AnyAnswer: TypeAlias = (
+    LoggedIn
+    | VhostOpened
+    | Staged
+    | Published
+    | Fetched
+    | Refusal
+    | AnyManagementResult
+    | AnyMemberResult
+    | AnyUserResult
+)

@@ -1,0 +1,106 @@
+"""A link on which a client receives fetched messages: a claim's, or a queue's without touching
+them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from proton import Link
+
+from warren_broker.amqp10.addresses import BrowseSource, ClaimSource
+from warren_broker.amqp10.link import LinkHost, LinkPart
+from warren_broker.amqp10.requests import AnyAnswer, Browse, FetchClaim, Fetched, Piece
+from warren_broker.amqp10.wire.fetched import encode_runs, encode_section_head
+from warren_broker.errors import Refusal
+
+FETCH_BYTES = 4 << 20
+"""How much one request asks the cluster for."""
+
+
+class PiecesLink(LinkPart):
+    """Pieces out, each a settled message; closed after the last one.
+
+    Asks for the next pieces while those it has leave, at most one request at a time.
+    """
+
+    def __init__(self, link: Link, host: LinkHost, source: ClaimSource | BrowseSource) -> None:
+        super().__init__(link, host)
+        self._source = source
+        self._position = source.first if isinstance(source, ClaimSource) else 0
+        self._last = source.last if isinstance(source, ClaimSource) else source.max_messages
+        self._cursor: Any = None
+        self._pieces: deque[Piece] = deque()
+        self._pieces_bytes = 0
+        self._asked = False
+        self._all_fetched = self._position >= self._last
+        self._sent = 0
+        self.wake()
+
+    def flow(self) -> None:
+        """The client has room for more."""
+        self.wake()
+
+    def wake(self) -> bool:
+        """Write what the client's credit and our own bound allow; ask for more when little is
+        left."""
+        wrote = False
+        limit = self.host.limits.send_ahead_bytes_max
+        while (
+            self._pieces
+            and not self.ended
+            and self.link.credit > 0
+            and self.link.session.outgoing_bytes < limit
+        ):
+            self._write(self._pieces.popleft())
+            wrote = True
+        if self.ended:
+            self._pieces.clear()
+        elif self._all_fetched and not self._pieces:
+            self.finish()
+        elif not self._asked and not self._all_fetched and self._pieces_bytes < limit:
+            self._ask()
+        return wrote
+
+    def _write(self, piece: Piece) -> None:
+        head = encode_runs(piece.runs)
+        delivery = self.link.delivery(str(self._sent))
+        self._sent += 1
+        self.link.stream(encode_section_head(len(head) + len(piece.block)) + head)
+        self.link.stream(piece.block)
+        self.link.advance()
+        delivery.settle()
+        self._pieces_bytes -= len(piece.block)
+
+    def _ask(self) -> None:
+        self._asked = True
+        source = self._source
+        request: FetchClaim | Browse
+        if isinstance(source, ClaimSource):
+            request = FetchClaim(
+                source.queue, source.reader, source.number, self._position, self._last, FETCH_BYTES
+            )
+        else:
+            request = Browse(source.queue, self._cursor, self._last - self._position, FETCH_BYTES)
+        self.host.ask(request, self._answered)
+
+    def _answered(self, answer: AnyAnswer) -> None:
+        self._asked = False
+        if self.ended:
+            return
+        if isinstance(answer, Refusal):
+            self._pieces.clear()
+            self.refuse(answer)
+            return
+        assert isinstance(answer, Fetched), answer
+        self._pieces.extend(answer.pieces)
+        self._pieces_bytes += sum(len(piece.block) for piece in answer.pieces)
+        self._position += answer.messages
+        self._cursor = answer.cursor
+        browsing = isinstance(self._source, BrowseSource)
+        self._all_fetched = (
+            self._position >= self._last
+            or answer.messages == 0
+            or (browsing and answer.cursor is None)
+        )
+        self.wake()

@@ -1,0 +1,1 @@
+"""Blocks: immutable runs of messages in columns."""

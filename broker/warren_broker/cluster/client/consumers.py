@@ -1,0 +1,158 @@
+"""This node's consumers, basic.get included, at the queues they speak to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp091 import requests
+from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer, Receiver
+from warren_broker.cluster.client.queues import Queues
+from warren_broker.metadata.records import Queue
+from warren_broker.queue import commands
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
+
+Answer = Callable[[requests.Result], None]
+"""Called once."""
+
+
+class Consuming:
+    """Which consumer number belongs to which queue, until its session ends.
+
+    A queue may be deleted and declared again under its name while a consumer of the old one is
+    still there: what is settled goes by number, never by name.
+    """
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._groups: dict[int, int] = {}
+        self._sessions: dict[int, dict[int, None]] = {}
+
+    def _client(self, consumer: int) -> GroupClient | None:
+        group = self._groups.get(consumer)
+        return None if group is None else self._queues.cluster.client(group)
+
+    def _remember(self, consumer: int, session: int, queue: Queue) -> GroupClient:
+        self._groups[consumer] = queue.group
+        self._sessions.setdefault(session, {})[consumer] = None
+        return self._queues.client(queue)
+
+    # ------------------------------------------------------------ consumers
+
+    def checkout(
+        self, queue: Queue, command: commands.Checkout, receiver: Receiver, done: Answer
+    ) -> None:
+        """A consumer joins; `done` comes before its first message."""
+        number = command.consumer
+        client = self._remember(number, command.session, queue)
+        timeout_ms = command.timeout_ms
+        if timeout_ms is None:
+            timeout_ms = queue.config.consumer_timeout_ms
+        client.consumers[number] = LocalConsumer(
+            number, receiver, command.no_ack, timeout_ms=timeout_ms
+        )
+
+        def joined(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal):
+                client.consumers.pop(number, None)
+                if isinstance(reply, errors.Unavailable):
+                    # 1. It joins all the same, when the queue is back, and is given a message.
+                    # 2. It is cancelled, and what it holds stays its own.  So its session does not
+                    # forget it: with that the message goes back.
+                    # Replayed by tests/broker/cluster/membership/test_absences.py
+                    client.command(commands.Cancel(number))
+                else:
+                    self._forget(number, command.session)
+                done(reply)
+            else:
+                done(requests.Done())
+
+        self._queues.ask(queue, command, joined)
+
+    def cancel(self, consumer: int, done: Answer) -> None:
+        """It gets nothing more once `done` was called; what it holds stays its own."""
+        client = self._client(consumer)
+        queue = self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
+        if client is None or queue is None or consumer not in client.consumers:
+            done(requests.Done())
+            return
+
+        def cancelled(reply: Any) -> None:
+            # Whatever the answer is: what comes from now on is not for the client.
+            client.consumers.pop(consumer, None)
+            done(requests.Done())
+
+        if self._queues.absent(queue):
+            client.command(commands.Cancel(consumer))
+        self._queues.ask(queue, commands.Cancel(consumer), cancelled)
+
+    def credit(self, command: commands.Credit) -> None:
+        """A consumer's flow."""
+        client = self._client(command.consumer)
+        if client is not None:
+            client.command(command)
+
+    def settle(self, command: commands.Settle | commands.Return | commands.Discard) -> None:
+        """What a consumer says of messages it holds."""
+        client = self._client(command.consumer)
+        if client is not None:
+            client.command(command)
+
+    def set_aside(self, consumer: int, index: int, msg_id: int, reason: str) -> None:
+        """A message for a consumer could not be sent as it is."""
+        group = self._groups.get(consumer)
+        if group is not None:
+            where = f"entry {index}, delivery {msg_id} of consumer {consumer}"
+            self._queues.cluster.set_aside.note(group, where, reason)
+
+    def session_down(self, session: int, failed: bool) -> None:
+        """A channel has ended: its consumers go, what they hold returns."""
+        told: dict[int, None] = {}
+        for consumer in self._sessions.pop(session, ()):
+            group = self._groups.pop(consumer)
+            client = self._queues.cluster.client(group)
+            if client is None:
+                continue
+            client.consumers.pop(consumer, None)
+            if group not in told:
+                told[group] = None
+                client.command(commands.SessionDown(session, failed))
+
+    def _forget(self, consumer: int, session: int) -> None:
+        self._groups.pop(consumer, None)
+        self._sessions.get(session, {}).pop(consumer, None)
+
+    # ------------------------------------------------------------ gets
+
+    def get(self, queue: Queue, command: commands.Get, done: Answer) -> None:
+        """One message, or none."""
+        self._remember(command.consumer, command.session, queue)
+
+        def got(reply: Any) -> None:
+            if not isinstance(reply, commands.GetReply):
+                done(reply if isinstance(reply, errors.Refusal) else requests.GotNothing())
+            elif reply.delivery is None:
+                done(requests.GotNothing())
+            else:
+                cluster = self._queues.cluster
+                try:
+                    delivery, block = cluster.got(queue.group, reply.delivery)
+                except EntryDamaged as damage:
+                    cluster.host.healing.when(queue.group, damage.index, lambda: got(reply))
+                    return
+                except (KeyError, UnknownGroup):
+                    # It was purged while its damaged entry was awaited, here or where the queue is
+                    # led: the session that got it has ended.
+                    done(requests.GotNothing())
+                    return
+                done(requests.Got(delivery, block, reply.messages_ready))
+
+        def late(reply: Any) -> None:
+            # The client was told that the queue is out of reach: the message goes back at once.
+            if isinstance(reply, commands.GetReply) and reply.delivery is not None:
+                number = reply.delivery.first_msg_id
+                self.settle(commands.Return(command.consumer, ((number, number),), False))
+
+        self._queues.ask(queue, command, got, late)

@@ -1,0 +1,269 @@
+"""Dead letters: messages that a queue gave up, published again with their history."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from warren_broker.amqp091.wire import properties
+from warren_broker.amqp091.wire.fields import Field, Timestamp
+from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, shortened
+from warren_broker.block.block import Block
+from warren_broker.cluster.client.publisher import Publishing
+from warren_broker.cluster.client.queues import Queues
+from warren_broker.kernel import (
+    CC,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    TTL_NONE,
+    MessageTable,
+    Route,
+    readable,
+)
+from warren_broker.metadata.records import Queue
+from warren_broker.queue.effects import DeadLetter
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
+
+log = logging.getLogger(__name__)
+TABLE_BYTES_MAX = 8 << 20
+"""Published at once, about."""
+TURN_MESSAGES = 2_000
+"""Published in one turn of the loop, of all queues: some 30 ms."""
+DEATHS_MIN = 1
+"""The newest death stays where the properties are too long with it: without it, what expires in a
+circle of queues would go round for ever."""
+COUNT_MAX = 1 << 32
+"""Of a death: whoever wrote the header may have written anything."""
+Death = dict[str, Any]
+Run = tuple[int, int, int]
+"""(index, first, last) of messages in one block, closed."""
+
+
+class DeadLetters:
+    """Carries out `DeadLetter` effects, at most once, at the queue's leader.
+
+    Headers come from publishers, who may write anything into them, an x-death of their own
+    included: nothing in them may raise here, where every client of the node would suffer. A message
+    that cannot be published all the same is dropped, named and counted (`set_aside`).
+
+    So many messages may die at once that the node could do nothing else for seconds (a queue of
+    millions expires, or is cut to a new limit): each turn takes TURN_MESSAGES of them.
+    Invariant: a turn is asked for exactly while runs wait.
+    """
+
+    def __init__(self, queues: Queues, publishing: Publishing, frame_max: int) -> None:
+        """frame_max: of content headers, in bytes; the properties of dead letters fit into one."""
+        self._queues = queues
+        self._publishing = publishing
+        self._properties_max = frame_max - HEADER_FRAME_BYTES
+        self._waiting: deque[tuple[int, str, Run]] = deque()
+
+    def publish(self, group: int, effect: DeadLetter) -> None:
+        """Publish the messages to the queue's dead letter exchange, now or in later turns."""
+        began = bool(self._waiting)
+        self._waiting.extend((group, effect.reason, run) for run in effect.runs)
+        if self._waiting and not began:
+            self._turn()
+
+    def _turn(self) -> None:
+        left = TURN_MESSAGES
+        while self._waiting and left > 0:
+            group, reason, (index, first, last) = self._waiting.popleft()
+            if last - first >= left:
+                self._waiting.appendleft((group, reason, (index, first + left, last)))
+                last = first + left - 1
+            left -= last - first + 1
+            self._publish(group, reason, (index, first, last))
+        if self._waiting:
+            self._queues.cluster.loop.call_later(0, self._turn)
+
+    def _publish(self, group: int, reason: str, run: Run) -> None:
+        queue = self._queues.definitions.state.groups.get(group)
+        if queue is None or queue.config.dead_letter_exchange is None:
+            return
+        exchange = queue.config.dead_letter_exchange
+        if exchange and self._queues.definitions.exchange(queue.vhost, exchange) is None:
+            log.warning(
+                "dead letters of queue %r in vhost %r are dropped: no exchange %r",
+                queue.name,
+                queue.vhost,
+                exchange,
+            )
+            return
+        index, first, last = run
+        cluster = self._queues.cluster
+        aside = cluster.set_aside
+        try:
+            aside.attempt(
+                group, f"dead letters {first} to {last} of entry {index}",
+                self._publish_run, queue, reason, run, count=last - first + 1,
+            )  # fmt: skip
+        except EntryDamaged:
+            cluster.host.healing.when(group, index, lambda: self._publish(group, reason, run))
+        except (KeyError, UnknownGroup):
+            # 1. It waits, for a damaged entry or for its turn. 2. The queue does not need that one
+            # any more, and lets go of it.
+            log.error(
+                "dead letters of queue %r in vhost %r are lost: entry %s was let go of before they "
+                "were published", queue.name, queue.vhost, index,
+            )  # fmt: skip
+
+    def _publish_run(self, queue: Queue, reason: str, run: Run) -> None:
+        index, first, last = run
+        cluster = self._queues.cluster
+        block = cluster.stored.get(queue.group, index)
+        now_s = cluster.loop.clock.epoch_ms() // 1000
+        letters = Letters(queue, reason, now_s, self._properties_max)
+        for i in range(first, last + 1):
+            cluster.set_aside.attempt(
+                queue.group, f"dead letter {i} of entry {index}", letters.add, block, i
+            )
+            if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
+                self._send(letters)
+                letters = Letters(queue, reason, now_s, self._properties_max)
+        self._send(letters)
+        for i in letters.unreadable:
+            cluster.set_aside.note(
+                queue.group, f"dead letter {i} of entry {index}",
+                "its properties are malformed; x-unreadable-properties takes their place",
+            )  # fmt: skip
+
+    def _send(self, letters: Letters) -> None:
+        table = letters.table
+        if table.count:
+            self._publishing.publish(
+                letters.queue.vhost, table, 0, table.count, None, None, letters.flags, letters.keep
+            )
+
+
+class Letters:
+    """Messages of one queue that die together.
+
+    deaths      the x-death of each, newest first
+    unreadable  ordinals of those whose properties were malformed
+    """
+
+    def __init__(self, queue: Queue, reason: str, now_s: int, properties_max: int) -> None:
+        self.queue = queue
+        self.table = MessageTable()
+        self.deaths: list[list[Death]] = []
+        self.unreadable: list[int] = []
+        self.flags = 0
+        self._reason = reason
+        self._now_s = now_s
+        self._properties_max = properties_max
+
+    def add(self, block: Block, i: int) -> None:
+        """One more; nothing has been added when it raises."""
+        config = self.queue.config
+        stored = bytes(block.properties(i))
+        raw = readable(stored)
+        if raw != stored:
+            self.unreadable.append(i)
+        headers: dict[str, Any] = dict(properties.headers(raw))
+        exchange, key = block.route(i)
+        further = _keys(headers.get("CC"))
+        shown = [key.decode("utf-8", "replace"), *further]
+        said = properties.decode(raw)
+        expiration = said.expiration
+        deaths = record(
+            headers, self.queue.name, self._reason, exchange.decode("utf-8", "replace"), shown,
+            expiration, self._now_s,
+        )
+        changes: dict[str, Any] = {"headers": headers}
+        if expiration is not None:
+            changes["expiration"] = None  # it would expire again at once
+        if config.dead_letter_routing_key is not None:
+            headers.pop("CC", None)
+            key = config.dead_letter_routing_key.encode()
+        elif "CC" in headers and not further:
+            headers.pop("CC")  # no list of keys: nothing can be routed by it
+        headers.pop("BCC", None)
+        flags = CC if "CC" in headers else 0
+        route = Route((config.dead_letter_exchange or "").encode(), key, False)
+        data = shortened(properties.replace(raw, **changes), self._properties_max, DEATHS_MIN)
+        self.table.append(
+            route, data, bytes(block.body(i)), self._priority(block, i, said.priority), TTL_NONE,
+            flags,
+        )
+        self.flags |= flags
+        self.deaths.append(deaths)
+
+    def _priority(self, block: Block, i: int, said: int | None) -> int:
+        """What the message said, not what its queue made of it: the next one has its own."""
+        if said is not None:
+            return min(said, PRIORITY_MAX)
+        own = self.queue.config.priority_default != PRIORITY_DEFAULT
+        return PRIORITY_DEFAULT if own else block.priority(i)
+
+    def keep(self, queue: str, i: int) -> bool:
+        """False: it was there before, and has come back by itself."""
+        return not is_cycle(self.deaths[i], queue)
+
+
+def is_cycle(deaths: list[Death], queue: str) -> bool:
+    """Whether a message died in `queue` before and nobody has rejected it since.
+
+    RabbitMQ's rule: a loop that a consumer takes part in may go on, one of timers alone ends.
+    """
+    for death in deaths:
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False
+
+
+def record(
+    headers: dict[str, Any],
+    queue: str,
+    reason: str,
+    exchange: str,
+    keys: list[str],
+    expiration: str | None,
+    now_s: int,
+) -> list[Death]:
+    """Add a death to the headers as RabbitMQ does: the newest (queue, reason) first, counted."""
+    deaths = _deaths(headers.get("x-death"))
+    entry: Death = {
+        "count": 0,
+        "reason": reason,
+        "queue": queue,
+        "time": Timestamp(now_s),
+        "exchange": exchange,
+        "routing-keys": keys,
+    }
+    for death in deaths:
+        if death.get("queue") == queue and death.get("reason") == reason:
+            deaths.remove(death)
+            entry = death
+            break
+    else:
+        if expiration is not None:
+            entry["original-expiration"] = expiration
+    before = entry.get("count")
+    if not isinstance(before, int) or not 0 <= before < COUNT_MAX:
+        before = 0
+    entry["count"] = Field("l", before + 1)
+    deaths.insert(0, entry)
+    headers["x-death"] = deaths
+    headers.setdefault("x-first-death-queue", queue)
+    headers.setdefault("x-first-death-reason", reason)
+    headers.setdefault("x-first-death-exchange", exchange)
+    headers["x-last-death-queue"] = queue
+    headers["x-last-death-reason"] = reason
+    headers["x-last-death-exchange"] = exchange
+    return deaths
+
+
+def _deaths(given: Any) -> list[Death]:
+    value = given.value if isinstance(given, Field) else given
+    return [dict(death) for death in value if isinstance(death, dict)] if isinstance(
+        value, list) else []
+
+
+def _keys(given: Any) -> list[str]:
+    value = given.value if isinstance(given, Field) else given
+    return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []

@@ -1,0 +1,225 @@
+"""Messages to the queues they are routed to."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from warren_broker import errors
+from warren_broker.amqp091.wire import properties
+from warren_broker.arguments import plain
+from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.queues import ENQUEUE, Queues, block_for
+from warren_broker.kernel import CC, MessageTable, Selection, distinct_routes, lanes, partition
+from warren_broker.queue.commands import Refused
+from warren_broker.queue.config import QueueConfig
+from warren_broker.routing.sender_selected import further_keys
+
+OnRouted: TypeAlias = Callable[[list[Selection]], None]
+"""One part per queue; a message that is in none is unroutable."""
+Keep: TypeAlias = Callable[[str, int], bool]
+"""(queue, table position) to whether the queue may get that message."""
+OnConfirmed: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
+"""(part, ok, table positions refused when only some are), once per part."""
+
+
+BCC = "BCC"
+
+
+class Part(NamedTuple):
+    """What one queue (or, in its place, a direct reply's consumer) gets of a run.
+
+    stored  the same messages without their BCC headers; the same object where there are none
+    """
+
+    name: str
+    selection: Selection
+    stored: Selection
+
+
+class Publishing:
+    """Routes runs of messages and hands them to the queues' uplinks."""
+
+    def __init__(self, queues: Queues, replies: DirectReplies) -> None:
+        self._queues = queues
+        self._replies = replies
+
+    def publish(
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        on_routed: OnRouted | None,
+        on_confirmed: OnConfirmed | None,
+        flags: int = 0,
+        keep: Keep | None = None,
+    ) -> list[GroupClient]:
+        """Messages first <= i < last; the uplinks they went to, for backpressure.
+
+        flags         of the messages, or-ed (`kernel.items`)
+        on_routed     called once, before any confirm; None: nobody wants to know
+        on_confirmed  called once for each part
+        keep          asked for each queue and message; None: every queue gets its messages
+        """
+        parts = self._route(vhost, table, first, last, flags)
+        if keep is not None:
+            parts = _kept(parts, keep)
+        if on_routed is not None:
+            on_routed([part.selection for part in parts])
+        state = self._queues.definitions.state
+        touched = []
+        for number, (name, selection, stored) in enumerate(parts):
+            queue = state.queue(vhost, name)
+            if queue is None:
+                there = self._replies.publish(name, stored)
+                if on_confirmed is not None:
+                    on_confirmed(number, True, None)
+                assert there or name.startswith(REPLY_PREFIX), name
+                continue
+            if self._queues.absent(queue):
+                # RabbitMQ: the queue's process cannot be reached, so the message is not confirmed.
+                if on_confirmed is not None:
+                    on_confirmed(number, False, None)
+                continue
+            client = self._queues.client(queue)
+            touched.append(client)
+            if queue.config.overflow == "reject-publish":
+                # Part of a block may be refused: its own block, so that ordinals are positions.
+                own = _OwnBlock(selection, queue.config)
+                block = own.of(stored)
+                client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own))
+            else:
+                on_reply = _confirmer(number, on_confirmed, None)
+                client.publish(stored, stored.size_bytes(), on_reply)
+        return touched
+
+    def _route(
+        self, vhost: str, table: MessageTable, first: int, last: int, flags: int
+    ) -> list[Part]:
+        if flags & CC:
+            return self._route_slowly(vhost, table, first, last)
+        ids = distinct_routes(table, first, last)
+        targets: dict[int, tuple[str, ...]] = {}
+        for route_id in ids:
+            found = self._look_up(vhost, table, route_id)
+            if found is None:
+                return self._route_slowly(vhost, table, first, last)
+            targets[route_id] = found
+        if len(ids) == 1:
+            whole = Selection(table, first, last)
+            return [Part(name, whole, whole) for name in targets[ids[0]]]
+        names = list(dict.fromkeys(name for hit in targets.values() for name in hit))
+        numbers = {name: number for number, name in enumerate(names)}
+        by_route = [
+            tuple(numbers[name] for name in targets.get(route_id, ()))
+            for route_id in range(len(table.routes.entries))
+        ]
+        selections = partition(table, first, last, by_route, len(names))
+        return [Part(name, some, some) for name, some in zip(names, selections, strict=True)]
+
+    def _look_up(self, vhost: str, table: MessageTable, route_id: int) -> tuple[str, ...] | None:
+        """The queues of a route; None: the messages' headers decide."""
+        topology = self._queues.definitions.topology
+        route = table.routes.entries[route_id]
+        exchange = route.exchange.decode("utf-8", "surrogateescape")
+        key = route.routing_key.decode("utf-8", "surrogateescape")
+        if topology.needs_headers(vhost, exchange):
+            return None
+        queues = topology.route(vhost, exchange, key)
+        if not queues and not exchange and self._replies.exists(key):
+            return (key,)
+        return queues
+
+    def _route_slowly(self, vhost: str, table: MessageTable, first: int, last: int) -> list[Part]:
+        """Message by message, where its headers decide."""
+        topology = self._queues.definitions.topology
+        positions: dict[str, list[int]] = {}
+        blind = False
+        for i in range(first, last):
+            route = table.route(i)
+            exchange = route.exchange.decode("utf-8", "surrogateescape")
+            key = route.routing_key.decode("utf-8", "surrogateescape")
+            headers = plain(properties.decode(table.properties_of(i)).headers or {})
+            blind = blind or BCC in headers
+            names = topology.route(vhost, exchange, key, headers, further_keys(headers))
+            if not names and not exchange and self._replies.exists(key):
+                names = (key,)
+            for name in names:
+                positions.setdefault(name, []).append(i)
+        stored, shift = (_without_bcc(table, first, last), first) if blind else (table, 0)
+        parts = []
+        for name, chosen in positions.items():
+            selection = Selection(table, first, last, array("I", chosen))
+            moved = array("I", [i - shift for i in chosen])
+            parts.append(
+                Part(name, selection, Selection(stored, first - shift, last - shift, moved))
+            )
+        return parts
+
+
+def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
+    """Messages first <= i < last, none of which says whom else it went to in secret."""
+    stored = MessageTable()
+    for i in range(first, last):
+        raw = table.properties_of(i)
+        headers = properties.headers(raw)
+        if headers.pop(BCC, None) is not None:
+            raw = properties.replace(raw, headers=headers)
+        stored.append(
+            table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i), table.flags(i)
+        )
+    return stored
+
+
+def _kept(parts: list[Part], keep: Keep) -> list[Part]:
+    """The parts without what a queue may not get; only for tables that hold no BCC."""
+    kept = []
+    for name, selection, _ in parts:
+        chosen = array("I", [i for i in selection if keep(name, i)])
+        if chosen:
+            some = Selection(selection.table, selection.first, selection.last, chosen)
+            kept.append(Part(name, some, some))
+    return kept
+
+
+class _OwnBlock:
+    """A block for a queue that may refuse a part of it."""
+
+    def __init__(self, selection: Selection, config: QueueConfig) -> None:
+        self._selection = selection
+        self._config = config
+
+    def of(self, stored: Selection) -> bytes:
+        """The block; stored: the selection as it is stored."""
+        return block_for(self._config, [stored])
+
+    def after(self, accepted: int) -> list[int]:
+        """Table positions of all messages but the first `accepted` of the block."""
+        table = self._selection.table
+        of_queue = lanes(self._config.priority_max, self._config.priority_default)
+        order = sorted(self._selection, key=lambda i: -table.lane(i, of_queue))
+        return sorted(order[accepted:])
+
+
+def _confirmer(
+    number: int, tell: OnConfirmed | None, own: _OwnBlock | None
+) -> Callable[[Any, int], None] | None:
+    if tell is None:
+        return None
+
+    def on_reply(reply: Any, index: int) -> None:
+        # A queue deleted under way takes nothing and refuses nothing: to the publisher it is as if
+        # it had never been routed to.
+        if not isinstance(reply, Refused):
+            tell(number, not isinstance(reply, errors.Refusal), None)
+            return
+        ok = reply.reason == "deleted"
+        refused = None
+        if not ok and reply.accepted and own is not None:
+            refused = own.after(reply.accepted)
+        tell(number, ok, refused)
+
+    return on_reply

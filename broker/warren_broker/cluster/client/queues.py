@@ -1,0 +1,199 @@
+"""From a queue's name to its uplink, with its refusals turned into the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.block.block import FORM_AMQP091, compress
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.uplink import Uplink
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.kernel import Selection, assemble
+from warren_broker.metadata.records import Queue
+from warren_broker.queue.codec import encode_submission
+from warren_broker.queue.commands import AnyCommand, Enqueue, Refused, Submission
+from warren_broker.queue.config import QueueConfig
+
+ENQUEUE = Enqueue()
+Done = Callable[[Any], None]
+"""Called once with a reply of `queue.commands`, or with a Refusal."""
+
+
+def block_for(config: QueueConfig, selections: Sequence[Selection]) -> bytes:
+    """One block of all these, in the order of the queue's own priorities.
+
+    Sorted by the priorities that clients gave, a queue without priorities would hand out the
+    messages of one block in another order than they came in.
+    """
+    return assemble(selections, FORM_AMQP091, config.priority_max, config.priority_default)
+
+
+def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
+    """What the client is told."""
+    name, vhost = queue.name, queue.vhost
+    match refused.reason:
+        case "in_use":
+            return errors.in_use("queue", name, vhost)
+        case "not_empty":
+            return errors.not_empty(name, vhost)
+        case "exclusive_use":
+            return errors.exclusive_use(name, vhost)
+        case "deleted":
+            return errors.no_queue(name, vhost)
+        case "invalid":
+            return errors.InvalidArgument(refused.detail)
+        case "claim_lost" | "unknown_reader":
+            return errors.ClaimLost(refused.detail)
+        case "stage_lost":
+            return errors.StageLost(refused.detail)
+        case "batch_past":
+            return errors.BatchPast(refused.detail)
+        case "batch_conflict":
+            return errors.BatchConflict(refused.detail)
+        case "fenced":
+            return errors.Fenced(refused.detail)
+        case _:
+            return errors.PreconditionFailed(refused.detail)
+
+
+class Queues:
+    """This node's way to every queue of the cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        timeout_ms: int,
+        compress_bytes_min: int | None = None,
+    ) -> None:
+        """compress_bytes_min: of blocks that are tried to be compressed; None: none are."""
+        self.cluster = cluster
+        self._compress_bytes_min = compress_bytes_min
+        self.definitions = definitions
+        self._deadlines = Deadlines(cluster.loop, timeout_ms)
+        self._asked: dict[int, dict[int, Done]] = {}
+        definitions.on_deleted = self._deleted
+
+    def find(self, vhost: str, name: str, connection: int = 0) -> Queue:
+        """The queue; raises NotFound, ResourceLocked.
+
+        connection  who asks; 0: the broker itself
+        """
+        queue = self.definitions.state.queue(vhost, name)
+        if queue is None:
+            raise errors.no_queue(name, vhost)
+        if connection and not queue.owned_by(self.cluster.host.boot_id, connection):
+            raise errors.locked_queue(name, vhost)
+        return queue
+
+    def client(self, queue: Queue) -> GroupClient:
+        """The uplink of a queue that exists."""
+        known = self.cluster.client(queue.group)
+        if known is not None:
+            return known
+        boot_id, node = self.cluster.host.boot_id, self.cluster.host.node_id
+
+        smallest = self._compress_bytes_min
+
+        def encode(seq: int, commands: tuple[AnyCommand, ...], block: Any, answered: int) -> bytes:
+            # Here, once: what travels to the leader, to its followers and to their disks is this.
+            if smallest is not None and block is not None and len(block) >= smallest:
+                block = compress(bytes(block), smallest)
+            number = self.definitions.incarnation
+            submission = Submission(boot_id, node, seq, commands, answered, number)
+            return encode_submission(submission, block)
+
+        def join(selections: Any) -> bytes:
+            return block_for(queue.config, selections)
+
+        uplink = Uplink(encode, join, ENQUEUE, self.cluster.in_flight)
+        return self.cluster.open_client(queue.group, queue.nodes, uplink)
+
+    def tell(self, queue: Queue, command: AnyCommand) -> None:
+        """A command whose reply nobody waits for."""
+        self.client(queue).command(command)
+
+    def ask(self, queue: Queue, command: AnyCommand, done: Done, late: Done | None = None) -> None:
+        """A command that nothing published later may overtake.
+
+        done  hears the reply, a Refusal, or Unavailable after the timeout
+        late  hears a reply that comes after that: it was applied all the same
+        """
+        if self.absent(queue):
+            done(self.unavailable(queue))
+            return
+
+        def give_up() -> None:
+            self._answered(queue.group, number)
+            done(self.unavailable(queue))
+
+        def replied(reply: Any, index: int) -> None:
+            result = to_refusal(reply, queue) if isinstance(reply, Refused) else reply
+            if self._deadlines.answered(number):
+                self._answered(queue.group, number)
+                done(result)
+            elif late is not None:
+                late(result)
+
+        number = self._deadlines.add(give_up)
+        self._asked.setdefault(queue.group, {})[number] = done
+        self.client(queue).command(command, replied, ordered=True)
+
+    def _answered(self, group: int, number: int) -> None:
+        asked = self._asked[group]
+        del asked[number]
+        if not asked:
+            del self._asked[group]
+
+    def absent(self, queue: Queue) -> bool:
+        """Whether the only node that has the queue is not heard of."""
+        return self.definitions.absent.holds(queue)
+
+    def park(self, queue: Queue) -> None:
+        """Its only node is not heard of: nobody here waits for it any longer.
+
+        A queue that does not outlive its node is as if it had never been routed to. What was
+        published to another one is refused, as RabbitMQ does when a queue's process is lost.
+        """
+        client = self.cluster.client(queue.group)
+        if client is not None:
+            gone = Refused("deleted", f"queue {queue.name!r}: its node is not heard of")
+            client.uplink.park(gone if queue.passing else self.unavailable(queue))
+            self.cluster.answered(client)
+        for number, done in list(self._asked.get(queue.group, {}).items()):
+            if self._deadlines.answered(number):
+                self._answered(queue.group, number)
+                done(self.unavailable(queue))
+
+    def unpark(self, queue: Queue) -> None:
+        """Its only node is heard of again."""
+        client = self.cluster.client(queue.group)
+        if client is not None:
+            client.uplink.unpark()
+
+    def unavailable(self, queue: Queue) -> errors.Unavailable:
+        """Nobody leads the queue."""
+        if self.absent(queue):
+            durable = queue.config.durable
+            return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)
+        return errors.Unavailable(
+            f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
+            f"{self._deadlines.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
+            f"out of reach; start them, or try again{self.cluster.remark()}"
+        )
+
+    def _deleted(self, queue: Queue) -> None:
+        client = self.cluster.close_client(queue.group)
+        if client is None:
+            return
+        gone = Refused("deleted", f"queue {queue.name!r} was deleted")
+        for on_reply in client.uplink.abandon():
+            on_reply(gone, 0)
+        for consumer in list(client.consumers):
+            client.cancelled(consumer, "deleted")
+        client.consumers.clear()
+        self.cluster.answered(client)

@@ -1,0 +1,347 @@
+"""Reads that change nothing: what a claim holds, what is ready, how much there is.
+
+A read is answered from this node's own member when that has applied enough, otherwise by the
+leader; while there is none it is tried again until its deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block, BlockError, concat
+from warren_broker.cluster import messages
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.queue import claim as queue_claim
+from warren_broker.queue.admin import counts
+from warren_broker.queue.commands import StatReply
+from warren_broker.queue.ready_queue import Order
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
+
+Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
+"""(index, first, last, delivery_count, acquired_count), closed ranges, in order."""
+RETRY_MS = 100
+BLOCK_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """A read that found no answer; unavailable: nobody could be asked."""
+
+    detail: str
+    unavailable: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A read under way.
+
+    ask     makes the question of a request number
+    number  in the deadlines
+    """
+
+    group: int
+    ask: Callable[[int], Any]
+    done: Callable[[Any], None]
+    number: int
+    asked: str | None = None
+
+
+class Reading:
+    """Questions to other members and answers to theirs.
+
+    Invariants: a pending read has either been asked somewhere or has a timer to be; `_of_group`
+    names exactly the pending ones, by group.
+    """
+
+    def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._deadlines = Deadlines(cluster.loop, timeout_ms)
+        self._pending: dict[int, _Pending] = {}
+        # 1. Every queue of thousands is asked for its counts.  2. All their leaders change.
+        # 3. Each change would look through all pending reads: minutes of it.
+        self._of_group: dict[int, dict[int, _Pending]] = {}
+        self._last_request = 0
+        cluster.on_peer_down.append(self._peer_down)
+        cluster.on_leader.append(self._new_leader)
+        cluster.handlers.update(
+            {
+                messages.ReadRuns: self._on_read_runs,
+                messages.RunsAre: lambda node, message, rest: self._finish(
+                    message.request, message.runs
+                ),
+                messages.ReadBlock: self._on_read_block,
+                messages.BlockIs: self._on_block,
+                messages.ReadRefused: self._on_refused,
+                messages.QueueCounts: self._on_counts,
+                messages.CountsAre: self._on_counts_are,
+            }
+        )
+
+    # ------------------------------------------------------------ asking
+
+    def runs(
+        self,
+        group: int,
+        reader: str,
+        number: int,
+        first: int,
+        last: int,
+        done: Callable[[Runs | ReadFailed], None],
+    ) -> None:
+        """Which messages a slice of a claim holds; with an empty reader: what is ready."""
+        try:
+            if reader or self._cluster.host.is_leader(group):
+                found = self._local_runs(group, reader, number, first, last)
+                if found is not None:
+                    done(found)
+                    return
+        except UnknownGroup:
+            pass
+        self._start(
+            group,
+            lambda request: messages.ReadRuns(request, group, reader, number, first, last),
+            done,
+        )
+
+    def block(
+        self,
+        group: int,
+        runs: Runs,
+        max_bytes: int,
+        done: Callable[[tuple[int, bytes] | ReadFailed], None],
+    ) -> None:
+        """The first messages of `runs` as one block: how many, and its bytes."""
+        try:
+            found: tuple[int, bytes] | ReadFailed = self._local_block(group, runs, max_bytes)
+        except (UnknownGroup, KeyError):
+            self._start(
+                group, lambda request: messages.ReadBlock(request, group, runs, max_bytes), done
+            )
+            return
+        except BlockError as error:
+            found = ReadFailed(self._unreadable(group, runs, error), False)
+        done(found)
+
+    def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
+        """A leader's counts, as of now or a moment ago."""
+        if self._cluster.host.is_leader(group):
+            done(counts(self._cluster.host.state(group)))
+            return
+        self._start(group, lambda request: messages.QueueCounts(request, group), done)
+
+    def _start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
+        self._last_request += 1
+        request = self._last_request
+        number = self._deadlines.add(lambda: self._give_up(request))
+        pending = self._pending[request] = _Pending(group, ask, done, number)
+        self._of_group.setdefault(group, {})[request] = pending
+        self._try(request)
+
+    def _take(self, request: int) -> _Pending | None:
+        pending = self._pending.pop(request, None)
+        if pending is not None:
+            alike = self._of_group[pending.group]
+            del alike[request]
+            if not alike:
+                del self._of_group[pending.group]
+        return pending
+
+    def _give_up(self, request: int) -> None:
+        pending = self._take(request)
+        assert pending is not None, request
+        pending.done(
+            ReadFailed(
+                f"no leader answered within {self._deadlines.timeout_ms} ms: most members of the "
+                "queue are out of reach; start them, or try again",
+                True,
+            )
+        )
+
+    def give_up(self, group: int) -> None:
+        """The only node that has the group is not heard of."""
+        for request, pending in list(self._of_group.get(group, {}).items()):
+            self._deadlines.answered(pending.number)
+            self._give_up(request)
+
+    def _try(self, request: int) -> None:
+        pending = self._pending.get(request)
+        if pending is None or pending.asked is not None:
+            return
+        cluster = self._cluster
+        leader = cluster.leader_of(pending.group)
+        if leader == cluster.host.node_id:
+            self._answer_here(request, pending)
+            return
+        if leader is not None and cluster.host.send(leader, messages.encode(pending.ask(request))):
+            pending.asked = leader
+            return
+        client = cluster.client(pending.group)
+        if client is not None:
+            cluster.seek(client)
+        else:
+            cluster.ask_who_leads(pending.group)
+        cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
+
+    def _answer_here(self, request: int, pending: _Pending) -> None:
+        # The leadership came to this node while the read was waiting.
+        question = pending.ask(request)
+        handler = self._cluster.handlers[type(question)]
+        pending.asked = self._cluster.host.node_id
+        handler(self._cluster.host.node_id, question, memoryview(b""))
+
+    def _finish(self, request: int, result: Any) -> None:
+        pending = self._take(request)
+        if pending is not None:
+            self._deadlines.answered(pending.number)
+            pending.done(result)
+
+    def _on_counts_are(self, node: str, message: messages.CountsAre, rest: memoryview) -> None:
+        pending = self._pending.get(message.request)
+        if pending is not None:
+            self._cluster.set_aside.learn(pending.group, message.set_aside)
+        self._finish(message.request, message.stat)
+
+    def _on_block(self, node: str, message: messages.BlockIs, rest: memoryview) -> None:
+        (data,) = messages.cut(rest, (message.length,))
+        self._finish(message.request, (message.messages, bytes(data)))
+
+    def _on_refused(self, node: str, message: messages.ReadRefused, rest: memoryview) -> None:
+        if not message.retry:
+            self._finish(message.request, ReadFailed(message.detail, False))
+            return
+        pending = self._pending.get(message.request)
+        if pending is not None:
+            self._cluster.directory.deny(pending.group, node)
+            self._again(message.request, pending)
+
+    def _peer_down(self, node: str) -> None:
+        for request, pending in self._pending.items():
+            if pending.asked == node:
+                self._again(request, pending)
+
+    def _new_leader(self, group: int) -> None:
+        # The one that was asked may be paused or cut off: it would answer late, or never.
+        for request, pending in self._of_group.get(group, {}).items():
+            if pending.asked is not None:
+                self._again(request, pending)
+
+    def _again(self, request: int, pending: _Pending) -> None:
+        pending.asked = None
+        self._cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
+
+    # ------------------------------------------------------------ answering
+
+    def _say(self, node: str, message: Any, *blobs: bytes) -> None:
+        if node == self._cluster.host.node_id:
+            rest = memoryview(b"".join(blobs))
+            self._cluster.handlers[type(message)](node, message, rest)
+        else:
+            self._cluster.host.send(node, messages.encode(message, *blobs))
+
+    def _local_runs(
+        self, group: int, reader: str, number: int, first: int, last: int
+    ) -> Runs | None:
+        state = self._cluster.host.state(group)
+        if not reader:
+            return ready_runs(state.order, last)
+        return queue_claim.claim_slice(state, reader, number, first, last)
+
+    def _on_read_runs(self, node: str, message: messages.ReadRuns, rest: memoryview) -> None:
+        host, request = self._cluster.host, message.request
+        if not host.is_leader(message.group):
+            self._say(node, messages.ReadRefused(request, True, "not the leader"))
+            return
+        found = self._local_runs(
+            message.group, message.reader, message.number, message.first, message.last
+        )
+        if found is None:
+            detail = (
+                f"claim {message.number} of reader {message.reader!r} is not open: it was settled, "
+                "released or has expired"
+            )
+            self._say(node, messages.ReadRefused(request, False, detail))
+        else:
+            self._say(node, messages.RunsAre(request, found))
+
+    def _local_block(self, group: int, runs: Runs, max_bytes: int) -> tuple[int, bytes]:
+        stored = self._cluster.stored
+        parts: list[tuple[Any, int, int]] = []
+        taken = size = 0
+        limit = min(max_bytes, BLOCK_BYTES_MAX)
+        for index, first, last, _, _ in runs:
+            block = stored.get(group, index)
+            fitting = min(last, first + BLOCK_MESSAGES_MAX - taken - 1)
+            end = _fitting(block, first, fitting, limit - size)
+            if end < first and parts:
+                break
+            end = max(end, first)  # one message goes even when it is larger
+            parts.append((block, first, end + 1))
+            taken += end - first + 1
+            size += block.size_bytes(first, end + 1)
+            if end < last:
+                break
+        return taken, bytes(concat(parts))
+
+    def _unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
+        """What is said of a block that cannot be read: to the log, to who asked."""
+        entries = f"entries {runs[0][0]} to {runs[-1][0]}"
+        self._cluster.set_aside.note(group, f"a read of {entries}", str(error))
+        return f"queue {self._cluster.set_aside.name(group)}: {entries} cannot be read: {error}"
+
+    def _on_read_block(self, node: str, message: messages.ReadBlock, rest: memoryview) -> None:
+        request = message.request
+        try:
+            taken, data = self._local_block(message.group, message.runs, message.max_bytes)
+        except (UnknownGroup, KeyError):
+            self._say(node, messages.ReadRefused(request, True, "not held here"))
+            return
+        except EntryDamaged as damage:
+            self._cluster.host.healing.when(
+                message.group, damage.index, lambda: self._on_read_block(node, message, rest)
+            )
+            return
+        except BlockError as error:
+            detail = self._unreadable(message.group, message.runs, error)
+            self._say(node, messages.ReadRefused(request, False, detail))
+            return
+        self._say(node, messages.BlockIs(message.request, taken, len(data)), data)
+
+    def _on_counts(self, node: str, message: messages.QueueCounts, rest: memoryview) -> None:
+        host = self._cluster.host
+        if host.is_leader(message.group):
+            stat = counts(host.state(message.group))
+            aside = self._cluster.set_aside.count(message.group)
+            self._say(node, messages.CountsAre(message.request, stat, aside))
+        else:
+            self._say(node, messages.ReadRefused(message.request, True, "not the leader"))
+
+
+def ready_runs(order: Order, count_max: int) -> Runs:
+    """The first messages in delivery order, without touching them."""
+    found: list[tuple[int, int, int, int, int]] = []
+    left = count_max
+    for index, first, last, failed, acquired in order:
+        if left <= 0:
+            break
+        last = min(last, first + left - 1)
+        left -= last - first + 1
+        found.append((index, first, last, failed, acquired))
+    return tuple(found)
+
+
+def _fitting(block: Block, first: int, last: int, limit: int) -> int:
+    """The last message of the range up to which it holds at most `limit` bytes; first - 1: none."""
+    if block.size_bytes(first, last + 1) <= limit:
+        return last
+    low, high = first - 1, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        if block.size_bytes(first, middle + 1) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,94 @@
+"""A declaration that is answered with what the queue holds, whichever protocol it came by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from warren_broker import errors
+from warren_broker.cluster.broker import Broker
+from warren_broker.metadata.commands import QueueIs
+from warren_broker.metadata.records import Queue
+from warren_broker.queue.commands import StatReply
+
+EMPTY = StatReply(0, 0, 0, 0, 0, 0, 0, 0, (), ())
+"""What a queue holds that has just been made."""
+
+
+class Declaration(Protocol):
+    """What both protocols' requests say of the queue."""
+
+    @property
+    def name(self) -> str:
+        """The queue's."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its node's stop."""
+        ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it is the connection's own."""
+        ...
+
+    @property
+    def auto_delete(self) -> bool:
+        """Whether it goes with its last consumer."""
+        ...
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """As the client gave them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The queue is there.
+
+    created  by this declaration: it holds nothing
+    counts   a Refusal when nobody who knows could be asked
+    """
+
+    queue: Queue
+    created: bool
+    counts: StatReply | errors.Refusal
+
+
+def declare_and_count(
+    broker: Broker,
+    vhost: str,
+    declaration: Declaration,
+    connection: int,
+    done: Callable[[Declared | errors.Refusal], None],
+    *,
+    server_named: bool = False,
+) -> None:
+    """Make the queue, or find it equivalent; a repeat counts as use of a queue that expires.
+
+    done  hears once; must not raise (`server.fault_boundary`)
+    """
+
+    def declared(reply: QueueIs | errors.Refusal) -> None:
+        if isinstance(reply, errors.Refusal):
+            done(reply)
+        elif reply.created:
+            done(Declared(reply.queue, True, EMPTY))
+        else:
+            queue = reply.queue
+            broker.queue_counts(queue, True, lambda counts: done(Declared(queue, False, counts)))
+
+    broker.declare_queue(
+        vhost,
+        declaration.name,
+        durable=declaration.durable,
+        exclusive=declaration.exclusive,
+        auto_delete=declaration.auto_delete,
+        arguments=declaration.arguments,
+        connection=connection,
+        server_named=server_named,
+        done=declared,
+    )

@@ -1,0 +1,1 @@
+"""What this node does for the queues that it leads."""

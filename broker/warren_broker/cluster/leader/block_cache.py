@@ -1,0 +1,90 @@
+"""The blocks of this node's logs, decoded once."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+
+from warren_broker.block.block import FORM_AMQP10, Block, BlockError, encode
+from warren_broker.kernel import check_structure
+
+log = logging.getLogger(__name__)
+_LENGTH = struct.Struct("<I")
+
+
+class StoredBlocks:
+    """A cache over the log: the blocks used last, bounded by bytes.
+
+    Invariant: bytes_held is the sum of what is cached, at most bytes_max or one block.
+    """
+
+    __slots__ = ("_blocks", "_read", "bytes_held", "bytes_max")
+
+    def __init__(self, read: Callable[[int, int], bytes], bytes_max: int = 64 << 20) -> None:
+        self._read = read
+        self._blocks: OrderedDict[tuple[int, int], tuple[Block, int]] = OrderedDict()
+        self.bytes_held = 0
+        self.bytes_max = bytes_max
+
+    def get(self, group: int, index: int, data: bytes | None = None) -> Block:
+        """The block of that entry; raises what reading the log raises when it is not held here.
+
+        data  the entry's, where it is at hand
+        """
+        key = (group, index)
+        found = self._blocks.get(key)
+        if found is not None:
+            self._blocks.move_to_end(key)
+            return found[0]
+        return self.put(group, index, self._read(group, index) if data is None else data)
+
+    def for_delivery(self, group: int, index: int, last: int, data: bytes | None = None) -> Block:
+        """The same, or, where the entry's block cannot be read, one that nobody can be sent.
+
+        Only areas that were compressed wrongly come so far: everything before them the queue's
+        machine has read. The consumer's node sets the messages aside, as it does with any that
+        fits no client; else they would stay with their consumer for good.
+
+        last  the last message that is asked for
+        """
+        try:
+            return self.get(group, index, data)
+        except BlockError as error:
+            log.error("entry %d of group %d: its block cannot be read: %s", index, group, error)
+            count = last + 1
+            empty = encode([b""] * count, [b""] * count, (b"", b""), form=FORM_AMQP10)
+            return Block.decode(empty, verify=False)
+
+    def put(self, group: int, index: int, data: bytes) -> Block:
+        """The block of an entry whose bytes are at hand."""
+        (length,) = _LENGTH.unpack_from(data)
+        stored = memoryview(data)[_LENGTH.size + length :]
+        block = Block.decode(stored, verify=False)  # the log's own checksum has been verified
+        self._blocks[(group, index)] = (block, len(block.buffer))
+        self.bytes_held += len(block.buffer)
+        while self.bytes_held > self.bytes_max and len(self._blocks) > 1:
+            _, (_, size) = self._blocks.popitem(last=False)
+            self.bytes_held -= size
+        return block
+
+    def drop_group(self, group: int) -> None:
+        """A group was deleted."""
+        for key in [key for key in self._blocks if key[0] == group]:
+            self.bytes_held -= self._blocks.pop(key)[1]
+
+
+def check_entry(data: bytes | memoryview) -> None:
+    """Raise BlockError unless every member of the queue will be able to read an entry's block.
+
+    For a submission that another node hands over. That node has looked at each message when its
+    client sent it, so only what the queue's machine reads is looked at again: the header, the
+    columns. An entry without a block, or one that is no submission, is the machine's business.
+    """
+    if len(data) < _LENGTH.size:
+        return
+    (length,) = _LENGTH.unpack_from(data)
+    stored = memoryview(data)[_LENGTH.size + length :]
+    if len(stored):
+        check_structure(Block.outline(stored))

@@ -1,0 +1,308 @@
+"""What this node does for the queues it leads: carries out their effects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warren_broker.cluster import messages
+from warren_broker.cluster.leader.effect_order import HeldEffects
+from warren_broker.queue import effects as queue_effects
+from warren_broker.queue.codec import encode_submission
+from warren_broker.queue.commands import (
+    AnyCommand,
+    NodeBack,
+    NodeDown,
+    NodeSuspected,
+    Submission,
+)
+from warren_broker.queue.commands import Timer as TimerCommand
+from warren_raft.errors import NotLeader
+from warren_raft.machine import Applied, Meta
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.runtime.loop import Timer
+
+if TYPE_CHECKING:
+    from warren_broker.cluster.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 100
+"""What was refused because the leadership is being handed over is proposed again so often."""
+
+
+class _Life(NamedTuple):
+    """An uplink of a queue: whose, its number (0: none), whether it is held for suspected."""
+
+    uplink: int
+    node: str
+    number: int
+    suspected: bool
+
+
+class Leading:
+    """Effects of queues led here.
+
+    is_over         whether a life of a node is known to have ended: (node, uplink, number)
+    on_expired      a queue that is to be deleted: (group, reason)
+    on_dead_letter  messages for the dead letter exchange: (group, effect)
+    Invariant: timers, and commands that wait, only of groups in `led`.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.led: set[int] = set()
+        self._timers: dict[int, tuple[int, Timer]] = {}
+        self._waiting: dict[int, list[AnyCommand]] = {}
+        self.is_over: Callable[[str, int, int], bool] = lambda node, uplink, number: False
+        self.on_expired: Callable[[int, str], None] = lambda group, reason: None
+        self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
+            lambda group, effect: None
+        )
+        self._held = HeldEffects(
+            lambda group, index, call: cluster.host.healing.when(group, index, call),
+            self._answer_guarded,
+            self._carry_out,
+            self._missing,
+        )
+        self._run: dict[type, Callable[[int, Any], None]] = {
+            queue_effects.Deliver: self._deliver,
+            queue_effects.CancelConsumer: self._cancel,
+            queue_effects.Drained: self._drained,
+            queue_effects.SetTimer: self._set_timer,
+            queue_effects.DeadLetter: lambda group, effect: self.on_dead_letter(group, effect),
+            queue_effects.Expired: lambda group, effect: self.on_expired(group, effect.reason),
+        }
+
+    # ------------------------------------------------------------ leadership
+
+    def start(self, group: int, effects: tuple[Any, ...]) -> None:
+        """This node leads from now on: catch up with what happened to the consumers' nodes."""
+        self.led.add(group)
+        self._held.carry_out(group, 0, None, effects)
+        host = self._cluster.host
+        for one in self._uplinks(group):
+            # Only the definitions know which life is the older one. 1. A node restarts and submits
+            # here. 2. The leader dies; this member takes over, still connected to the old life.
+            # 3. "Not the life I know" would end the new one: its consumers, its numbers.
+            node = one.node
+            if self.is_over(node, one.uplink, one.number):
+                self._end(group, one)
+            elif host.suspected(node):
+                self.command(group, self._suspicion(node))
+            elif one.suspected:
+                # 1. The leader suspects a node, and says so in the log.  2. The node is back, or
+                # only that leader could not hear it, or it is this one.  3. The leader dies.
+                # Nothing changes any more, so nobody else would ever serve its consumers again.
+                self.command(group, NodeBack(node))
+
+    def stop(self, group: int) -> None:
+        """This node leads no longer."""
+        self.led.discard(group)
+        self._waiting.pop(group, None)
+        self._held.drop(group)
+        timer = self._timers.pop(group, None)
+        if timer is not None:
+            timer[1].cancel()
+
+    def _uplinks(self, group: int) -> list[_Life]:
+        """The lives that the queue knows, as applied."""
+        uplinks = self._cluster.host.state(group).uplinks
+        return [
+            _Life(uplink, entry.node, entry.incarnation, bool(entry.suspected_ms))
+            for uplink, entry in sorted(uplinks.items())
+        ]
+
+    def _end(self, group: int, life: _Life) -> None:
+        self.command(group, NodeDown(life.uplink, life.node if life.number else "", life.number))
+
+    def command(self, group: int, command: AnyCommand) -> None:
+        """Propose something of the node's own; lost when the leadership is, and then found anew.
+
+        1. The leadership is being handed over: nothing can be proposed. A node's life ends, or a
+        timer is due.  2. Whom it is handed to does not take it.  3. This node goes on leading:
+        what it was about to say must not be forgotten, for nobody else would ever say it.
+        """
+        waiting = self._waiting.get(group)
+        if waiting is not None:
+            if command not in waiting:
+                waiting.append(command)
+        elif not self._propose(group, command):
+            if self._cluster.host.is_leader(group):
+                self._waiting[group] = [command]
+                self._cluster.loop.call_later(RETRY_MS, lambda: self._again(group))
+            else:
+                self.stop(group)
+
+    def _propose(self, group: int, command: AnyCommand) -> bool:
+        host = self._cluster.host
+        submission = Submission(0, host.node_id, 0, (command,))
+        try:
+            host.propose(group, encode_submission(submission, None))
+        except (NotLeader, UnknownGroup):
+            return False
+        return True
+
+    def _again(self, group: int) -> None:
+        """In the order in which they came."""
+        for command in self._waiting.pop(group, ()):
+            self.command(group, command)
+
+    def definitions_replaced(self) -> None:
+        """They are another node's snapshot: which lives have ended was not told one by one.
+
+        1. A node starts, and leads a queue before it knows the definitions: no life is known to
+        have ended.  2. It gets them as a snapshot.
+        """
+        self._end_all(lambda life: self.is_over(life.node, life.uplink, life.number))
+
+    def node_renewed(self, node: str) -> None:
+        """The node has begun another life, or has left: all that came before are over."""
+        self._end_all(
+            lambda life: life.node == node and self.is_over(node, life.uplink, life.number)
+        )
+
+    def node_down(self, uplink: int) -> None:
+        """That life of a node has ended."""
+        self._end_all(lambda life: life.uplink == uplink)
+
+    def _end_all(self, ended: Callable[[_Life], bool]) -> None:
+        for group in sorted(self.led):
+            for life in self._uplinks(group):
+                if ended(life):
+                    self._end(group, life)
+
+    def _end_what_is_over(self, group: int, uplink: int) -> None:
+        """A life that the queue had not heard of, or that nobody answers to, has submitted.
+
+        1. A node's first submission to this queue is on its way.  2. The node restarts; the queue
+        knows nothing of its old life, so nothing is ended.  3. The submission is applied.
+        Its consumers would hold messages for nobody until the leader changes.
+
+        Or: 1. The node restarts.  2. Its new life submits here before this node has heard of that
+        from the definitions.  The older life's consumers would hold messages until then.
+        """
+        lives = self._uplinks(group)
+        entry = next((life for life in lives if life.uplink == uplink), None)
+        if entry is None:
+            return
+        for life in lives:
+            older = entry.number > life.number and life.node == entry.node
+            if older or (life is entry and self.is_over(life.node, uplink, life.number)):
+                self._end(group, life)
+
+    def _suspect_if_silent(self, group: int, uplink: int) -> None:
+        """A life that the queue had not heard of has submitted something.
+
+        1. A node's first submission to this queue is on its way.  2. The node falls silent: the
+        queues that know it are told, this one does not know it.  3. The submission is applied.
+        Its consumers would be given messages, and hold them for as long as it is away.
+        """
+        entry = self._cluster.host.state(group).uplinks.get(uplink)
+        if entry is not None and not entry.suspected_ms:
+            if self._cluster.host.suspected(entry.node):
+                self.command(group, self._suspicion(entry.node))
+
+    def _suspicion(self, node: str) -> NodeSuspected:
+        return NodeSuspected(node, hand_over=True, gone=self._cluster.host.gone(node))
+
+    def node_suspected(self, node: str) -> None:
+        """Its consumers get nothing more for now; or, its process being gone, hold nothing more."""
+        self._tell(node, self._suspicion(node))
+
+    def node_back(self, node: str) -> None:
+        """Heard of again."""
+        self._tell(node, NodeBack(node))
+
+    def _tell(self, node: str, command: AnyCommand) -> None:
+        for group in sorted(self.led):
+            if any(life.node == node for life in self._uplinks(group)):
+                self.command(group, command)
+
+    # ------------------------------------------------------------ effects
+
+    def _carry_out(self, group: int, effect: Any) -> None:
+        """One effect; its fault stays its own (`set_aside`)."""
+        run = self._run[type(effect)]
+        self._cluster.set_aside.attempt(group, type(effect).__name__, run, group, effect)
+
+    def applied(self, group: int, meta: Meta, data: bytes, applied: Applied) -> None:
+        """Answer, then carry out; a consumer hears that it is one before its first message."""
+        reply = applied.reply
+        self._held.carry_out(
+            group, meta.index, reply if reply is not None and reply.uplink else None,
+            applied.effects,
+        )
+
+    def _missing(self, group: int, effect: Any) -> None:
+        where = f"{type(effect).__name__} {effect}"[:200]
+        self._cluster.set_aside.note(group, where, "an entry that it needs is not in the log")
+
+    def _answer_guarded(self, group: int, index: int, reply: Any) -> None:
+        self._cluster.set_aside.attempt(group, f"the answer of entry {index}", self._answer,
+                                        group, index, reply)  # fmt: skip
+
+    def _answer(self, group: int, index: int, reply: Any) -> None:
+        heard = self._cluster.reply_to(group, index, reply)
+        if reply.seq == 1 or not heard:
+            self._end_what_is_over(group, reply.uplink)
+        if reply.seq == 1:
+            self._suspect_if_silent(group, reply.uplink)
+
+    def _deliver(self, group: int, effect: queue_effects.Deliver) -> None:
+        cluster = self._cluster
+        stored = cluster.stored
+        if effect.uplink == cluster.host.boot_id:
+            client = cluster.client(group)
+            if client is not None:
+                for delivery in effect.deliveries:
+                    block = stored.for_delivery(group, delivery.index, delivery.last)
+                    client.delivered(effect.consumer, delivery, block)
+            return
+        node = cluster.node_of(effect.uplink)
+        if node is None:
+            return
+        terms = tuple(
+            [cluster.host.sent_term(group, node, delivery.index) for delivery in effect.deliveries]
+        )
+        blobs = [
+            stored.for_delivery(group, delivery.index, delivery.last).slice(
+                delivery.first, delivery.last + 1
+            )
+            for delivery, term in zip(effect.deliveries, terms, strict=True)
+            if not term
+        ]
+        message = messages.Delivered(
+            group, effect.uplink, effect.consumer, effect.deliveries, terms, tuple(map(len, blobs))
+        )
+        cluster.host.send(node, messages.encode(message, *blobs))
+
+    def _cancel(self, group: int, effect: queue_effects.CancelConsumer) -> None:
+        cluster = self._cluster
+        if effect.uplink == cluster.host.boot_id:
+            client = cluster.client(group)
+            if client is not None:
+                client.cancelled(effect.consumer, effect.reason)
+            return
+        node = cluster.node_of(effect.uplink)
+        if node is not None:
+            cluster.host.send(node, messages.encode(messages.ConsumerCancelled(group, effect)))
+
+    def _drained(self, group: int, effect: queue_effects.Drained) -> None:
+        """Only links drain, which have no per-message form yet."""
+
+    def _set_timer(self, group: int, effect: queue_effects.SetTimer) -> None:
+        known = self._timers.get(group)
+        if known is not None:
+            if known[0] == effect.at_ms and known[1].active:
+                return
+            known[1].cancel()
+        loop = self._cluster.loop
+        delay = max(0, effect.at_ms - self._cluster.host.time_ms(group))
+        self._timers[group] = (effect.at_ms, loop.call_later(delay, lambda: self._due(group)))
+
+    def _due(self, group: int) -> None:
+        self._timers.pop(group, None)
+        if group in self.led:
+            self.command(group, TimerCommand())

@@ -1,0 +1,118 @@
+"""Queues that live on one node, while that node is not heard of: they hold up nobody else.
+
+1. A node dies, or hangs; an exclusive queue of its is bound to a fanout exchange.  2. Somebody
+publishes to the exchange, on another node.  3. The confirm would wait until the node is back, and
+what is published without confirms would pile up, for as long as it is away.
+
+So from the moment that this node suspects the other one, its exclusive, auto-delete and transient
+queues take no part in routing, nobody waits for what is under way to them, and operations on them
+are refused. A durable one is refused by itself alone. Each node decides by what it hears itself.
+
+The node that leads the metadata group deletes the former when the node is gone, or has been silent
+for `queues.consumer_disconnected_timeout_ms`: should it come back after all, its clients are told
+like those of any queue that was deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from warren_broker.cluster.client.queues import Queues
+from warren_broker.cluster.client.reads import Reading
+from warren_broker.metadata.commands import DeleteQueue
+from warren_broker.metadata.records import Queue
+from warren_raft.types import METADATA_GROUP
+
+log = logging.getLogger(__name__)
+
+
+class Absences:
+    """Follows which nodes are suspected.
+
+    patience_ms  how long a silent node's passing queues are kept
+    Invariant: `definitions.absent` holds exactly the nodes that the host suspects and that have not
+    left the cluster; `_since` counts the suspicions, so that a plan for an older one does nothing.
+    """
+
+    def __init__(self, queues: Queues, reading: Reading, patience_ms: int) -> None:
+        self._queues = queues
+        self._reading = reading
+        self._cluster = queues.cluster
+        self._definitions = queues.definitions
+        self._patience_ms = patience_ms
+        self._since: dict[str, int] = {}
+        self._count = 0
+        self._cluster.on_peer_suspected.append(self._suspected)
+        self._cluster.on_peer_gone.append(self._gone)
+        self._cluster.on_peer_back.append(self._back)
+        self._cluster.on_led.append(self._led)
+        self._definitions.on_nodes.append(self._nodes_changed)
+
+    # ------------------------------------------------------------ who is there
+
+    def _suspected(self, node: str) -> None:
+        self._definitions.absent.add(node)
+        self._plan(node)
+        for queue in self._local(node):
+            self._queues.park(queue)
+            self._reading.give_up(queue.group)
+
+    def _gone(self, node: str) -> None:
+        self._delete(node, "its process has ended")
+
+    def _back(self, node: str) -> None:
+        self._definitions.absent.remove(node)
+        self._since.pop(node, None)
+        for queue in self._local(node):
+            self._queues.unpark(queue)
+
+    def _nodes_changed(self, node: str) -> None:
+        # One that has left the cluster is not looked for any more.
+        if node and node not in self._definitions.state.nodes:
+            self._definitions.absent.remove(node)
+            self._since.pop(node, None)
+
+    def _local(self, node: str) -> list[Queue]:
+        """The queues that live on that node alone."""
+        return [queue for queue in self._definitions.state.queues() if queue.home == node]
+
+    # ------------------------------------------------------------ deleting
+
+    def _led(self, group: int) -> None:
+        """Whoever led before may have died with its plans."""
+        if group == METADATA_GROUP:
+            for node in self._definitions.absent.nodes:
+                if self._cluster.host.gone(node):
+                    self._gone(node)
+                else:
+                    self._plan(node)
+
+    def _plan(self, node: str) -> None:
+        self._count += 1
+        number = self._since[node] = self._count
+
+        def due() -> None:
+            if self._since.get(node) == number:
+                seconds = self._patience_ms / 1000
+                self._delete(node, f"it has not been heard of for {seconds:g} s")
+
+        self._cluster.loop.call_later(self._patience_ms, due)
+
+    def _delete(self, node: str, why: str) -> None:
+        """Delete what does not outlive the node, if this one leads the definitions."""
+        state = self._definitions.state
+        if not self._cluster.host.is_leader(METADATA_GROUP):
+            return
+        life = state.lives.get(node, 0)
+        doomed = [
+            queue for queue in state.queues()
+            if (queue.passing and queue.home == node) or (life and queue.owner_uplink == life)
+        ]
+        if doomed:
+            log.warning(
+                "node %s: %s; %d exclusive, auto-delete and transient queues of it are deleted",
+                node, why, len(doomed),
+            )
+        for queue in doomed:
+            command = DeleteQueue(queue.vhost, queue.name, queue.group)
+            self._definitions.submit(command, lambda reply: None, forever=True)

@@ -1,0 +1,104 @@
+"""Continuous membership reconciliation: queues grow towards their target size by themselves.
+
+Each node looks at the queues that it leads: every `interval`, and `trigger_interval` after a
+node has joined or left. One timer per node; a queue costs nothing in between. Off unless enabled,
+as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from warren_broker import errors
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.membership.maintenance import Maintenance
+from warren_broker.cluster.membership.placement import Placement
+from warren_broker.config import ContinuousMembership
+from warren_broker.metadata import commands
+from warren_broker.metadata.records import Queue
+from warren_raft.runtime.loop import Timer
+
+log = logging.getLogger(__name__)
+TARGET_ARGUMENT = "x-quorum-target-group-size"
+
+
+class ContinuousReconciling:
+    """Changes the intent only; the steps towards it are `Reconciling`'s."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        placement: Placement,
+        maintenance: Maintenance,
+        settings: ContinuousMembership,
+    ) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._placement = placement
+        self._maintenance = maintenance
+        self._settings = settings
+        self._timer: Timer | None = None
+        if settings.enabled:
+            definitions.on_ready.append(lambda: self._plan(settings.interval))
+            definitions.on_nodes.append(self._nodes_changed)
+
+    def policy_changed(self) -> None:
+        """Queues may have another target now."""
+        if self._settings.enabled and self._definitions.ready:
+            self._plan(self._settings.trigger_interval)
+
+    def _nodes_changed(self, name: str) -> None:
+        # Nameless changes (an address, maintenance) are no trigger; nor is a node's failure.
+        if name and self._definitions.ready:
+            self._plan(self._settings.trigger_interval)
+
+    def _plan(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._cluster.loop.call_later(delay_ms, self._evaluate)
+
+    def _evaluate(self) -> None:
+        changed = 0
+        host = self._cluster.host
+        if not self._maintenance.drained:
+            for queue in list(self._definitions.state.queues()):
+                if queue.replicated and host.is_leader(queue.group):
+                    changed += self._reconcile(queue)
+        # As in RabbitMQ: what was changed is looked at again soon, all the rest can wait.
+        settings = self._settings
+        self._plan(settings.trigger_interval if changed else settings.interval)
+
+    def target(self, queue: Queue) -> int:
+        """How many members it should have: the largest of setting, argument and policy; 0: as many
+        as it has. (Policies are not there yet: theirs is the key `target-group-size`.)"""
+        asked: int = queue.arguments.get(TARGET_ARGUMENT, 0)
+        return max(asked, self._settings.target_group_size or 0)
+
+    def _reconcile(self, queue: Queue) -> bool:
+        """Whether its members are to be others than before."""
+        nodes = self._definitions.nodes()
+        dangling = tuple(node for node in queue.nodes if node not in nodes)
+        if dangling and self._settings.auto_remove and len(dangling) < len(queue.nodes):
+            change = commands.ChangeMembers(queue.group, remove=dangling)
+        else:
+            others = [node for node in queue.nodes if node != self._cluster.host.node_id]
+            if queue.leaving or not all(self._placement.running(node) for node in others):
+                return False
+            added = self._placement.to_add(queue.nodes, self.target(queue))
+            if not added:
+                return False
+            change = commands.ChangeMembers(queue.group, add=added)
+        name = errors.named("queue", queue.name, queue.vhost)
+        log.info(
+            "%s has %d members and should have %d: adding %s, removing %s", name, len(queue.nodes),
+            self.target(queue), ", ".join(change.add) or "none", ", ".join(change.remove) or "none",
+        )  # fmt: skip
+
+        def changed(reply: object) -> None:
+            if isinstance(reply, errors.Refusal):
+                log.warning("%s: %s", name, reply.detail)
+
+        self._definitions.submit(change, changed)
+        return True

@@ -1,0 +1,106 @@
+"""Which queues this node carries: their members here begin and end as the definitions say.
+
+A member begins either as a founder (an empty log that may vote: the group is new, and this disk has
+never held it) or as one that joins (an empty log that may not). Taking the one for the other could
+lose what was confirmed, so it is decided by definitions that are no older than this process:
+
+1. A node is a founder of a queue, and holds it.  2. It is taken out of the queue's members, and
+forgets its log.  3. It is wanted again, and dies before it has begun anew.  4. It starts, and
+replays the definitions from its disk: for a moment they say that it is a founder, as in step 1.
+
+So nothing that is not on disk begins until this process's own NodeStarted has come back, after
+everything that its earlier lives can have seen (`_current`). Nor does anything end before: a replay
+passes as well through the time when the queue was not here yet. Replayed by
+tests/broker/cluster/membership/test_membership.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from warren_broker import errors
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.metadata.records import Queue
+from warren_broker.metadata.state import MetadataState
+from warren_broker.queue.machine import QueueMachine
+from warren_raft.machine import GroupSpec
+from warren_raft.types import METADATA_GROUP
+
+log = logging.getLogger(__name__)
+
+
+class Carrying:
+    """This node's members of queues.
+
+    known   every queue of the definitions as last looked at, carried here or not
+    """
+
+    def __init__(self, cluster: Cluster, on_deleted: Callable[[Queue], None]) -> None:
+        self._cluster = cluster
+        self._on_deleted = on_deleted
+        self.known: dict[int, Queue] = {}
+
+    def settle(self, state: MetadataState, groups: Iterable[int]) -> None:
+        """Do for these groups what the definitions say."""
+        host = self._cluster.host
+        for group in groups:
+            queue = state.groups.get(group)
+            if queue is None:
+                self._gone(group)
+                continue
+            self.known[group] = queue
+            client = self._cluster.client(group)
+            if client is not None:
+                client.members = queue.carriers
+            if host.node_id in queue.carriers:
+                self._begin(state, queue)
+                leader = host.leader(group)
+                if leader is not None and leader not in queue.carriers:
+                    host.leader_denied(group, leader)
+            elif host.stored(group) and self._current(state):
+                log.info("%s: its member here is no longer wanted and goes", _name(queue))
+                host.delete_group(group)
+
+    def settle_all(self, state: MetadataState) -> None:
+        """The definitions are others than before as a whole, or known to be current only now."""
+        self.settle(state, sorted(self.known.keys() | state.groups.keys()))
+        if not self._current(state):
+            return
+        # Queues that were declared and deleted while this node was away left their logs here.
+        for group in self._cluster.host.stored_groups():
+            if group != METADATA_GROUP and group not in state.groups:
+                self._cluster.host.delete_group(group)
+
+    def _current(self, state: MetadataState) -> bool:
+        host = self._cluster.host
+        return state.lives.get(host.node_id) == host.boot_id
+
+    def _gone(self, group: int) -> None:
+        queue = self.known.pop(group, None)
+        if queue is not None:
+            self._cluster.host.delete_group(group)
+            self._on_deleted(queue)
+
+    def _begin(self, state: MetadataState, queue: Queue) -> None:
+        host = self._cluster.host
+        stored = host.stored(queue.group)
+        if not stored and not self._current(state):
+            return
+        own = state.nodes.get(host.node_id)
+        since_group = own.since_group if own is not None else 0
+        founder = queue.founded_by(host.node_id) and queue.group > since_group
+        spec = GroupSpec(
+            queue.group,
+            tuple(sorted({*queue.carriers, host.node_id})),
+            volatile=bool(queue.life),
+            preferred=queue.leader,
+            joining=not stored and not founder,
+        )
+        if spec.joining and queue.group not in host.groups():
+            log.info("%s: a member of it begins here, with nothing yet", _name(queue))
+        host.start_group(spec, QueueMachine(queue.config, queue.numbered_above))
+
+
+def _name(queue: Queue) -> str:
+    return errors.named("queue", queue.name, queue.vhost)

@@ -1,0 +1,120 @@
+"""This node in maintenance: it serves no client, and leads nothing that another one can lead."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.membership.leader_transfer import HandingOver
+from warren_raft.errors import NotLeader, UsageError
+from warren_raft.runtime.host import UnknownGroup
+
+log = logging.getLogger(__name__)
+HANDED_OVER_MAX = 32
+"""Leaderships handed over in one step."""
+STEP_MS = 100
+RETRY_MS = 2_000
+"""Between two rounds over groups that nobody could take."""
+REASON = "Node was put into maintenance mode"
+"""As RabbitMQ says it to the connections that it closes."""
+
+
+class Maintenance:
+    """Follows this node's `drained` in the definitions.
+
+    on_drained  hears when it changes: the server closes its listener and its connections, or opens
+                the listener again
+    """
+
+    def __init__(
+        self, cluster: Cluster, definitions: Definitions, handing_over: HandingOver
+    ) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._handing_over = handing_over
+        self._planned = False
+        self._answering = 0
+        self.drained = False
+        self.on_drained: Callable[[bool], None] = lambda drained: None
+        definitions.on_nodes.append(lambda node: self._look())
+        definitions.on_ready.append(self._look)
+        cluster.on_led.append(self._led)
+
+    def answer_first(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The same as done; until it is called, no client of this node is sent away.
+
+        1. A client asks this node to put itself into maintenance.  2. The definitions say so.
+        3. Its connection is closed. Were that before the answer, the client would ask again, and
+        if it knows no other node, until it gives up: this one's port is closed.
+        """
+        self._answering += 1
+
+        def answered(result: Any) -> None:
+            done(result)
+            self._answering -= 1
+            self._cluster.loop.call_later(0, self._look)
+
+        return answered
+
+    def unfit(self) -> list[str]:
+        """Nodes that are to lead nothing: drained, or on their way out."""
+        nodes = self._definitions.state.nodes.values()
+        return [one.name for one in nodes if one.drained or one.forgetting]
+
+    def hand_over(self, group: int) -> bool:
+        """Let another node lead that group, the furthest of those that are fit; whether one is."""
+        candidates = self._handing_over.candidates(group, self.unfit())
+        queue = self._definitions.state.groups.get(group)
+        if queue is not None:
+            # Who is to leave the group would hand it back.
+            candidates = [node for node in candidates if node in queue.nodes]
+        if not candidates:
+            return False
+        try:
+            self._cluster.host.transfer(group, candidates[group % len(candidates)])
+        except (NotLeader, UnknownGroup, UsageError):
+            return False
+        return True
+
+    def _look(self) -> None:
+        # Until this process's own start is known, the definitions speak of an older life, which
+        # may have been drained; its end was the end of that.
+        own = self._definitions.state.nodes.get(self._cluster.host.node_id)
+        drained = own is not None and own.drained and self._definitions.ready
+        if drained == self.drained or (drained and self._answering):
+            return
+        self.drained = drained
+        log.warning(
+            "this node is put into maintenance: clients are sent away, leaderships handed over"
+            if drained else "this node is in service again"
+        )
+        self.on_drained(drained)
+        self._plan(0)
+
+    def _led(self, group: int) -> None:
+        if self.drained:
+            self._plan(STEP_MS)
+
+    def _plan(self, delay_ms: int) -> None:
+        if self.drained and not self._planned:
+            self._planned = True
+            self._cluster.loop.call_later(delay_ms, self._step)
+
+    def _step(self) -> None:
+        self._planned = False
+        if not self.drained:
+            return
+        host = self._cluster.host
+        led = [group for group in host.groups() if host.is_leader(group)]
+        moved = 0
+        unfit = self.unfit()
+        able = any(node not in unfit for node in self._cluster.peers())
+        for group in led if able else ():
+            if moved >= HANDED_OVER_MAX:
+                break
+            moved += self.hand_over(group)
+        if led:
+            self._plan(STEP_MS if moved else RETRY_MS)

@@ -1,0 +1,311 @@
+"""What an operator asks of the nodes of the cluster; see `cluster.membership.service`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from warren_broker import errors
+from warren_broker.cluster.membership.status import Facts, Led
+from warren_broker.cluster.membership.views import member
+from warren_broker.cluster.messages import GroupFacts
+from warren_broker.management import membership as values
+from warren_broker.metadata import commands
+from warren_broker.metadata.records import ClusterNode, Queue
+from warren_raft.core.quorum import majority
+from warren_raft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from warren_broker.cluster.broker import Broker
+
+log = logging.getLogger(__name__)
+Answer = Callable[[Any], None]
+"""Called once with a value of `management.membership`, or with a Refusal."""
+MISSED_BY_ALL_MS = 3_000
+"""So long all nodes need at most to miss one that has stopped, with the default settings."""
+ASK_AGAIN_MS = 100
+
+
+class Nodes:
+    """Listing, maintenance, departure."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._cluster = broker.cluster
+        self._definitions = broker.definitions
+        self._queues = broker.queues
+        self._asking = broker.asking
+        self._placement = broker.placement
+        self._maintenance = broker.maintenance
+
+    # ------------------------------------------------------------ looking
+
+    def nodes(self, done: Answer) -> None:
+        """A list of NodeInfo, by name."""
+
+        def asked(led: Led) -> None:
+            unsettled = _unsettled(led)
+            done([self._info(name, led, unsettled) for name in self._names()])
+
+        self._asking.ask_led(asked)
+
+    def node_status(self, node: str, done: Answer) -> None:
+        """NodeStatus. Refused: no such node (NotFound)."""
+        try:
+            self._known(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+
+        def asked(led: Led) -> None:
+            unsettled = _unsettled(led)
+            info = self._info(node, led, unsettled)
+            moving = self._moving(node, unsettled)[: values.MOVING_SHOWN_MAX]
+            shown = tuple(
+                values.Moving(queue.vhost, queue.name, self._member(node, queue, unsettled))
+                for queue in moving
+            )
+            leads = info.drained and info.running and self._to_hand_over(node, led)
+            done(values.NodeStatus(info, shown, not (info.moving or info.forgetting or leads)))
+
+        self._asking.ask_led(asked)
+
+    def quorum_critical(self, node: str, done: Answer) -> None:
+        """QuorumCritical: what would lose its majority if that node stopped.
+
+        A cluster of one node is not critical, as in RabbitMQ: it was made to stop with it.
+        """
+        try:
+            self._known(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+        if self._definitions.nodes() == (node,):
+            done(values.QuorumCritical(node, False, (), 0))
+            return
+
+        def asked(led: Led) -> None:
+            answered = {group for one in led.values() for group in one.led}
+            critical = {group for one in led.values() for group in one.critical}
+            queues = [
+                queue for queue in self._definitions.state.queues()
+                if queue.replicated and node in queue.carriers
+                and (queue.group in critical or queue.group not in answered)
+            ]
+            shown = tuple(
+                values.QueueName(queue.vhost, queue.name)
+                for queue in queues[: values.CRITICAL_SHOWN_MAX]
+            )
+            metadata = METADATA_GROUP in critical or METADATA_GROUP not in answered
+            done(values.QuorumCritical(node, metadata, shown, len(queues)))
+
+        self._asking.ask_led(asked, stopping=node)
+
+    def _names(self) -> list[str]:
+        return sorted({*self._definitions.nodes(), *self._definitions.state.nodes})
+
+    def _known(self, node: str) -> None:
+        if node not in self._names():
+            raise errors.no_node(node, self._names())
+
+    def _check_fit(self, node: str) -> None:
+        """Raise unless a member may be placed there now."""
+        self._known(node)
+        one = self._definitions.state.nodes.get(node)
+        if one is not None and one.forgetting:
+            raise errors.PreconditionFailed(
+                f"node '{node}' is being forgotten; choose another one")
+        if one is not None and one.drained:
+            raise errors.PreconditionFailed(
+                f"node '{node}' is in maintenance: nothing is placed there; revive it first")
+        if one is None or not self._placement.running(node):
+            raise errors.PreconditionFailed(
+                f"node '{node}' is not running; start it first, or choose another one")
+
+    def _info(self, name: str, led: Led, unsettled: Facts) -> values.NodeInfo:
+        state = self._definitions.state
+        one = state.nodes.get(name) or ClusterNode(name, "", 0)
+        queues = list(state.queues())
+        leads = set(led[name].led) if name in led else set()
+        return values.NodeInfo(
+            name=name,
+            address=one.address,
+            running=self._placement.running(name),
+            drained=one.drained,
+            forgetting=one.forgetting,
+            metadata=self._metadata_role(name, led),
+            members=sum(1 for queue in queues if queue.replicated and name in queue.nodes),
+            leaders=sum(1 for queue in queues if queue.replicated and queue.group in leads),
+            local_queues=sum(
+                1 for queue in queues if not queue.replicated and name in queue.nodes),
+            moving=len(self._moving(name, unsettled)),
+        )
+
+    def _metadata_role(self, name: str, led: Led) -> values.Role:
+        if name in led and METADATA_GROUP in led[name].led:
+            return "leader"
+        members = self._cluster.host.members(METADATA_GROUP)
+        if name in members.voters:
+            return "follower"
+        return "learner" if name in members.learners else "none"
+
+    def _moving(self, node: str, unsettled: Facts) -> list[Queue]:
+        """Queues whose member on the node is on its way in or out."""
+        state = self._definitions.state
+        found = {queue.group: queue for queue in state.queues() if node in queue.leaving}
+        for group, facts in unsettled.items():
+            queue = state.groups.get(group)
+            if queue is None:
+                continue
+            here = {one.node: one for one in facts.members}
+            known = here.get(node)
+            wanted = node in queue.nodes
+            settled = known is not None and known.voter and not (known.lost or known.probing)
+            if (wanted and not settled) or (known is not None and not wanted):
+                found[group] = queue
+        return [found[group] for group in sorted(found)]
+
+    def _member(self, node: str, queue: Queue, unsettled: Facts) -> values.MemberInfo:
+        facts = unsettled.get(queue.group)
+        running = self._placement.running
+        if facts is None:
+            return values.MemberInfo(node, "none", "unknown" if running(node) else "down")
+        known = next((one for one in facts.members if one.node == node), None)
+        return member(node, known, queue, facts, running)
+
+    def _to_hand_over(self, node: str, led: Led) -> bool:
+        """Whether it leads something that another node could lead; what lives on it alone, or has
+        all its other members down or in maintenance, stays."""
+        if node not in led:
+            return False
+        if METADATA_GROUP in led[node].led and self._others_fit(node):
+            return True
+        groups = self._definitions.state.groups
+        queues = [groups[group] for group in led[node].led if group in groups]
+        return any(
+            self._placement.fit(other)
+            for queue in queues for other in queue.nodes if other != node
+        )
+
+    def _others_fit(self, node: str) -> bool:
+        return any(self._placement.fit(other) for other in self._names() if other != node)
+
+    # ------------------------------------------------------------ maintenance
+
+    def drain(self, node: str, done: Answer) -> None:
+        """NodeStatus: in maintenance, until it is revived or starts again."""
+        own = node == self._cluster.host.node_id
+        self._set_drained(node, True, self._maintenance.answer_first(done) if own else done)
+
+    def revive(self, node: str, done: Answer) -> None:
+        """NodeStatus: in service again."""
+        self._set_drained(node, False, done)
+
+    def _set_drained(self, node: str, drained: bool, done: Answer) -> None:
+        try:
+            self._known(node)
+            if drained and not self._placement.running(node):
+                raise errors.PreconditionFailed(
+                    f"node '{node}' is not running: there is nothing to drain, and its next start "
+                    "would end the maintenance; start it first")
+            if drained and not self._others_fit(node):
+                # Else nobody would serve clients, through whom it could be revived.
+                raise errors.PreconditionFailed(
+                    f"node '{node}' is the last one that serves clients; start or revive another "
+                    "one first, or just stop it")
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+
+        def set_so(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal):
+                done(reply)
+            else:
+                self.node_status(node, done)
+
+        self._definitions.submit(commands.SetDrained(node, drained), set_so)
+
+    # ------------------------------------------------------------ departure
+
+    def forget(self, node: str, done: Answer) -> None:
+        """Forgetting: the node leaves the cluster for good. Refused while it is running.
+
+        Its members leave every queue, it leaves the metadata group, then the registry: all of it
+        is intent in the definitions, carried on by whoever leads. Queues that live on it alone are
+        deleted, with their messages, as RabbitMQ does.
+        """
+        try:
+            self._known(node)
+            if self._placement.running(node):
+                raise self._still_running(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+
+        # 1. The node stops; this one has just missed it.  2. The leader misses it a moment later.
+        # It is asked again for a while: else a script that stops a node and then has it forgotten
+        # would be refused now and then.
+        loop = self._cluster.loop
+        patience = loop.now_ms + MISSED_BY_ALL_MS
+
+        def asked(facts: Facts) -> None:
+            seen = facts.get(METADATA_GROUP)
+            if seen is not None and _hears(seen, node) and loop.now_ms < patience:
+                loop.call_later(ASK_AGAIN_MS, ask)
+                return
+            refusal = self._departure_refused(seen, node)
+            if refusal is not None:
+                done(refusal)
+                return
+            queues = [
+                queue for queue in self._definitions.state.queues()
+                if queue.replicated and node in queue.carriers and queue.carriers != (node,)
+            ]
+            self._definitions.submit(commands.ForgetNode(node), lambda reply: forgotten(
+                reply, len(queues)))
+
+        def forgotten(reply: Any, count: int) -> None:
+            if isinstance(reply, errors.Refusal):
+                done(reply)
+                return
+            lost = tuple((queue.vhost, queue.name) for queue in reply.queues)
+            for vhost, name in lost:
+                log.warning("%s lived on node %s alone, and is deleted with it",
+                            errors.named("queue", name, vhost), node)
+            done(values.Forgetting(node, count, lost))
+
+        def ask() -> None:
+            self._asking.ask([METADATA_GROUP], asked)
+
+        ask()
+
+    def _still_running(self, node: str) -> errors.PreconditionFailed:
+        return errors.PreconditionFailed(
+            f"node '{node}' is running; stop it before it is removed from the cluster (to take "
+            "its members away while it runs, shrink it)")
+
+    def _departure_refused(self, facts: GroupFacts | None, node: str) -> errors.Refusal | None:
+        if facts is None:
+            return errors.Unavailable(
+                "the metadata group is led by nobody: most nodes of the cluster are out of reach; "
+                "start them, or try again")
+        if _hears(facts, node):
+            return self._still_running(node)
+        left = [one for one in facts.members if one.voter and one.node != node]
+        sound = [one.node for one in left if not (one.suspected or one.lost)]
+        if left and len(sound) < majority(len(left)):
+            return errors.PreconditionFailed(
+                f"without node '{node}' the cluster would have {len(left)} nodes, and only "
+                f"{len(sound)} of them are in reach ({', '.join(sound) or 'none'}): its "
+                f"definitions would lose their majority of {majority(len(left))}; start the "
+                "others first")
+        return None
+
+
+def _hears(facts: GroupFacts, node: str) -> bool:
+    """Whether the group's leader hears of its member there."""
+    return any(one.node == node and (one.leader or not one.suspected) for one in facts.members)
+
+
+def _unsettled(led: Led) -> Facts:
+    return {facts.group: facts for one in led.values() for facts in one.unsettled}

@@ -1,0 +1,266 @@
+"""Groups led here get the members that the definitions say.
+
+The intent is in the definitions, so it outlives whoever began it: each leader compares it with its
+group's members and takes one step at a time, and the next leader goes on wherever this one dies. It
+is looked at when something happened (the intent, the leader or the members changed, a node came
+back) and, while a group is not as it is to be, now and then. Groups that are as they are to be cost
+nothing.
+
+| after a crash, the next leader finds | and does |
+| --- | --- |
+| intent changed, members as before | the first step |
+| a learner that is wanted | nothing: Raft promotes it |
+| a CONFIG that is not committed | commits it, or loses it and takes the step again |
+| removed, `Left` not said | says `Left` |
+| `Left` said twice | the second changes nothing |
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from warren_broker import errors
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions, Done
+from warren_broker.cluster.membership.membership_step import (
+    Add,
+    CatchingUp,
+    HandOver,
+    Remove,
+    Settled,
+    Step,
+    Wait,
+    next_step,
+)
+from warren_broker.metadata import commands
+from warren_raft.core.membership import AddLearner
+from warren_raft.core.membership import Remove as RemoveMember
+from warren_raft.errors import MembershipRefused, NotLeader, UsageError
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.types import METADATA_GROUP
+
+log = logging.getLogger(__name__)
+MOVING_MAX = 8
+"""Groups led here whose new members are catching up at one time: each moves all that is live."""
+RETRY_MS = 2_000
+"""A group that is not as it is to be is looked at again so often, whatever happens."""
+LOOKED_AT_MAX = 200
+"""Groups looked at in one such turn, so that thousands hold nothing up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """wanted: who is to be a member; leaving: whose departure is to be told when it is done."""
+
+    wanted: tuple[str, ...]
+    leaving: tuple[str, ...]
+
+
+class Reconciling:
+    """The members of the groups that this node leads.
+
+    Invariants: `_open` holds the groups led here that are not known to be settled, in the order in
+    which they are looked at; `_moving` and `_queued` are parts of it; while it is not empty a timer
+    is planned.
+    """
+
+    def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._open: dict[int, None] = {}
+        self._moving: dict[int, None] = {}
+        self._queued: dict[int, None] = {}
+        self._proposed: dict[int, int] = {}
+        self._said: dict[tuple[int, str], None] = {}
+        self._refused: dict[int, str] = {}
+        self._planned = False
+        self._metadata_asked = False
+        cluster.on_led.append(self._led)
+        cluster.on_members.append(self._members_changed)
+        cluster.on_peer_up.append(lambda node: self._soon())
+        definitions.on_members.append(self._intent_changed)
+        definitions.on_nodes.append(lambda node: self.look(METADATA_GROUP))
+
+    def unsettled(self) -> tuple[int, ...]:
+        """Groups led here whose members are not as they are to be."""
+        return tuple(self._open)
+
+    # ------------------------------------------------------------ when to look
+
+    def _led(self, group: int) -> None:
+        self._proposed.pop(group, None)
+        self.look(group)
+
+    def _intent_changed(self, group: int) -> None:
+        self.look(group)
+        # Its departure from that queue may have been the last that a forgotten node waited for.
+        state = self._definitions.state
+        if not self._metadata_asked and any(one.forgetting for one in state.nodes.values()):
+            self._metadata_asked = True
+            self._cluster.loop.call_soon(self._look_at_metadata)
+
+    def _look_at_metadata(self) -> None:
+        self._metadata_asked = False
+        self.look(METADATA_GROUP)
+
+    def _members_changed(self, group: int) -> None:
+        # A voter that lost its disk is demoted, and promoted again, by the group itself: that it is
+        # on its way is to be seen all the same.
+        if group in self._open or self._cluster.host.members(group).learners:
+            self.look(group)
+
+    def _soon(self) -> None:
+        if self._open:
+            self._cluster.loop.call_soon(self._look_around)
+
+    def _plan(self) -> None:
+        if not self._planned and self._open:
+            self._planned = True
+            self._cluster.loop.call_later(RETRY_MS, self._again)
+
+    def _again(self) -> None:
+        self._planned = False
+        self._look_around()
+        self._plan()
+
+    def _look_around(self) -> None:
+        for group in list(self._open)[:LOOKED_AT_MAX]:
+            if group in self._open:
+                del self._open[group]  # to the end of the line
+                self._open[group] = None
+                self.look(group)
+
+    # ------------------------------------------------------------ what to do
+
+    def look(self, group: int) -> None:
+        """Take the next step of that group, if it is led here and one is needed."""
+        host = self._cluster.host
+        intent = self._intent(group) if host.is_leader(group) else None
+        if intent is None:
+            self._close(group)
+            return
+        members = host.members(group)
+        settled = members.voters == intent.wanted and not members.learners
+        if settled and not intent.leaving and group not in self._open:
+            return
+        self._open[group] = None
+        self._plan()
+        self._tell_left(group, intent)
+        step = next_step(
+            host.node_id, intent.wanted, host.member_states(group), host.connected)
+        self._take(group, step)
+        if isinstance(step, Settled) and not intent.leaving:
+            self._close(group)
+
+    def _intent(self, group: int) -> Intent | None:
+        if group == METADATA_GROUP:
+            return self._metadata_intent()
+        queue = self._definitions.state.groups.get(group)
+        if queue is None or not queue.replicated:
+            return None
+        return Intent(tuple(sorted(queue.nodes)), queue.leaving)
+
+    def _metadata_intent(self) -> Intent:
+        """All nodes carry the definitions; one that is forgotten, until no queue needs it."""
+        state = self._definitions.state
+        members = self._cluster.host.members(METADATA_GROUP)
+        forgotten = [name for name, one in state.nodes.items() if one.forgetting]
+        if forgotten:
+            needed = {name for queue in state.queues() for name in queue.carriers}
+            forgotten = [name for name in forgotten if name not in needed]
+        # A founder that has never been heard of is not registered; it is a member all the same.
+        wanted = {*members.voters, *members.learners, *state.nodes} - {*forgotten}
+        return Intent(tuple(sorted(wanted)), tuple(sorted(forgotten)))
+
+    def _take(self, group: int, step: Step) -> None:
+        was_moving = group in self._moving
+        match step:
+            case CatchingUp():
+                self._moving[group] = None
+            case Add(node):
+                if not was_moving and len(self._moving) >= MOVING_MAX:
+                    self._queued[group] = None
+                    return
+                if self._propose(group, AddLearner(node), f"{node} is added"):
+                    self._moving[group] = None
+            case Remove(node):
+                self._moving.pop(group, None)
+                self._propose(group, RemoveMember(node), f"{node} is removed")
+            case HandOver(to):
+                self._moving.pop(group, None)
+                self._hand_over(group, to)
+            case Wait(why):
+                if why != "a change is under way":
+                    self._moving.pop(group, None)
+            case Settled():
+                self._moving.pop(group, None)
+        if was_moving and group not in self._moving:
+            self._next_queued()
+
+    def _propose(self, group: int, change: AddLearner | RemoveMember, what: str) -> bool:
+        host = self._cluster.host
+        try:
+            self._proposed[group] = host.change_members(group, change)
+        except MembershipRefused as refusal:
+            if self._refused.get(group) != str(refusal):
+                self._refused[group] = str(refusal)
+                log.info("%s: not yet: %s", self._name(group), refusal)
+            return False
+        except (NotLeader, UnknownGroup):
+            return False
+        self._refused.pop(group, None)
+        log.info("%s: %s", self._name(group), what)
+        return True
+
+    def _hand_over(self, group: int, to: str) -> None:
+        try:
+            self._cluster.host.transfer(group, to)
+        except (NotLeader, UnknownGroup, UsageError):
+            return  # looked at again soon
+        log.info("%s: %s is to lead it, this node is to leave it", self._name(group), to)
+
+    def _tell_left(self, group: int, intent: Intent) -> None:
+        """A removal that is committed is told once per leader; twice changes nothing."""
+        host = self._cluster.host
+        if self._proposed.get(group, 0) > host.applied_index(group):
+            return
+        members = host.members(group)
+        for node in intent.leaving:
+            if node in members or (group, node) in self._said:
+                continue
+            command: commands.AnyCommand = commands.Left(group, node)
+            if group == METADATA_GROUP:
+                disk = self._definitions.state.nodes[node].disk
+                command = commands.RemoveNode(node, disk)
+            self._said[(group, node)] = None
+            self._definitions.submit(command, self._told(group, node), forever=True)
+
+    def _told(self, group: int, node: str) -> Done:
+        def told(reply: object) -> None:
+            self._said.pop((group, node), None)
+            if isinstance(reply, errors.Refusal):
+                log.warning("%s: %s", self._name(group), reply.detail)
+
+        return told
+
+    def _next_queued(self) -> None:
+        while self._queued and len(self._moving) < MOVING_MAX:
+            group = next(iter(self._queued))
+            del self._queued[group]
+            self.look(group)
+
+    def _close(self, group: int) -> None:
+        self._open.pop(group, None)
+        self._queued.pop(group, None)
+        self._proposed.pop(group, None)
+        self._refused.pop(group, None)
+        if group in self._moving:
+            del self._moving[group]
+            self._next_queued()
+
+    def _name(self, group: int) -> str:
+        if group == METADATA_GROUP:
+            return "the metadata group"
+        queue = self._definitions.state.groups.get(group)
+        return f"group {group}" if queue is None else errors.named("queue", queue.name, queue.vhost)

@@ -1,0 +1,356 @@
+"""What an operator asks of the members of the cluster's queues.
+
+Every node answers for the whole cluster. Each call ends in `done`, called once with a value of
+`management.membership`, or with a Refusal. Long work answers as soon as it is sure to be done (the
+intent is in the definitions, so that it survives whoever began it), and is watched through
+`queue_status` and `node_status`. A rebalancing is no intent: it ends with the node that was asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from warren_broker import errors
+from warren_broker.cluster.membership.nodes import ASK_AGAIN_MS, Nodes
+from warren_broker.cluster.membership.placement import balanced
+from warren_broker.cluster.membership.status import Facts, Led
+from warren_broker.cluster.membership.views import members_of
+from warren_broker.cluster.messages import GroupFacts
+from warren_broker.management import membership as values
+from warren_broker.metadata import commands
+from warren_broker.metadata.records import Queue
+from warren_raft.core.quorum import majority
+
+if TYPE_CHECKING:
+    from warren_broker.cluster.broker import Broker
+
+log = logging.getLogger(__name__)
+Answer = Callable[[Any], None]
+"""Called once with a value of `management.membership`, or with a Refusal."""
+LEADERLESS_MS = 3_000
+"""Queues that are just between two leaders are waited for so long before they are left as they
+are when many are changed at once; a change of one is refused at once, its client asks again."""
+
+
+class Members(Nodes):
+    """`Broker.membership`: of queues here, of nodes in `Nodes`."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._handing_over = broker.handing_over
+
+    # ------------------------------------------------------------ one queue
+
+    def add_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
+        """MembersChanged. Refused: no such queue or node (NotFound), a queue that lives on one node
+        (classic, exclusive, transient), a node that is down or drained (PreconditionFailed)."""
+        try:
+            found = self._replicated(vhost, queue)
+            if node not in found.nodes:
+                self._check_fit(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+        if node in found.nodes:
+            done(_changed(found, False))
+            return
+
+        def asked(facts: Facts) -> None:
+            if found.group not in facts:
+                done(self._leaderless(found))
+                return
+            self._change(found, commands.ChangeMembers(found.group, add=(node,)), done)
+
+        self._asking.ask([found.group], asked)
+
+    def delete_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
+        """MembersChanged. Refused as add_member, the last member, a loss of the majority."""
+        try:
+            found = self._replicated(vhost, queue)
+            if node not in found.carriers:
+                self._known(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+        if node not in found.nodes:
+            done(_changed(found, False))
+            return
+        if found.nodes == (node,):
+            done(errors.last_member(queue, vhost, found.nodes))
+            return
+
+        def asked(facts: Facts) -> None:
+            refusal = self._removal_refused(found, facts.get(found.group), node)
+            if refusal is not None:
+                done(refusal)
+                return
+            self._change(found, commands.ChangeMembers(found.group, remove=(node,)), done)
+
+        self._asking.ask([found.group], asked)
+
+    def queue_status(self, vhost: str, queue: str, done: Answer) -> None:
+        """QueueMembers."""
+        try:
+            found = self._queues.find(vhost, queue)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+
+        def asked(facts: Facts) -> None:
+            done(members_of(found, facts.get(found.group), self._placement.running))
+
+        self._asking.ask([found.group], asked)
+
+    def transfer_leadership(self, vhost: str, queue: str, node: str, done: Answer) -> None:
+        """LeaderMoved, when it has. Refused: no such queue, no in-step member there."""
+        try:
+            found = self._replicated(vhost, queue)
+            if node not in found.nodes:
+                self._known(node)
+                raise errors.PreconditionFailed(
+                    f"{_name(found)} has no member on node '{node}', only on "
+                    f"{', '.join(found.nodes)}; add a member there first")
+            self._check_fit(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+
+        def moved(arrived: bool) -> None:
+            done(values.LeaderMoved(vhost, queue, node, True) if arrived else errors.Unavailable(
+                f"{_name(found)}: node '{node}' did not take the leadership over in time; see the "
+                "queue's status, and try again"))
+
+        def asked(facts: Facts) -> None:
+            of = facts.get(found.group)
+            member = next((one for one in of.members if one.node == node), None) if of else None
+            if of is None:
+                done(self._leaderless(found))
+            elif member is None or not member.voter or member.suspected or member.lost:
+                done(errors.PreconditionFailed(
+                    f"{_name(found)}: its member on node '{node}' cannot lead now: "
+                    f"{_why_not(member)}; see the queue's status, and try again"))
+            elif member.leader:
+                done(values.LeaderMoved(vhost, queue, node, False))
+            else:
+                self._handing_over.move(found.group, node, moved)
+
+        self._asking.ask([found.group], asked)
+
+    def _replicated(self, vhost: str, name: str) -> Queue:
+        queue = self._queues.find(vhost, name)
+        if not queue.replicated:
+            kind = "exclusive" if queue.owner_uplink else queue.config.kind
+            raise errors.lives_on_one_node(name, vhost, kind, queue.nodes[0])
+        return queue
+
+    def _change(self, queue: Queue, command: commands.ChangeMembers, done: Answer) -> None:
+        def changed(reply: Any) -> None:
+            done(_changed(reply.queue, True) if isinstance(reply, commands.QueueIs) else reply)
+
+        self._definitions.submit(command, changed)
+
+    def _leaderless(self, queue: Queue) -> errors.Unavailable:
+        return errors.Unavailable(
+            f"{_name(queue)} is led by nobody: a change of its members needs most of them, "
+            f"{', '.join(queue.nodes)}; start them, or try again")
+
+    def _removal_refused(
+        self, queue: Queue, facts: GroupFacts | None, node: str
+    ) -> errors.Refusal | None:
+        """Why the queue cannot do without that member now."""
+        if facts is None:
+            return self._leaderless(queue)
+        left = [one for one in facts.members if one.voter and one.node != node]
+        sound = [one.node for one in left if not (one.suspected or one.lost)]
+        if not left:
+            return errors.PreconditionFailed(
+                f"{_name(queue)}: node '{node}' has its only member that is complete; wait until "
+                f"another one of {', '.join(queue.nodes)} has caught up")
+        needed = majority(len(left))
+        if len(sound) < needed:
+            return errors.PreconditionFailed(
+                f"{_name(queue)} would lose its majority: of the {len(left)} members that it would "
+                f"have, {needed} are needed and {len(sound)} in reach ({', '.join(sound) or 'none'}"
+                "); start the others, or delete the members that are down first")
+        return None
+
+    # ------------------------------------------------------------ many queues
+
+    def grow(
+        self, node: str, strategy: Literal["all", "even"], vhost_pattern: str, queue_pattern: str,
+        done: Answer,
+    ) -> None:
+        """Resizing: every quorum queue (even: every one with an even number of members) that
+        matches gets a member on the node. Patterns are regular expressions found anywhere."""
+        try:
+            if strategy not in ("all", "even"):
+                raise errors.InvalidArgument(
+                    f"strategy {strategy!r} is unknown; give 'all' or 'even'")
+            matches = _matching(vhost_pattern, queue_pattern)
+            self._check_fit(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+        found = [
+            queue for queue in self._definitions.state.queues()
+            if queue.replicated and node not in queue.nodes and matches(queue)
+            and (strategy == "all" or len(queue.nodes) % 2 == 0)
+        ]
+
+        loop = self._cluster.loop
+        patience = loop.now_ms + LEADERLESS_MS
+
+        def asked(led: Led) -> None:
+            leading = {group for one in led.values() for group in one.led}
+            if loop.now_ms < patience and any(queue.group not in leading for queue in found):
+                loop.call_later(ASK_AGAIN_MS, partial(self._asking.ask_led, asked))
+                return
+            self._resize(node, found, lambda queue: (
+                None if queue.group in leading else self._leaderless(queue)
+            ), lambda queue: commands.ChangeMembers(queue.group, add=(node,)), done)
+
+        self._asking.ask_led(asked)
+
+    def shrink(self, node: str, errors_only: bool, done: Answer) -> None:
+        """Resizing: every quorum queue with a member on the node gives it up.
+
+        errors_only  name only those that could not be
+        """
+        try:
+            self._known(node)
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+        found = [
+            queue for queue in self._definitions.state.queues()
+            if queue.replicated and node in queue.nodes
+        ]
+
+        def resized(result: values.Resizing) -> None:
+            if errors_only:
+                result = values.Resizing(node, tuple(one for one in result.queues if one.error))
+            done(result)
+
+        loop = self._cluster.loop
+        patience = loop.now_ms + LEADERLESS_MS
+
+        def ask() -> None:
+            self._asking.ask([queue.group for queue in found], asked)
+
+        def asked(facts: Facts) -> None:
+            if loop.now_ms < patience and any(queue.group not in facts for queue in found):
+                loop.call_later(ASK_AGAIN_MS, ask)
+                return
+
+            def refused(queue: Queue) -> errors.Refusal | None:
+                if queue.nodes == (node,):
+                    return errors.last_member(queue.name, queue.vhost, queue.nodes)
+                return self._removal_refused(queue, facts.get(queue.group), node)
+
+            self._resize(node, found, refused, lambda queue: commands.ChangeMembers(
+                queue.group, remove=(node,)), resized)
+
+        ask()
+
+    def _resize(
+        self,
+        node: str,
+        queues: Sequence[Queue],
+        refused: Callable[[Queue], errors.Refusal | None],
+        command: Callable[[Queue], commands.ChangeMembers],
+        done: Callable[[values.Resizing], None],
+    ) -> None:
+        """Submit a change for each queue that is not refused; answer when all are decided, in the
+        order of their names."""
+        queues = sorted(queues, key=lambda queue: (queue.vhost, queue.name))
+        found: dict[int, values.Resized] = {}
+
+        def decided(queue: Queue, reply: Any) -> None:
+            if isinstance(reply, commands.QueueIs):
+                result = values.Resized(queue.vhost, queue.name, len(reply.queue.nodes))
+            else:
+                detail = reply.detail if isinstance(reply, errors.Refusal) else str(reply)
+                result = values.Resized(queue.vhost, queue.name, len(queue.nodes), detail)
+            found[queue.group] = result
+            if len(found) == len(queues):
+                done(values.Resizing(node, tuple(found[one.group] for one in queues)))
+
+        for queue in queues:
+            refusal = refused(queue)
+            if refusal is not None:
+                decided(queue, refusal)
+            else:
+                self._definitions.submit(command(queue), partial(decided, queue))
+        if not queues:
+            done(values.Resizing(node, ()))
+
+    def rebalance(self, vhost_pattern: str, queue_pattern: str, done: Answer) -> None:
+        """Rebalanced: no node leads more of the matching quorum queues than it must."""
+        try:
+            matches = _matching(vhost_pattern, queue_pattern)
+            if self._handing_over.count:
+                raise errors.PreconditionFailed(
+                    f"{self._handing_over.count} leaderships are being handed over already; try "
+                    "again when they have arrived")
+        except errors.Refusal as refusal:
+            done(refusal)
+            return
+
+        def asked(led: Led) -> None:
+            leaders = {group: name for name, one in led.items() for group in one.led}
+            queues = {
+                queue.group: queue for queue in self._definitions.state.queues()
+                if queue.replicated and queue.group in leaders and matches(queue)
+            }
+            leaders = {group: leaders[group] for group in queues}
+            fit = [name for name in self._definitions.nodes() if self._placement.fit(name)]
+            candidates = {group: queue.nodes for group, queue in queues.items()}
+            moves = balanced(leaders, candidates, fit)
+            told = []
+            for group, target in moves:
+                queue = queues[group]
+                told.append(
+                    values.LeaderMove(queue.vhost, queue.name, leaders[group], target))
+                leaders[group] = target
+                self._handing_over.move(group, target)
+            counts = dict.fromkeys([*fit, *leaders.values()], 0)
+            for name in leaders.values():
+                counts[name] += 1
+            done(values.Rebalanced(tuple(told), tuple(
+                values.NodeLeaders(name, count) for name, count in sorted(counts.items()))))
+
+        self._asking.ask_led(asked)
+
+
+def _name(queue: Queue) -> str:
+    return errors.named("queue", queue.name, queue.vhost)
+
+
+def _changed(queue: Queue, changed: bool) -> values.MembersChanged:
+    return values.MembersChanged(queue.vhost, queue.name, queue.nodes, changed)
+
+
+def _why_not(member: Any) -> str:
+    if member is None:
+        return "the group has not taken it in yet"
+    if member.suspected:
+        return "its node is not heard of"
+    return "it lost its disk" if member.lost else "it is still catching up"
+
+
+def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[Queue], bool]:
+    """Whether a queue's vhost and name have the patterns somewhere; raises InvalidArgument."""
+    compiled = []
+    for what, pattern in (("vhost", vhost_pattern), ("queue", queue_pattern)):
+        try:
+            compiled.append(re.compile(pattern))
+        except re.error as error:
+            raise errors.InvalidArgument(
+                f"{what} pattern {pattern!r} is not a regular expression: {error}; '.*' matches "
+                "everything") from error
+    vhosts, names = compiled
+    return lambda queue: bool(vhosts.search(queue.vhost) and names.search(queue.name))

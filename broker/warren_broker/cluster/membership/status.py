@@ -1,0 +1,240 @@
+"""How groups stand, as only their leaders know: asked of them, and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from warren_broker.cluster import messages
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.messages import GroupFacts, MemberFacts
+from warren_broker.cluster.request_timeouts import Deadlines
+from warren_raft.core.quorum import majority
+from warren_raft.errors import NotLeader
+from warren_raft.runtime.host import UnknownGroup
+
+PATIENCE_MS = 2_000
+"""A leader that does not answer by then is taken for none."""
+SEEK_MS = 300
+"""Groups of which no leader has been heard of are asked for, and looked at again after that."""
+UNCERTAIN_MS = 30_000
+"""So long after a node has connected groups are looked through for members that have not answered:
+later there are none, or their groups are being changed."""
+IN_STEP_ENTRIES = 1_000
+"""A member that lacks more would have to catch up before its group could go on without another."""
+ASKED_MAX = 500
+"""Groups in one question."""
+
+Facts = dict[int, GroupFacts]
+"""Of groups that somebody leads; the others are missing."""
+Led = dict[str, messages.LedAre]
+"""By node; those that did not answer are missing."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """parts: how many answers are awaited; number: in the deadlines."""
+
+    done: Callable[[Facts], None]
+    found: Facts = field(default_factory=dict)
+    parts: int = 0
+    number: int = 0
+
+
+@dataclass(slots=True)
+class _LedQuestion:
+    """missing: who has not answered; number: in the deadlines."""
+
+    done: Callable[[Led], None]
+    found: Led = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
+    number: int = 0
+
+
+class AskingLeaders:
+    """Questions to leaders; of what this node leads it answers at once.
+
+    replicated  whether a group lives on more nodes than one, or could
+    unsettled   groups led here whose members are not as they are to be
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        replicated: Callable[[int], bool],
+        unsettled: Callable[[], tuple[int, ...]],
+    ) -> None:
+        self._cluster = cluster
+        self._replicated = replicated
+        self._unsettled = unsettled
+        self._deadlines = Deadlines(cluster.loop, PATIENCE_MS)
+        self._last = 0
+        self._last_up_ms = cluster.loop.now_ms
+        self._questions: dict[int, _Question] = {}
+        self._led_questions: dict[int, _LedQuestion] = {}
+        cluster.handlers[messages.AskMembers] = self._on_ask_members
+        cluster.handlers[messages.MembersAre] = self._on_members
+        cluster.handlers[messages.AskLed] = self._on_ask_led
+        cluster.handlers[messages.LedAre] = self._on_led
+        cluster.on_peer_up.append(self._peer_up)
+        cluster.on_peer_down.append(self._peer_down)
+
+    # ------------------------------------------------------------ how groups stand
+
+    def ask(self, groups: Iterable[int], done: Callable[[Facts], None]) -> None:
+        """Call `done` with what is known of these groups, after PATIENCE_MS or so at the latest."""
+        groups = list(groups)
+        unknown = [group for group in groups if self._cluster.leader_of(group) is None]
+        if not unknown:
+            self._ask(groups, done)
+            return
+        for group in unknown[:ASKED_MAX]:
+            self._cluster.ask_who_leads(group)
+        self._cluster.loop.call_later(SEEK_MS, partial(self._ask, groups, done))
+
+    def _ask(self, groups: list[int], done: Callable[[Facts], None]) -> None:
+        host = self._cluster.host
+        self._last += 1
+        request = self._last
+        question = self._questions[request] = _Question(done)
+        question.number = self._deadlines.add(partial(self._finish, request))
+        by_leader: dict[str, list[int]] = {}
+        for group in groups:
+            leader = self._cluster.leader_of(group)
+            if leader == host.node_id:
+                question.found.update(self._here([group]))
+            elif leader is not None:
+                by_leader.setdefault(leader, []).append(group)
+        for leader, some in by_leader.items():
+            for first in range(0, len(some), ASKED_MAX):
+                asked = messages.AskMembers(request, tuple(some[first : first + ASKED_MAX]))
+                question.parts += host.send(leader, messages.encode(asked))
+        if not question.parts:
+            self._finish(request)
+
+    def _finish(self, request: int) -> None:
+        question = self._questions.pop(request, None)
+        if question is not None:
+            self._deadlines.answered(question.number)
+            question.done(question.found)
+
+    def _on_members(self, node: str, message: messages.MembersAre, rest: memoryview) -> None:
+        question = self._questions.get(message.request)
+        if question is None:
+            return
+        question.found.update({facts.group: facts for facts in message.facts})
+        question.parts -= 1
+        if question.parts <= 0:
+            self._finish(message.request)
+
+    # ------------------------------------------------------------ who leads what
+
+    def ask_led(self, done: Callable[[Led], None], stopping: str = "") -> None:
+        """Call `done` with what every node in reach leads, this one included."""
+        host = self._cluster.host
+        self._last += 1
+        request = self._last
+        question = self._led_questions[request] = _LedQuestion(done)
+        question.number = self._deadlines.add(partial(self._finish_led, request))
+        asked = messages.AskLed(request, stopping)
+        question.found[host.node_id] = self._led_here(asked)
+        for peer in self._cluster.peers():
+            if host.send(peer, messages.encode(asked)):
+                question.missing[peer] = None
+        if not question.missing:
+            self._finish_led(request)
+
+    def _finish_led(self, request: int) -> None:
+        question = self._led_questions.pop(request, None)
+        if question is not None:
+            self._deadlines.answered(question.number)
+            question.done(question.found)
+
+    def _on_led(self, node: str, message: messages.LedAre, rest: memoryview) -> None:
+        question = self._led_questions.get(message.request)
+        if question is not None:
+            question.found[node] = message
+            self._heard(message.request, node)
+
+    def _heard(self, request: int, node: str) -> None:
+        question = self._led_questions[request]
+        question.missing.pop(node, None)
+        if not question.missing:
+            self._finish_led(request)
+
+    def _peer_up(self, node: str) -> None:
+        self._last_up_ms = self._cluster.loop.now_ms
+
+    def _peer_down(self, node: str) -> None:
+        for request in list(self._led_questions):
+            self._heard(request, node)
+
+    # ------------------------------------------------------------ what this node answers
+
+    def _here(self, groups: Iterable[int]) -> Facts:
+        host = self._cluster.host
+        found: Facts = {}
+        for group in groups:
+            try:
+                states = host.member_states(group) if host.is_leader(group) else ()
+            except (NotLeader, UnknownGroup):
+                continue
+            if states:
+                found[group] = GroupFacts(
+                    group, host.term(group), max(one.last for one in states),
+                    host.applied_index(group),
+                    tuple(
+                        MemberFacts(
+                            one.node, one.voter, one.leader, one.match,
+                            one.suspected or not (one.leader or host.connected(one.node)),
+                            one.snapshotting, one.lost, one.probing, one.sent_bytes, one.of_bytes,
+                        )
+                        for one in states
+                    ),
+                )  # fmt: skip
+        return found
+
+    def _led_here(self, asked: messages.AskLed) -> messages.LedAre:
+        host = self._cluster.host
+        led = tuple(group for group in host.groups() if host.is_leader(group))
+        critical = tuple(
+            group for group in led if asked.stopping and self._needs(group, asked.stopping))
+        unsettled = dict.fromkeys(self._unsettled())
+        if self._cluster.loop.now_ms - self._last_up_ms < UNCERTAIN_MS:
+            unsettled.update(dict.fromkeys(group for group in led if self._uncertain(group)))
+        facts = tuple(self._here(unsettled).values())
+        return messages.LedAre(asked.request, led, critical, facts)
+
+    def _uncertain(self, group: int) -> bool:
+        """A member has come back, and has not said yet what it holds; or what it held is lost."""
+        states = self._cluster.host.member_states(group)
+        return any((one.lost or one.probing) and not one.suspected for one in states)
+
+    def _needs(self, group: int, node: str) -> bool:
+        """Whether the group would be without a majority: who counts is a voter under its own id,
+        is heard of, and holds nearly all that the leader does."""
+        host = self._cluster.host
+        members = host.members(group)
+        if node not in members.voters or not self._replicated(group):
+            return False
+        # A connection that has just broken counts at once: suspicion waits a moment for it to be
+        # made again, and in that moment the next node would be said to be safe to stop.
+        left = [
+            one for one in host.member_states(group)
+            if one.voter and one.node != node
+            and not (one.suspected or one.lost or one.probing)
+            and (one.leader or host.connected(one.node))
+            and one.last - one.match <= IN_STEP_ENTRIES
+        ]
+        return len(left) < majority(len(members.voters))
+
+    def _on_ask_members(
+        self, node: str, message: messages.AskMembers, rest: memoryview
+    ) -> None:
+        facts = tuple(self._here(message.groups).values())
+        answer = messages.MembersAre(message.request, facts)
+        self._cluster.host.send(node, messages.encode(answer))
+
+    def _on_ask_led(self, node: str, message: messages.AskLed, rest: memoryview) -> None:
+        self._cluster.host.send(node, messages.encode(self._led_here(message)))

@@ -1,0 +1,1 @@
+"""The management resources: requests, routes, answers."""

@@ -1,0 +1,130 @@
+"""Carries out what comes through `/management` about nodes with their members of queues.
+
+Every change is logged with the user who asked for it, before it is tried: the log must say who
+took a node away even when that was the last thing it said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.cluster.membership.service import Members
+from warren_broker.management import member_requests as m
+
+log = logging.getLogger(__name__)
+
+
+def _changing(asker: Asker, what: str) -> Members:
+    """For a change: only an administrator, and not unseen."""
+    asker.access.must_be("administrator", what)
+    log.info("user %r asks to %s", asker.user, what)
+    return asker.broker.membership
+
+
+def _queue_changing(asker: Asker, what: str, queue: str) -> Members:
+    return _changing(asker, f"{what} {errors.named('queue', queue, asker.vhost)}")
+
+
+def _get_members(asker: Asker, request: m.GetMembers, answer: Answer) -> None:
+    if not asker.access.has_tag("monitoring"):
+        asker.access.read_queue(request.queue)
+    asker.broker.membership.queue_status(asker.vhost, request.queue, asker.guard(answer))
+
+
+def _add_member(asker: Asker, request: m.AddMember, answer: Answer) -> None:
+    members = _queue_changing(asker, f"add a member on {request.node!r} to", request.queue)
+    members.add_member(asker.vhost, request.queue, request.node, asker.guard(answer))
+
+
+def _delete_member(asker: Asker, request: m.DeleteMember, answer: Answer) -> None:
+    members = _queue_changing(asker, f"delete the member on {request.node!r} of", request.queue)
+    members.delete_member(asker.vhost, request.queue, request.node, asker.guard(answer))
+
+
+def _transfer(asker: Asker, request: m.TransferLeadership, answer: Answer) -> None:
+    members = _queue_changing(asker, f"have node {request.node!r} lead", request.queue)
+    members.transfer_leadership(asker.vhost, request.queue, request.node, asker.guard(answer))
+
+
+def _grow(asker: Asker, request: m.GrowNode, answer: Answer) -> None:
+    what = (
+        f"grow node {request.node!r}: {request.strategy} queues that match "
+        f"{request.queue_pattern!r} in vhosts that match {request.vhost_pattern!r}"
+    )
+    _changing(asker, what).grow(
+        request.node,
+        request.strategy,
+        request.vhost_pattern,
+        request.queue_pattern,
+        asker.guard(answer),
+    )
+
+
+def _shrink(asker: Asker, request: m.ShrinkNode, answer: Answer) -> None:
+    members = _changing(asker, f"shrink node {request.node!r}")
+    members.shrink(request.node, request.errors_only, asker.guard(answer))
+
+
+def _rebalance(asker: Asker, request: m.RebalanceQueues, answer: Answer) -> None:
+    members = _changing(asker, "rebalance the leaders of queues")
+    members.rebalance(request.vhost_pattern, request.queue_pattern, asker.guard(answer))
+
+
+def _list_nodes(asker: Asker, request: m.ListNodes, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see the nodes")
+
+    def done(found: Any) -> None:
+        answer(found if isinstance(found, errors.Refusal) else m.NodeList(tuple(found)))
+
+    asker.broker.membership.nodes(asker.guard(done))
+
+
+def _get_node(asker: Asker, request: m.GetNode, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see the nodes")
+    asker.broker.membership.node_status(request.node, asker.guard(answer))
+
+
+def _drain(asker: Asker, request: m.DrainNode, answer: Answer) -> None:
+    members = _changing(asker, f"drain node {request.node!r}")
+    members.drain(request.node, asker.guard(answer))
+
+
+def _revive(asker: Asker, request: m.ReviveNode, answer: Answer) -> None:
+    members = _changing(asker, f"revive node {request.node!r}")
+    members.revive(request.node, asker.guard(answer))
+
+
+def _forget(asker: Asker, request: m.ForgetNode, answer: Answer) -> None:
+    members = _changing(asker, f"forget node {request.node!r}")
+    members.forget(request.node, asker.guard(answer))
+
+
+def _critical(asker: Asker, request: m.CheckQuorumCritical, answer: Answer) -> None:
+    asker.access.must_be("management", "run health checks")
+    node = request.node or asker.broker.settings.node
+
+    def done(found: Any) -> None:
+        answer(found if isinstance(found, errors.Refusal) else m.Criticality(found))
+
+    asker.broker.membership.quorum_critical(node, asker.guard(done))
+
+
+MEMBER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    m.GetMembers: _get_members,
+    m.AddMember: _add_member,
+    m.DeleteMember: _delete_member,
+    m.TransferLeadership: _transfer,
+    m.GrowNode: _grow,
+    m.ShrinkNode: _shrink,
+    m.RebalanceQueues: _rebalance,
+    m.ListNodes: _list_nodes,
+    m.GetNode: _get_node,
+    m.DrainNode: _drain,
+    m.ReviveNode: _revive,
+    m.ForgetNode: _forget,
+    m.CheckQuorumCritical: _critical,
+}

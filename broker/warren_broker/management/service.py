@@ -1,0 +1,447 @@
+"""Carries out what comes through `/management`."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.cluster.declaring import Declared, declare_and_count
+from warren_broker.management import requests
+from warren_broker.management.requests import Counted, Performed
+from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.records import Queue
+from warren_broker.metadata.view import MetadataView
+from warren_broker.queue import commands
+
+log = logging.getLogger(__name__)
+VERSION = "0.1.0"
+BATCH_QUEUES_MAX = 10_000
+LIST_PATIENCE_MS = 1_000
+QUEUES_LISTED_MAX = 500
+"""In one answer: a value as Proton has it ends after 65,535 parts, a queue has 40 to 100."""
+
+
+def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> requests.QueueInfo:
+    config = queue.config
+    leader = asker.broker.cluster.leader_of(queue.group)
+    fields: dict[str, Any] = {}
+    if stat is not None:
+        fields = {
+            "messages_ready": stat.messages_ready,
+            "messages_unacknowledged": stat.messages_unacknowledged,
+            "messages_claimed": stat.messages_claimed,
+            "messages_staged": stat.messages_staged,
+            "messages_delayed": stat.messages_delayed,
+            "bytes_ready": stat.bytes_ready,
+            "consumer_count": stat.consumers,
+            "by_priority": stat.by_priority,
+            "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
+            "readers": tuple(requests.ReaderInfo(*reader) for reader in stat.readers),
+        }
+    return requests.QueueInfo(
+        name=queue.name,
+        vhost=queue.vhost,
+        type=config.kind,
+        durable=config.durable,
+        exclusive=config.exclusive,
+        auto_delete=config.auto_delete,
+        arguments=queue.arguments,
+        leader=leader or "",
+        replicas=queue.nodes,
+        **fields,
+    )
+
+
+def _overview(asker: Asker, request: requests.GetOverview, answer: Answer) -> None:
+    settings, host = asker.broker.settings, asker.broker.cluster.host
+    known = asker.broker.definitions.state.nodes
+    nodes = tuple(
+        requests.NodeInfo(
+            name,
+            known[name].address,
+            name == settings.node or (host.connected(name) and not host.suspected(name)),
+        )
+        for name in sorted(known)
+    )
+    answer(requests.Overview(settings.node, settings.cluster, VERSION, nodes))
+
+
+# ------------------------------------------------------------------ queues
+
+
+def _declare_queue(asker: Asker, request: requests.DeclareQueue, answer: Answer) -> None:
+    asker.access.declare_queue(request.name, request.arguments)
+
+    def declared(result: Declared | errors.Refusal) -> None:
+        if isinstance(result, errors.Refusal):
+            answer(result)
+            return
+        known = result.counts if isinstance(result.counts, commands.StatReply) else None
+        answer(requests.QueueDeclared(result.created, _info(asker, result.queue, known)))
+
+    declare_and_count(
+        asker.broker, asker.vhost, request, asker.connection, asker.guard(declared)
+    )
+
+
+def _get_queue(asker: Asker, request: requests.GetQueue, answer: Answer) -> None:
+    queue = asker.queue(request.name)
+
+    def counted(stat: Any) -> None:
+        answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
+
+    asker.broker.queue_counts(queue, False, asker.guard(counted))
+
+
+def _list_queues(asker: Asker, request: requests.ListQueues, answer: Answer) -> None:
+    """In the order of names; without counts those that nobody answers for within
+    LIST_PATIENCE_MS."""
+    queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
+    if request.after:
+        queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
+    if max(request.count, 0 if request.count else len(queues)) > QUEUES_LISTED_MAX:
+        raise errors.InvalidArgument(
+            f"{request.count or len(queues)} queues in one answer, {QUEUES_LISTED_MAX} fit; "
+            f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name")
+    if request.count:
+        queues = queues[: request.count]
+    found: dict[str, requests.QueueInfo] = {}
+    done: list[bool] = []
+
+    def finish() -> None:
+        if not done:
+            done.append(True)
+            patience.cancel()
+            answer(requests.QueueList(tuple(
+                found.get(queue.name) or _info(asker, queue, None) for queue in queues
+            )))
+
+    def counted(queue: Queue, stat: Any) -> None:
+        known = stat if isinstance(stat, commands.StatReply) else None
+        found[queue.name] = _info(asker, queue, known)
+        if len(found) == len(queues):
+            finish()
+
+    # 1. A node dies that alone had a queue.  2. Somebody lists the queues.  3. It would wait for
+    # that one's counts as long as for any answer, and give up, with the list in its hands.
+    patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
+    if not queues:
+        finish()
+    for queue in queues:
+        if asker.broker.queues.absent(queue):
+            counted(queue, None)
+        else:
+            asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
+
+
+def _delete_queue(asker: Asker, request: requests.DeleteQueue, answer: Answer) -> None:
+    asker.access.delete_queue(request.name)
+    if request.force:
+        _delete_unasked(asker, request, answer)
+        return
+    asker.broker.delete_queue(
+        asker.vhost,
+        request.name,
+        request.if_unused,
+        request.if_empty,
+        asker.connection,
+        _counted(answer),
+    )
+
+
+def _delete_unasked(asker: Asker, request: requests.DeleteQueue, answer: Answer) -> None:
+    """For a queue whose majority is lost for good: it could neither be used nor be deleted.
+
+    Its name is free at once; members that are still there drop what they have when they hear.
+    """
+    asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
+    queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
+    if queue is None:
+        answer(Counted(0))
+        return
+    log.warning(
+        "user %r deletes %s without asking it", asker.user,
+        errors.named("queue", queue.name, queue.vhost),
+    )
+
+    def deleted(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Counted(0))
+
+    command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
+    asker.broker.definitions.submit(command, asker.guard(deleted))
+
+
+def _purge_queue(asker: Asker, request: requests.PurgeQueue, answer: Answer) -> None:
+    asker.access.read_queue(request.name)
+    asker.broker.purge_queue(asker.vhost, request.name, asker.connection, _counted(answer))
+
+
+def _counted(answer: Answer) -> Answer:
+    def done(result: Any) -> None:
+        answer(result if isinstance(result, errors.Refusal) else Counted(result.messages))
+
+    return done
+
+
+# ------------------------------------------------------------------ exchanges, bindings
+
+
+def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Performed())
+
+    asker.broker.definitions.submit(command, asker.guard(done))
+
+
+def _declare_exchange(asker: Asker, request: requests.DeclareExchange, answer: Answer) -> None:
+    asker.access.declare_exchange(request.name, request.arguments)
+    _define(
+        asker,
+        asker.broker.exchange_declaration(
+            asker.vhost,
+            request.name,
+            request.kind,
+            request.durable,
+            request.auto_delete,
+            request.internal,
+            request.arguments,
+        ),
+        answer,
+    )
+
+
+def _delete_exchange(asker: Asker, request: requests.DeleteExchange, answer: Answer) -> None:
+    asker.access.delete_exchange(request.name)
+    _define(asker, metadata.DeleteExchange(asker.vhost, request.name, request.if_unused), answer)
+
+
+def _list_exchanges(asker: Asker, request: requests.ListExchanges, answer: Answer) -> None:
+    found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
+    answer(
+        requests.ExchangeList(
+            tuple(
+                requests.ExchangeInfo(
+                    exchange.name,
+                    exchange.kind,
+                    exchange.durable,
+                    exchange.auto_delete,
+                    exchange.internal,
+                    exchange.arguments,
+                )
+                for exchange in found
+            )
+        )
+    )
+
+
+def _binding(asker: Asker, binding: requests.Binding) -> dict[str, Any]:
+    to_queue = binding.destination_kind == "queue"
+    asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
+    return asker.broker.binding(
+        asker.vhost,
+        binding.source,
+        binding.destination,
+        to_queue,
+        binding.routing_key,
+        binding.arguments,
+        asker.connection,
+    )
+
+
+def _bind(asker: Asker, request: requests.Bind, answer: Answer) -> None:
+    _define(asker, metadata.Bind(**_binding(asker, request.binding)), answer)
+
+
+def _unbind(asker: Asker, request: requests.Unbind, answer: Answer) -> None:
+    _define(asker, metadata.Unbind(**_binding(asker, request.binding)), answer)
+
+
+def _list_bindings(asker: Asker, request: requests.ListBindings, answer: Answer) -> None:
+    to_queue = None if request.destination_kind is None else request.destination_kind == "queue"
+    found = MetadataView(asker.broker.definitions.state).bindings(
+        asker.vhost, request.source, request.destination, to_queue, request.routing_key
+    )
+    answer(
+        requests.BindingList(
+            tuple(
+                requests.Binding(
+                    binding.source,
+                    binding.destination,
+                    "queue" if binding.to_queue else "exchange",
+                    binding.routing_key,
+                    binding.arguments,
+                )
+                for binding in found
+            )
+        )
+    )
+
+
+# ------------------------------------------------------------------ claims, batches
+
+
+def _register(asker: Asker, request: requests.RegisterReader, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    asker.ask(
+        queue,
+        commands.RegisterReader(
+            request.reader,
+            request.go_on_after,
+            request.call,
+            asker.broker.settings.queues.reader_idle_ms,
+        ),
+        answer,
+        lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled),
+    )
+
+
+def _open_claim(asker: Asker, request: requests.OpenClaim, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.OpenClaim(
+        request.reader,
+        request.number,
+        request.epoch,
+        request.max_messages,
+        request.max_bytes,
+        request.ttl_ms,
+        uses=True,
+        keep_empty=request.keep_empty,
+    )
+
+    def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> requests.ClaimOpened:
+        if isinstance(reply, commands.EmptyClaim):
+            return requests.ClaimOpened(reply.number, 0, 0, True)
+        return requests.ClaimOpened(
+            reply.number, reply.messages, reply.size_bytes, reply.messages > 0
+        )
+
+    asker.ask(queue, command, answer, opened)
+
+
+def _renew(asker: Asker, request: requests.RenewClaims, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.RenewClaims(request.reader, request.epoch)
+    asker.ask(queue, command, answer, lambda reply: Performed())
+
+
+def _settle(asker: Asker, request: requests.SettleClaims, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
+    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _release(asker: Asker, request: requests.ReleaseClaim, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.ReleaseClaim(
+        request.reader, request.number, request.epoch, request.failed, lasting=True
+    )
+    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _draw_epoch(asker: Asker, request: requests.DrawEpoch, answer: Answer) -> None:
+    def drawn(epoch: int | errors.Refusal) -> None:
+        if isinstance(epoch, errors.Refusal):
+            answer(epoch)
+        else:
+            answer(requests.EpochDrawn(epoch))
+
+    asker.broker.definitions.number(asker.guard(drawn))
+
+
+def _each(
+    asker: Asker,
+    wanted: dict[str, commands.AnyCommand],
+    gone: Callable[[str], errors.Refusal | None],
+    done: Callable[[int | errors.Refusal], None],
+) -> None:
+    """To every queue its command; the sum of their counts when all have answered.
+
+    gone  what a queue that is not there is worth: a refusal, or nothing
+    done  hears one of the refusals when there are some: a conflict only when all are conflicts, so
+          that whoever accepts that one has heard the others
+    """
+    if len(wanted) > BATCH_QUEUES_MAX:
+        raise errors.InvalidArgument(
+            f"a batch over {len(wanted)} queues: at most {BATCH_QUEUES_MAX} are possible"
+        )
+    waiting = dict.fromkeys(wanted)
+    refused: list[errors.Refusal] = []
+    total = 0
+
+    def replied(name: str, reply: Any) -> None:
+        nonlocal total
+        if isinstance(reply, errors.NotFound):
+            reply = gone(name)
+        if isinstance(reply, commands.Count):
+            total += reply.messages
+        elif isinstance(reply, errors.Refusal):
+            refused.append(reply)
+        waiting.pop(name)
+        if not waiting:
+            refused.sort(key=lambda each: isinstance(each, errors.BatchConflict))
+            done(refused[0] if refused else total)
+
+    queues = []
+    for name in wanted:
+        asker.access.publish_stages(name)
+        queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
+    for name, queue in queues:
+        if queue is None:
+            replied(name, errors.no_queue(name, asker.vhost))
+        else:
+            asker.broker.queues.ask(queue, wanted[name], asker.guard(partial(replied, name)))
+
+
+def _publish_batch(asker: Asker, request: requests.PublishBatch, answer: Answer) -> None:
+    def gone(name: str) -> errors.Refusal:
+        return errors.StageLost(
+            f"{errors.named('queue', name, asker.vhost)} was deleted with what sink "
+            f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
+        )
+
+    who = (request.sink, request.run, request.epoch, request.batch)
+    _each(
+        asker,
+        {name: commands.SinkPublish(*who, attempts) for name, attempts in request.queues},
+        gone,
+        lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
+    )
+
+
+def _drop_batch(asker: Asker, request: requests.DropBatch, answer: Answer) -> None:
+    who = (request.sink, request.run, request.epoch, request.batch)
+    _each(
+        asker,
+        {name: commands.SinkDrop(*who, attempts) for name, attempts in request.queues},
+        lambda name: None,
+        lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
+    )
+
+
+MANAGEMENT_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    requests.GetOverview: _overview,
+    requests.DeclareQueue: _declare_queue,
+    requests.GetQueue: _get_queue,
+    requests.ListQueues: _list_queues,
+    requests.DeleteQueue: _delete_queue,
+    requests.PurgeQueue: _purge_queue,
+    requests.DeclareExchange: _declare_exchange,
+    requests.DeleteExchange: _delete_exchange,
+    requests.ListExchanges: _list_exchanges,
+    requests.Bind: _bind,
+    requests.Unbind: _unbind,
+    requests.ListBindings: _list_bindings,
+    requests.RegisterReader: _register,
+    requests.OpenClaim: _open_claim,
+    requests.RenewClaims: _renew,
+    requests.SettleClaims: _settle,
+    requests.ReleaseClaim: _release,
+    requests.DrawEpoch: _draw_epoch,
+    requests.PublishBatch: _publish_batch,
+    requests.DropBatch: _drop_batch,
+}

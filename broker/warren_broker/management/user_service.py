@@ -1,0 +1,255 @@
+"""Carries out what comes through `/management` about users, vhosts, permissions.
+
+Every change is logged with the user who asked for it. What it means for clients that are connected
+is seen to by `server.eviction`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.management import user_requests as m
+from warren_broker.management import users
+from warren_broker.management.requests import Performed
+from warren_broker.metadata import commands as metadata
+from warren_broker.metadata import passwords
+from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.state import MetadataState
+from warren_raft.quoting import quoted
+
+log = logging.getLogger(__name__)
+LISTED_MAX = 5_000
+"""In one answer: a value as Proton has it ends after 65,535 parts."""
+ALL = ".*"
+
+
+def _looking(asker: Asker) -> MetadataState:
+    """For a look: only an administrator, as in RabbitMQ."""
+    asker.access.must_be("administrator", "see users and permissions")
+    return asker.broker.definitions.state
+
+
+def _change(
+    asker: Asker, what: str, command: metadata.AnyCommand, answer: Answer, result: Any
+) -> None:
+    """Only for an administrator, which the caller has made sure of."""
+    log.info("user %s: %s", quoted(asker.user), what)
+
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else result)
+
+    asker.broker.definitions.submit(command, asker.guard(done))
+
+
+def _list(answer: Answer, values: Iterable[m.Value]) -> None:
+    found = tuple(values)
+    if len(found) > LISTED_MAX:
+        raise errors.InvalidArgument(
+            f"{len(found)} of them in one answer, {LISTED_MAX} fit; ask for one user's or vhost's")
+    answer(m.Listed(found))
+
+
+# ------------------------------------------------------------------ users
+
+
+def _whoami(asker: Asker, request: m.GetWhoAmI, answer: Answer) -> None:
+    answer(m.Shown(users.WhoAmI(asker.user, asker.broker.tags(asker.user))))
+
+
+def _shown(user: User) -> users.UserInfo:
+    algorithm = passwords.algorithm_of(user.password_hash)
+    return users.UserInfo(user.name, user.password_hash, algorithm, user.tags)
+
+
+def _user(state: MetadataState, name: str) -> User:
+    found = state.users.get(name)
+    if found is None:
+        raise errors.NotFound(f"no user '{name}'")
+    return found
+
+
+def _list_users(asker: Asker, request: m.ListUsers, answer: Answer) -> None:
+    state = _looking(asker)
+    _list(answer, (_shown(state.users[name]) for name in sorted(state.users)))
+
+
+def _get_user(asker: Asker, request: m.GetUser, answer: Answer) -> None:
+    answer(m.Shown(_shown(_user(_looking(asker), request.user))))
+
+
+def _put_user(asker: Asker, request: m.PutUser, answer: Answer) -> None:
+    asker.access.must_be("administrator", "change users")
+    known = asker.broker.definitions.state.users.get(request.user)
+    if request.password is not None:
+        hashed = passwords.hash_password(request.password, os.urandom(passwords.SALT_BYTES))
+    elif request.password_hash is not None:
+        hashed = passwords.checked(request.password_hash, request.hashing_algorithm)
+    elif known is not None:
+        hashed = known.password_hash
+    else:
+        raise errors.InvalidArgument(
+            f"user '{request.user}' is new: give password, or password_hash ('' for a user who "
+            "cannot log in with a password)")
+    tags = request.tags
+    if tags is None:
+        tags = known.tags if known is not None else ()
+    what = (f"{'change' if known else 'add'} user {quoted(request.user)}, tags "
+            f"{quoted(', '.join(tags))}")
+    command = metadata.PutUser(User(request.user, hashed, tags), keep_administrator=True)
+    _change(asker, what, command, answer, m.Put(known is None))
+
+
+def _delete_user(asker: Asker, request: m.DeleteUser, answer: Answer) -> None:
+    asker.access.must_be("administrator", "delete users")
+    _user(asker.broker.definitions.state, request.user)
+    command = metadata.DeleteUser(request.user, keep_administrator=True)
+    _change(asker, f"delete user {quoted(request.user)}", command, answer, Performed())
+
+
+# ------------------------------------------------------------------ vhosts
+
+
+def _vhost(state: MetadataState, name: str) -> Vhost:
+    found = state.scopes.get(name)
+    if found is None:
+        raise errors.NotFound(f"no vhost '{name}'")
+    return found.vhost
+
+
+def _shown_vhost(vhost: Vhost) -> users.VhostInfo:
+    return users.VhostInfo(vhost.name, vhost.description, vhost.tags)
+
+
+def _list_vhosts(asker: Asker, request: m.ListVhosts, answer: Answer) -> None:
+    asker.access.must_be("management", "see vhosts")
+    state, all_of_them = asker.broker.definitions.state, asker.access.has_tag("monitoring")
+    _list(answer, (
+        _shown_vhost(state.scopes[name].vhost) for name in sorted(state.scopes)
+        if all_of_them or (name, asker.user, None) in state.grants
+    ))
+
+
+def _get_vhost(asker: Asker, request: m.GetVhost, answer: Answer) -> None:
+    state = asker.broker.definitions.state
+    if (request.vhost, asker.user, None) not in state.grants:
+        asker.access.must_be("monitoring", "see vhosts of others")
+    asker.access.must_be("management", "see vhosts")
+    answer(m.Shown(_shown_vhost(_vhost(state, request.vhost))))
+
+
+def _put_vhost(asker: Asker, request: m.PutVhost, answer: Answer) -> None:
+    asker.access.must_be("administrator", "change vhosts")
+    scope = asker.broker.definitions.state.scopes.get(request.vhost)
+    known = scope.vhost if scope is not None else Vhost(request.vhost)
+    wanted = Vhost(
+        request.vhost,
+        known.description if request.description is None else request.description,
+        known.tags if request.tags is None else request.tags,
+    )
+    what = f"{'change' if scope else 'add'} vhost {quoted(request.vhost)}"
+    grant = Grant(request.vhost, asker.user, ALL, ALL, ALL)
+
+    def done(result: Any) -> None:
+        if isinstance(result, errors.Refusal) or scope is not None:
+            answer(result)
+        else:  # as RabbitMQ does: nobody else could do anything there
+            _change(asker, f"{what}: all permissions in it", metadata.PutGrant(grant), answer,
+                    result)
+
+    _change(asker, what, metadata.PutVhost(wanted), done, m.Put(scope is None))
+
+
+def _delete_vhost(asker: Asker, request: m.DeleteVhost, answer: Answer) -> None:
+    asker.access.must_be("administrator", "delete vhosts")
+    _vhost(asker.broker.definitions.state, request.vhost)
+    what = f"delete vhost {quoted(request.vhost)} with everything in it"
+    _change(asker, what, metadata.DeleteVhost(request.vhost), answer, Performed())
+
+
+# ------------------------------------------------------------------ permissions
+
+
+def _shown_grant(grant: Grant) -> m.Value:
+    if grant.exchange is None:
+        return users.PermissionInfo(
+            grant.user, grant.vhost, grant.configure, grant.write, grant.read)
+    return users.TopicPermissionInfo(
+        grant.user, grant.vhost, grant.exchange, grant.write, grant.read)
+
+
+def _grants(state: MetadataState, vhost: str | None, user: str | None,
+            topics: bool) -> list[m.Value]:
+    found = [
+        grant for key, grant in state.grants.items()
+        if (key[2] is not None) is topics and vhost in (None, key[0]) and user in (None, key[1])
+    ]
+    found.sort(key=lambda grant: (grant.vhost, grant.user, grant.exchange or ""))
+    return [_shown_grant(grant) for grant in found]
+
+
+def _list_permissions(asker: Asker, request: m.ListPermissions, answer: Answer) -> None:
+    state = _looking(asker)
+    if request.vhost is not None:
+        _vhost(state, request.vhost)
+    if request.user is not None:
+        _user(state, request.user)
+    _list(answer, _grants(state, request.vhost, request.user, request.topics))
+
+
+def _get_permissions(asker: Asker, request: m.GetPermissions, answer: Answer) -> None:
+    state = _looking(asker)
+    _vhost(state, request.vhost)
+    _user(state, request.user)
+    found = _grants(state, request.vhost, request.user, request.topics)
+    if request.topics:
+        _list(answer, found)
+    elif not found:
+        raise errors.NotFound(
+            f"user '{request.user}' has no permissions in vhost '{request.vhost}'")
+    else:
+        answer(m.Shown(found[0]))
+
+
+def _put_permissions(asker: Asker, request: m.PutPermissions, answer: Answer) -> None:
+    asker.access.must_be("administrator", "set permissions")
+    known = (request.vhost, request.user, request.exchange) in asker.broker.definitions.state.grants
+    grant = Grant(request.vhost, request.user, request.configure, request.write, request.read,
+                  request.exchange)
+    to = "" if request.exchange is None else f" for topics of exchange {quoted(request.exchange)}"
+    patterns = ", ".join(map(quoted, (request.configure, request.write, request.read)))
+    what = (f"set permissions{to} of user {quoted(request.user)} in vhost "
+            f"{quoted(request.vhost)} to {patterns}")
+    _change(asker, what, metadata.PutGrant(grant), answer, m.Put(not known))
+
+
+def _delete_permissions(asker: Asker, request: m.DeletePermissions, answer: Answer) -> None:
+    asker.access.must_be("administrator", "clear permissions")
+    state = asker.broker.definitions.state
+    _vhost(state, request.vhost)
+    _user(state, request.user)
+    what = (f"clear {'' if request.exchange is None else 'topic '}permissions of user "
+            f"{quoted(request.user)} in vhost {quoted(request.vhost)}")
+    command = metadata.DeleteGrant(request.vhost, request.user, request.exchange)
+    _change(asker, what, command, answer, Performed())
+
+
+USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    m.GetWhoAmI: _whoami,
+    m.ListUsers: _list_users,
+    m.GetUser: _get_user,
+    m.PutUser: _put_user,
+    m.DeleteUser: _delete_user,
+    m.ListVhosts: _list_vhosts,
+    m.GetVhost: _get_vhost,
+    m.PutVhost: _put_vhost,
+    m.DeleteVhost: _delete_vhost,
+    m.ListPermissions: _list_permissions,
+    m.GetPermissions: _get_permissions,
+    m.PutPermissions: _put_permissions,
+    m.DeletePermissions: _delete_permissions,
+}

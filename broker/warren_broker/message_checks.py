@@ -1,0 +1,49 @@
+"""What a message's own properties must not say, whichever protocol brings it.
+
+What depends on the user's rights is in `access`; the kernel sees to it that properties are well
+formed.
+"""
+
+from __future__ import annotations
+
+from warren_broker import errors
+from warren_broker.amqp091.declare import REPLY_TO
+from warren_broker.amqp091.wire import properties
+from warren_broker.errors import Refusal
+from warren_broker.kernel import BAD_EXPIRATION, CC, DIRECT_REPLY_TO, MessageTable
+from warren_broker.routing.sender_selected import further_keys
+
+LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
+"""Only messages with one of these flags can be refused here."""
+
+
+def first_refused(
+    table: MessageTable, first: int, last: int, flags: int, has_replies: bool = False
+) -> tuple[int, Refusal | None]:
+    """The first of messages first <= i < last that must be refused, and why; (last, None): none.
+
+    flags        of the messages, or-ed (`kernel.items`)
+    has_replies  the publisher consumes from amq.rabbitmq.reply-to, so it may name that
+    """
+    if flags & LOOKED_AT:
+        for i in range(first, last):
+            if table.flags(i) & LOOKED_AT:
+                try:
+                    _check(table.properties_of(i), table.flags(i), has_replies)
+                except Refusal as refusal:
+                    return i, refusal
+    return last, None
+
+
+def _check(raw: bytes, flags: int, has_replies: bool) -> None:
+    given = properties.decode(raw)
+    if flags & BAD_EXPIRATION:
+        raw_text = (given.expiration or "").encode("utf-8", "surrogateescape")
+        shown = raw_text.decode("utf-8", "replace")
+        raise errors.PreconditionFailed(
+            f"invalid expiration '{shown}': give milliseconds as decimal digits, "
+            "0 to 4294967295")
+    if given.reply_to == REPLY_TO and not has_replies:
+        raise errors.PreconditionFailed("fast reply consumer does not exist")
+    if flags & CC:
+        further_keys(given.headers or {})

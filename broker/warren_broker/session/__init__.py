@@ -1,1 +1,0 @@
-"""A client's side of the conversation, without a socket."""

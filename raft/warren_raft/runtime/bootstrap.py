@@ -1,0 +1,247 @@
+"""How the nodes of a new cluster find out that it is new.
+
+A node whose disk is empty cannot know whether the cluster exists already: it may be new with the
+others, it may come late, or it may have lost its disk. Were it to begin as a founder in a cluster
+that exists, it could vote in the place of the disk it lost. So it asks all the others first:
+
+- one of them says that the cluster is formed: it joins
+- one of them has founded the cluster with another disk of this node: it joins, for it has lost that
+- all are there, none is formed, and all are to form it with the same nodes: it is a founder
+
+`formed` is made durable once an entry of group 0 is known to be committed. Before that a majority
+may hold such an entry, and only remember with which disks they founded:
+
+1. a, b, c found. a leads, and b has its first entry: it is committed.  2. a loses its disk before
+anybody was told of the commit.  3. a is back, hears b and c, none of them formed. As a founder it
+could elect c, which has nothing. But b has noted a's disk before it voted, and tells a so.
+Replayed by tests/raft/runtime/test_bootstrap.py
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from warren_raft.runtime.config import Address, HostConfig
+from warren_raft.runtime.net.codec import PROTOCOL
+from warren_raft.runtime.net.handshake import NONCE_BYTES, Hello
+from warren_raft.storage.errors import WriteFailed
+from warren_raft.storage.files import is_full
+from warren_raft.storage.identity import Directory
+from warren_raft.storage.log_store import GroupStore
+from warren_raft.types import Entry, NodeId
+
+log = logging.getLogger("warren.raft")
+
+REMIND_MS = 30_000
+"""So often it is said again whom this node waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formation:
+    """How this node begins with group 0: `start_group(GroupSpec(0, voters, joining=joining))`.
+
+    joining  the cluster exists: this node's member of group 0 begins empty and votes for nobody
+             until the leader has added it. False: it is one of the founders, or has group 0 on disk
+    voters   the founders, this node among them; when joining: nodes that are known to be in it
+    stored   group 0 is on this node's disk
+    """
+
+    joining: bool
+    voters: tuple[NodeId, ...]
+    stored: bool = False
+
+
+class Forming:
+    """A node's way into its cluster.
+
+    Invariant: the founders' disks are noted on this node's disk before group 0 begins on it
+    """
+
+    def __init__(
+        self,
+        config: HostConfig,
+        directory: Directory,
+        hellos: dict[NodeId, Hello],
+        stored: Callable[[], bool],
+    ) -> None:
+        """hellos: what peers have said, as of any time; stored: group 0 is on disk here."""
+        self._config = config
+        self._directory = directory
+        self._hellos = hellos
+        self._stored = stored
+        self._callback: Callable[[Formation], None] | None = None
+        self._asked = False
+        self._missing: tuple[NodeId, ...] | None = None
+        self._said_ms = 0
+        self._leader_heard_ms: int | None = None
+
+    # ------------------------------------------------------------ what peers are told
+
+    def greeting(self, to: NodeId, boot_id: int, address: Address) -> Hello:
+        """What this node says of itself to that one."""
+        own = self._directory.identity
+        return Hello(
+            PROTOCOL, own.cluster, own.node, boot_id, os.urandom(NONCE_BYTES), int(own.disk, 16),
+            own.formed, address, self.founders, int(own.cluster_id or "0", 16), self.known_as(to),
+        )  # fmt: skip
+
+    @property
+    def founders(self) -> tuple[NodeId, ...]:
+        """The nodes that are to form the cluster with this one; empty when it is formed."""
+        identity = self._directory.identity
+        if identity.formed:
+            return ()
+        if identity.founders and self._stored():
+            return tuple(sorted(identity.founders))
+        return tuple(sorted({self._config.node, *self._config.peers}))
+
+    def known_as(self, node: NodeId) -> int:
+        """The disk with which that node was a founder when this one founded; 0: it has not."""
+        disk = self._directory.identity.founders.get(node)
+        return int(disk, 16) if disk and self._stored() else 0
+
+    def judge(self, hello: Hello) -> str | None:
+        """Why that node cannot be in one cluster with this one; None: it can."""
+        own = self._directory.identity
+        theirs = f"{hello.cluster_id:016x}" if hello.cluster_id else ""
+        if theirs and own.cluster_id and theirs != own.cluster_id:
+            return (
+                f"node {hello.node!r} and node {own.node!r} are of two clusters that are both "
+                f"named {own.cluster!r} (each was formed by itself: {theirs}, {own.cluster_id}); "
+                "correct the peers' addresses, or let one of the two join the other's cluster "
+                "with an empty directory"
+            )
+        if own.formed or hello.formed or not self._asked or self.founders == hello.founders:
+            return None
+        return (
+            f"node {own.node!r} is to form the cluster of nodes {', '.join(self.founders)}, node "
+            f"{hello.node!r} that of {', '.join(hello.founders)}; give both the same peers"
+        )
+
+    # ------------------------------------------------------------ finding out
+
+    def begin(self, callback: Callable[[Formation], None], now_ms: int) -> None:
+        """Call back when it is known how to begin with group 0."""
+        assert not self._asked, "formation is asked for once"
+        self._asked = True
+        identity = self._directory.identity
+        self._callback = callback
+        if self._stored():
+            self._decide(Formation(False, tuple(sorted({identity.node, *identity.founders})), True))
+        elif identity.formed:
+            log.warning(
+                "%s: this directory belongs to a cluster that is formed, but the cluster's "
+                "definitions are not on it: this node joins the others again",
+                identity.node,
+            )
+            self._join()
+        else:
+            self.look(now_ms)
+
+    def look(self, now_ms: int) -> None:
+        """A node was met, or time has passed: is it known now?"""
+        if self._callback is None:
+            return
+        own = self._directory.identity
+        waited_ms = 0 if self._leader_heard_ms is None else now_ms - self._leader_heard_ms
+        lost = [h.node for h in self._hellos.values() if h.known_as not in (0, int(own.disk, 16))]
+        if lost:
+            log.warning(
+                "%s: %s has founded the cluster with another disk of this node: what that held is "
+                "lost, so this node joins the others", own.node, ", ".join(sorted(lost)),
+            )  # fmt: skip
+        if (
+            lost
+            or any(hello.formed for hello in self._hellos.values())
+            or waited_ms > self._config.suspect_after_ms
+        ):
+            self._join()
+            return
+        missing = tuple(sorted(self._config.peers.keys() - self._hellos.keys()))
+        if not missing:
+            self._found()
+        elif missing != self._missing or now_ms - self._said_ms >= REMIND_MS:
+            self._missing, self._said_ms = missing, now_ms
+            log.info(
+                "%s: waiting for node%s %s to form the cluster of %s",
+                own.node, "s" if len(missing) > 1 else "", ", ".join(missing),
+                ", ".join(self.founders),
+            )  # fmt: skip
+
+    def leader_heard(self, now_ms: int) -> None:
+        """Somebody leads group 0 already.
+
+        1. a, b, c are to form the cluster. a has met b, and waits for c.  2. b and c form it.
+        3. c dies: a would wait for it for ever. In an ordinary start a meets c a moment later.
+        """
+        if self._callback is not None and self._leader_heard_ms is None:
+            self._leader_heard_ms = now_ms
+
+    def _join(self) -> None:
+        known = set(self._hellos) | self._config.peers.keys()
+        own = self._directory.identity.node
+        log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "nobody yet")
+        self._decide(Formation(True, tuple(sorted(known | {own}))))
+
+    def _found(self) -> None:
+        own = self._directory.identity
+        disks = {node: f"{self._hellos[node].disk:016x}" for node in self._config.peers}
+        if not self.change(founders={**disks, own.node: own.disk}):
+            return
+        voters = tuple(sorted({own.node, *disks}))
+        log.info("%s: forms the cluster of %s", own.node, ", ".join(voters))
+        self._decide(Formation(False, voters))
+
+    def _decide(self, formation: Formation) -> None:
+        callback, self._callback = self._callback, None
+        assert callback is not None
+        callback(formation)
+
+    # ------------------------------------------------------------ what is remembered
+
+    def recognize(self, found: GroupStore | None) -> None:
+        """Group 0, as found on disk, may prove that the cluster is formed."""
+        if found is None:
+            return
+        if found.snapshot_index or (self._directory.made_before and found.last_index()):
+            whole = found.first_index() == 1 and found.last_index() > 0
+            self.committed((found.read(1),) if whole else ())
+
+    def committed(self, entries: Sequence[Entry]) -> None:
+        """Of group 0 these are known to be committed; none: what a snapshot holds is."""
+        identity = self._directory.identity
+        if identity.formed and identity.cluster_id:
+            return
+        found = next((h.cluster_id for h in self._hellos.values() if h.formed and h.cluster_id), 0)
+        if entries and entries[0].index == 1:
+            found = (entries[0].time_ms << 20 | entries[0].term & 0xFFFFF) & 0xFFFFFFFFFFFFFFFF
+        self.change(formed=True, cluster_id=f"{found:016x}" if found else identity.cluster_id)
+
+    def met(self, hello: Hello, address: Address, now_ms: int) -> None:
+        """A connection with a peer stands; `hellos` has it already."""
+        own = self._directory.identity
+        if own.peers.get(hello.node) != address:
+            self.change(peers={**own.peers, hello.node: address})
+        if own.formed and not own.cluster_id:
+            self.committed(())
+        self.look(now_ms)
+
+    def forget(self, node: NodeId) -> None:
+        """That node is a peer no longer."""
+        peers = dict(self._directory.identity.peers)
+        if peers.pop(node, None) is not None:
+            self.change(peers=peers)
+
+    def change(self, **fields: object) -> bool:
+        """Durably change the node's identity; False: there is no space, try again later."""
+        try:
+            self._directory.change(**fields)
+        except OSError as error:
+            if not is_full(error):
+                raise WriteFailed(self._directory.path, error) from error
+            log.warning("%s: no space in %s", self._config.node, self._directory.path)
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""Connections between nodes: dialing, handshake, frames, transport."""

@@ -1,0 +1,206 @@
+"""What stands on the connection between two nodes.
+
+A frame is `u32 length of the body | u8 kind | body`, little-endian.
+
+| kind | body |
+| --- | --- |
+| 0 HEARTBEAT | nothing; or u8: the sender's disk; or u64: its log; see below |
+| 1 RAFT | u32 length of the header, MessagePack header, blobs |
+| 2 MESSAGE | the owner's |
+| 16 HELLO | MessagePack Hello: who speaks |
+| 17 PROOF | MessagePack Proof: that it knows the cluster's secret |
+| 18 WELCOME | nothing: from here on the other kinds may come |
+| 19 REFUSED | MessagePack Refused: why; the connection is closed |
+
+The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on; a
+node that does not know this reads a sign of life. The log's u64 is the number of the last write
+that is on the sender's disk; it comes before a RAFT frame whose messages rest on that write.
+
+The header of RAFT is an array of (message, entries): an Append goes without its entries there; they
+are (term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's
+data is never copied on its way into a frame, and once on its way out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from warren_raft.errors import PeerError
+from warren_raft.messages import AnyRaftMessage, Append, WireEntry
+from warren_raft.runtime.net.stream import Buffer
+from warren_raft.types import EntryKind
+
+PROTOCOL = 4
+HEARTBEAT, RAFT, MESSAGE = 0, 1, 2
+HELLO, PROOF, WELCOME, REFUSED = 16, 17, 18, 19
+HANDSHAKE_FRAME_BYTES_MAX = 64 << 10
+
+_FRAME = struct.Struct("<IB")
+_LENGTH = struct.Struct("<I")
+_POSITION = struct.Struct("<Q")
+FRAME_HEADER_BYTES = _FRAME.size
+HEARTBEAT_FRAME = _FRAME.pack(0, HEARTBEAT)
+
+
+class BadFrame(PeerError):
+    """Bytes that no node of this version sends."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(detail)
+
+    def __str__(self) -> str:
+        return f"{self.detail}; run the same version on every node"
+
+
+class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message as it stands in a RAFT header."""
+
+    message: AnyRaftMessage
+    entries: tuple[tuple[int, EntryKind, int, int], ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_carried: msgspec.msgpack.Decoder[list[Carried]] = msgspec.msgpack.Decoder(list[Carried])
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    """A small frame in one piece."""
+    return _FRAME.pack(len(body), kind) + body
+
+
+def disk_frame(condition: int) -> bytes:
+    """A sign of life that says how the sender's disk is."""
+    return frame(HEARTBEAT, bytes([condition]))
+
+
+def position_frame(write: int) -> bytes:
+    """A sign of life that says which write of the log is on the sender's disk."""
+    return frame(HEARTBEAT, _POSITION.pack(write))
+
+
+def position(body: memoryview) -> int | None:
+    """Of the body of a HEARTBEAT; None: it says something else."""
+    return int(_POSITION.unpack(body)[0]) if len(body) == _POSITION.size else None
+
+
+def frame_around(kind: int, buffers: Sequence[Buffer]) -> list[Buffer]:
+    """A frame whose body is those buffers."""
+    return [_FRAME.pack(sum(map(len, buffers)), kind), *buffers]
+
+
+def encode_raft(messages: Sequence[AnyRaftMessage]) -> list[Buffer]:
+    """One RAFT frame with all of them; entries' data by reference."""
+    carried: list[Carried] = []
+    blobs: list[Buffer] = []
+    for message in messages:
+        if type(message) is Append and message.entries:
+            entries = []
+            for term, kind, time_ms, data in message.entries:
+                entries.append((term, kind, time_ms, len(data)))
+                blobs.append(data)
+            bare = Append(
+                message.group,
+                message.sender,
+                message.to,
+                message.term,
+                message.prev_index,
+                message.prev_term,
+                message.commit,
+            )
+            carried.append(Carried(bare, tuple(entries)))
+        else:
+            carried.append(Carried(message))
+    header = _encoder.encode(carried)
+    size = _LENGTH.size + len(header) + sum(map(len, blobs))
+    start = _FRAME.pack(size, RAFT) + _LENGTH.pack(len(header)) + header
+    return [start, *blobs]
+
+
+def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
+    """The messages of a RAFT frame; raises BadFrame."""
+    if len(body) < _LENGTH.size:
+        raise BadFrame(f"a RAFT frame of {len(body)} bytes")
+    (length,) = _LENGTH.unpack_from(body)
+    at = _LENGTH.size + length
+    try:
+        carried = _carried.decode(body[_LENGTH.size : at])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadFrame(f"a RAFT frame with a bad header ({error})") from None
+    messages: list[AnyRaftMessage] = []
+    for item in carried:
+        message = item.message
+        if item.entries:
+            if type(message) is not Append:
+                raise BadFrame(f"entries beside {type(message).__name__}")
+            entries: list[WireEntry] = []
+            for term, kind, time_ms, size in item.entries:
+                end = at + size
+                if not at <= end <= len(body):
+                    raise BadFrame(f"an entry of {size} bytes, {len(body) - at} are left")
+                entries.append((term, kind, time_ms, bytes(body[at:end])))
+                at = end
+            message = Append(
+                message.group,
+                message.sender,
+                message.to,
+                message.term,
+                message.prev_index,
+                message.prev_term,
+                message.commit,
+                tuple(entries),
+            )
+        messages.append(message)
+    if at != len(body):
+        raise BadFrame(f"{len(body) - at} bytes too many in a RAFT frame")
+    return messages
+
+
+class Assembler:
+    """Cuts what arrives into frames.
+
+    Invariant: `_have` is the sum of `_parts`, less than `_need` between two calls of `feed`
+    """
+
+    __slots__ = ("_have", "_need", "_parts", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._parts: list[bytes | memoryview] = []
+        self._have = 0
+        self._need = FRAME_HEADER_BYTES
+
+    def feed(self, chunk: bytes, take: Callable[[int, memoryview], None]) -> None:
+        """Hand over every whole frame: kind, body; raises BadFrame."""
+        self._have += len(chunk)
+        if self._have < self._need:
+            self._parts.append(chunk)
+            return
+        data: bytes = chunk
+        if self._parts:
+            data = b"".join((*self._parts, chunk))
+            self._parts = []
+        view, at, size = memoryview(data), 0, len(data)
+        while True:
+            left = size - at
+            if left < FRAME_HEADER_BYTES:
+                self._need = FRAME_HEADER_BYTES
+                break
+            length, kind = _FRAME.unpack_from(view, at)
+            if length > self.bytes_max:
+                raise BadFrame(
+                    f"a frame of {length} bytes, at most {self.bytes_max} are taken "
+                    "(frame_bytes_max)"
+                )
+            end = at + FRAME_HEADER_BYTES + length
+            if end > size:
+                self._need = FRAME_HEADER_BYTES + length
+                break
+            take(kind, view[at + FRAME_HEADER_BYTES : end])
+            at = end
+        self._have = size - at
+        if self._have:
+            self._parts.append(view[at:])

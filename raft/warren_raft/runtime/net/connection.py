@@ -1,0 +1,269 @@
+"""One connection to a peer, from its first byte to its last."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from warren_raft.errors import PeerError
+from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.loop import Loop, Timer
+from warren_raft.runtime.net import codec
+from warren_raft.runtime.net.handshake import (
+    Hello,
+    PeerRefused,
+    Proof,
+    Refused,
+    RefusedByPeer,
+    SecondProcess,
+    check_hello,
+    check_proof,
+    prove,
+)
+from warren_raft.runtime.net.stream import Buffer, Stream
+from warren_raft.types import NodeId
+
+_hello = msgspec.msgpack.Decoder(Hello)
+_proof = msgspec.msgpack.Decoder(Proof)
+_refused = msgspec.msgpack.Decoder(Refused)
+
+
+class ConnectionOwner(Protocol):
+    """Who hears of a connection."""
+
+    config: HostConfig
+    key: bytes
+
+    def greeting(self, to: NodeId) -> Hello:
+        """What this node says of itself to that one, with a fresh nonce."""
+        ...
+
+    def admit(self, connection: PeerConnection, hello: Hello) -> None:
+        """An acceptor was greeted; raises CrossedCalls when this side's own call goes on."""
+        ...
+
+    def judge(self, hello: Hello) -> None:
+        """A node has proved itself; raises PeerRefused unless it is a peer."""
+        ...
+
+    def established(self, connection: PeerConnection) -> None:
+        """The handshake is done."""
+        ...
+
+    def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
+        """Raft messages arrived."""
+        ...
+
+    def received_message(self, connection: PeerConnection, body: memoryview) -> None:
+        """An application message arrived."""
+        ...
+
+    def received_condition(self, connection: PeerConnection, condition: int) -> None:
+        """The peer says how its disk is, see `wire`."""
+        ...
+
+    def received_position(self, connection: PeerConnection, write: int) -> None:
+        """The peer says how far its log is on its disk."""
+        ...
+
+    def position(self) -> int:
+        """The last write of this node's log that is on its disk."""
+        ...
+
+    def ended(self, connection: PeerConnection, error: Exception | None) -> None:
+        """The connection is closed; called once, whether it was established or not."""
+        ...
+
+
+def _peer_host(sock: socket.socket) -> str:
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return ""  # it is gone already
+
+
+class PeerConnection:
+    """A connected socket to a peer: handshake, then frames.
+
+    node     who it is: known from the start on the initiator, from its Hello on the acceptor
+    hello    what it said of itself; seen_at: the address from which, or at which, it was reached
+    Invariant: while not `up` only handshake frames are taken, of HANDSHAKE_FRAME_BYTES_MAX at most
+    """
+
+    def __init__(
+        self, owner: ConnectionOwner, loop: Loop, sock: socket.socket, to: NodeId | None
+    ) -> None:
+        """to: the peer that was called; None: it called us."""
+        config = owner.config
+        self._owner = owner
+        self._initiator = to is not None
+        self.node = to
+        self.boot_id = 0
+        self.up = False
+        self.sent_something = False
+        self._told = 0
+        self._own: Hello | None = None
+        self.hello: Hello | None = None
+        self.seen_at = _peer_host(sock)
+        self._assembler = codec.Assembler(codec.HANDSHAKE_FRAME_BYTES_MAX)
+        self.stream = Stream(
+            loop,
+            sock,
+            self._on_data,
+            self._on_closed,
+            on_error=self._on_error,
+            buffer_bytes=config.connection_buffer_bytes,
+        )
+        self._timer: Timer = loop.call_later(config.handshake_ms_max, self._too_slow)
+        if to is not None:
+            self._own = owner.greeting(to)
+            self._send(codec.HELLO, self._own)
+
+    # ------------------------------------------------------------ sending
+
+    def send_raft(self, messages: Sequence[AnyRaftMessage]) -> None:
+        """One frame with these, behind the news of the write that they rest on."""
+        self._tell_position()
+        self._write(codec.encode_raft(messages))
+
+    def send_message(self, buffers: Sequence[Buffer]) -> None:
+        """One application message."""
+        self._write(codec.frame_around(codec.MESSAGE, buffers))
+
+    def send_heartbeat(self) -> None:
+        """A sign of life, if nothing else was sent since the last one; and how far the log is."""
+        self._tell_position()
+        if not self.sent_something:
+            self.stream.send(codec.HEARTBEAT_FRAME)
+        self.sent_something = False
+
+    def _tell_position(self) -> None:
+        position = self._owner.position()
+        if position != self._told:
+            self._told = position
+            self._write([codec.position_frame(position)])
+
+    def send_condition(self, condition: int) -> None:
+        """A sign of life that says how this node's disk is."""
+        self.stream.send(codec.disk_frame(condition))
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        assert self.up
+        self.sent_something = True
+        self.stream.write(buffers)
+        bound = self._owner.config.peer_backlog_bytes
+        if self.stream.out_bytes > bound:
+            self.stream.abort(
+                PeerError(
+                    f"{self.stream.out_bytes} bytes wait for node {self.node!r}, which does not "
+                    f"read; at most {bound} may (peer_backlog_bytes)"
+                )
+            )
+
+    def _send(self, kind: int, value: msgspec.Struct) -> None:
+        self.stream.send(codec.frame(kind, msgspec.msgpack.encode(value)))
+
+    # ------------------------------------------------------------ receiving
+
+    def _on_data(self, chunk: bytes) -> None:
+        self._assembler.feed(chunk, self._take)
+
+    def _take(self, kind: int, body: memoryview) -> None:
+        if self.stream.closed:
+            return
+        if self.up:
+            if kind == codec.RAFT:
+                self._owner.received_raft(self, codec.decode_raft(body))
+            elif kind == codec.MESSAGE:
+                self._owner.received_message(self, body)
+            elif kind != codec.HEARTBEAT:
+                raise codec.BadFrame(f"a frame of kind {kind} on an established connection")
+            elif (write := codec.position(body)) is not None:
+                self._owner.received_position(self, write)
+            elif len(body):
+                self._owner.received_condition(self, body[0])
+            return
+        try:
+            self._shake(kind, body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise codec.BadFrame(f"a handshake frame of kind {kind} ({error})") from None
+
+    def _shake(self, kind: int, body: memoryview) -> None:
+        if kind == codec.REFUSED:
+            refused = _refused.decode(body)
+            raise RefusedByPeer(refused.reason, refused.second)
+        if kind == codec.HELLO and self.hello is None:
+            self._greeted(_hello.decode(body))
+        elif kind == codec.PROOF and self.hello is not None and not self.boot_id:
+            assert self._own is not None
+            self._proved(_proof.decode(body), self._own, self.hello)
+        elif kind == codec.WELCOME and not self._initiator and self.boot_id:
+            self._established()
+        else:
+            raise codec.BadFrame(f"a frame of kind {kind} in the handshake")
+
+    def _greeted(self, hello: Hello) -> None:
+        if self._own is None:
+            self._own = self._owner.greeting(hello.node)
+        check_hello(hello, self._own)
+        self.hello = hello
+        if self._initiator:
+            if hello.node != self.node:
+                raise PeerRefused(
+                    f"node {hello.node!r} answers at the address given for {self.node!r}; correct "
+                    f"the peers' addresses of node {self._own.node!r}"
+                )
+            self._send(codec.PROOF, prove(self._owner.key, "initiator", self._own, hello))
+            return
+        self._owner.admit(self, hello)
+        self.node = hello.node
+        self._send(codec.HELLO, self._own)
+
+    def _proved(self, proof: Proof, own: Hello, other: Hello) -> None:
+        key = self._owner.key
+        if self._initiator:
+            check_proof(proof, key, "acceptor", own, other)
+            self._owner.judge(other)
+            self.boot_id = other.boot_id
+            self.stream.send(codec.frame(codec.WELCOME, b""))
+            self._established()
+            return
+        check_proof(proof, key, "initiator", other, own)
+        self._owner.judge(other)
+        self.boot_id = other.boot_id
+        self._send(codec.PROOF, prove(key, "acceptor", other, own))
+
+    def _established(self) -> None:
+        self._timer.cancel()
+        self.up = True
+        self._assembler.bytes_max = self._owner.config.frame_bytes_max
+        self._owner.established(self)
+
+    # ------------------------------------------------------------ ending
+
+    def _too_slow(self) -> None:
+        self.stream.abort(
+            PeerError(
+                f"no handshake within {self._owner.config.handshake_ms_max} ms "
+                "(handshake_ms_max): is that a Warren node's peer port?"
+            )
+        )
+
+    def _on_error(self, error: Exception) -> None:
+        # A peer's fault ends its connection. Ours (an assertion in a group's core, a machine that
+        # raised, a failed disk) must not look like a network's: it goes on up, out of the loop.
+        if not isinstance(error, PeerError):
+            raise error
+        if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):
+            self._send(codec.REFUSED, Refused(str(error), isinstance(error, SecondProcess)))
+            self.stream.flush()
+        self.stream.abort(error)
+
+    def _on_closed(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self.up = False
+        self._owner.ended(self, error)

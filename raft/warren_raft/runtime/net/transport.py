@@ -1,0 +1,454 @@
+"""A node's connections to its peers: one each, kept up."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime.config import Address, HostConfig
+from warren_raft.runtime.loop import Listener, Loop, Timer
+from warren_raft.runtime.net.connection import PeerConnection
+from warren_raft.runtime.net.dial import Connector
+from warren_raft.runtime.net.handshake import (
+    CrossedCalls,
+    Hello,
+    PeerRefused,
+    RefusedByPeer,
+    peer_key,
+)
+from warren_raft.runtime.net.stream import Buffer
+from warren_raft.types import NodeId
+
+log = logging.getLogger("warren.raft")
+
+STRANGERS_MAX = 256
+"""Accepted connections that have not proved themselves yet; more are closed at once."""
+
+
+class TransportOwner(Protocol):
+    """Who hears of the connections."""
+
+    def greeting(self, to: NodeId) -> Hello:
+        """What this node says of itself to that one, with a fresh nonce."""
+        ...
+
+    def judge(self, hello: Hello) -> str | None:
+        """Why a node that has proved itself is no peer; None: it is one."""
+        ...
+
+    def on_met(self, hello: Hello, address: Address) -> None:
+        """Who that is, and where it is called; `on_up` follows. It may be unknown so far."""
+        ...
+
+    def on_up(self, node: NodeId, boot_id: int) -> None:
+        """A connection is established, perhaps in the place of an older one (`on_down` came)."""
+        ...
+
+    def on_down(self, node: NodeId) -> None:
+        """An established connection ended."""
+        ...
+
+    def on_refused(self, node: NodeId) -> None:
+        """Nobody listens at the peer's address."""
+        ...
+
+    def on_second(self, node: NodeId) -> None:
+        """That peer is connected with another process that has this one's directory."""
+        ...
+
+    def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
+        """Raft messages, in the order in which they were sent."""
+        ...
+
+    def on_message(self, node: NodeId, body: memoryview) -> None:
+        """An application message."""
+        ...
+
+    def position(self) -> int:
+        """The last write of this node's log that is on its disk."""
+        ...
+
+    def on_position(self, node: NodeId, disk: int, write: int, boot: int) -> None:
+        """That life of that peer has that write of its log on that disk."""
+        ...
+
+    def on_condition(self, node: NodeId, condition: int) -> None:
+        """The peer's disk is in that condition from now on, see `wire`."""
+        ...
+
+
+class _Peer:
+    """What is known of one peer.
+
+    address   where it was said to be; told: where it says that it is, if that is another place
+    first     this node's name sorts before the peer's
+    calling   this side's call, in its handshake; called: the peer's, in its handshake
+    renewing  a connection that stands is silent: another is called for
+    Invariant: at most one of connector, calling and retry is there, and none beside a connection
+    unless renewing
+    """
+
+    __slots__ = (
+        "address", "called", "calling", "calls", "connection", "connector", "delay_ms", "first",
+        "node", "renewing", "retry", "said", "told",
+    )  # fmt: skip
+
+    def __init__(self, node: NodeId, address: Address, first: bool, delay_ms: int) -> None:
+        self.node = node
+        self.address = address
+        self.told: Address | None = None
+        self.first = first
+        self.calls = 0
+        self.connection: PeerConnection | None = None
+        self.calling: PeerConnection | None = None
+        self.called: PeerConnection | None = None
+        self.connector: Connector | None = None
+        self.retry: Timer | None = None
+        self.delay_ms = delay_ms
+        self.renewing = False
+        self.said = ""
+
+    def next_address(self) -> Address:
+        """Where to call this time: in turn where it was said to be, and where it says it is."""
+        self.calls += 1
+        return self.address if self.told is None or self.calls % 2 else self.told
+
+
+class Transport:
+    """One connection with every peer, whoever has called; a new one replaces the old one, whose
+    end the other side may not have noticed.
+
+    Of two nodes the one whose name sorts first calls at once, again and again; the other one calls
+    if it has not been called for a while: the first may not know yet where it is, or that it is.
+    When both call, the first one's call goes on:
+    1. It lets nobody in while its own call is in its handshake.  2. It begins no call while the
+    peer's is.  So one of the two comes to its end, and what the second side has begun is dropped.
+    """
+
+    def __init__(self, config: HostConfig, loop: Loop, boot_id: int, owner: TransportOwner) -> None:
+        self.config = config
+        self.key = peer_key(config.secret, config.cluster)
+        self.boot_id = boot_id
+        self._loop = loop
+        self._owner = owner
+        self._peers: dict[NodeId, _Peer] = {}
+        self._strangers: list[PeerConnection] = []
+        self._said: OrderedDict[NodeId, str] = OrderedDict()
+        self._listener: Listener | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Listen; `add_peer` calls. Raises OSError with the address."""
+        self._listener = Listener(self._loop, self.config.listen, self._accepted)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._listener is not None, "not started"
+        return self._listener.port
+
+    def close(self) -> None:
+        """End all connections; the owner hears nothing more."""
+        self._closed = True
+        if self._listener is not None:
+            self._listener.close()
+        for stranger in list(self._strangers):
+            stranger.stream.abort()
+        for peer in self._peers.values():
+            self._hang_up(peer)
+
+    def add_peer(self, node: NodeId, address: Address) -> None:
+        """Know a peer, and keep a connection to it; or learn its new address."""
+        peer = self._peers.get(node)
+        if peer is None:
+            peer = self._known(node, address)
+            if peer.first:
+                self._call(peer)
+            else:
+                self._call_later(peer)
+        elif peer.address != address:
+            peer.address = address
+            peer.calls = 0
+            if peer.connection is None and peer.calling is None:
+                self._drop_call(peer)
+                self._call(peer)
+
+    def _known(self, node: NodeId, address: Address) -> _Peer:
+        first = self.config.node < node
+        peer = _Peer(node, address, first, self.config.reconnect_ms_min)
+        self._peers[node] = peer
+        return peer
+
+    def remove_peer(self, node: NodeId) -> None:
+        """End the connection with it, and call it no more; unknown ones are ignored."""
+        peer = self._peers.pop(node, None)
+        if peer is None:
+            return
+        up = peer.connection is not None
+        self._hang_up(peer)
+        if up:
+            log.info("%s: %s is a peer no longer", self.config.node, node)
+            self._owner.on_down(node)
+
+    def _drop_call(self, peer: _Peer) -> None:
+        """End what was begun on this side to reach the peer."""
+        if peer.connector is not None:
+            peer.connector.cancel()
+            peer.connector = None
+        if peer.retry is not None:
+            peer.retry.cancel()
+            peer.retry = None
+        calling, peer.calling = peer.calling, None
+        if calling is not None:
+            calling.stream.abort()
+
+    def _hang_up(self, peer: _Peer) -> None:
+        self._drop_call(peer)
+        connection, peer.connection = peer.connection, None
+        if connection is not None:
+            connection.stream.flush()
+            connection.stream.abort()
+
+    # ------------------------------------------------------------ sending
+
+    def up(self, node: NodeId) -> bool:
+        """A connection to it is established."""
+        peer = self._peers.get(node)
+        return peer is not None and peer.connection is not None
+
+    def send_raft(self, node: NodeId, messages: Sequence[AnyRaftMessage]) -> None:
+        """In one frame; lost without a connection."""
+        peer = self._peers.get(node)
+        if peer is not None and peer.connection is not None:
+            peer.connection.send_raft(messages)
+
+    def send_message(self, node: NodeId, buffers: Sequence[Buffer]) -> bool:
+        """An application message; False: there is no connection."""
+        peer = self._peers.get(node)
+        if peer is None or peer.connection is None:
+            return False
+        peer.connection.send_message(buffers)
+        return True
+
+    def backlog_bytes(self, node: NodeId) -> int:
+        """Not yet taken by the socket."""
+        peer = self._peers.get(node)
+        return peer.connection.stream.out_bytes if peer is not None and peer.connection else 0
+
+    def heartbeat(self) -> list[tuple[NodeId, int]]:
+        """A sign of life to whom nothing was sent since the last call; when each was last heard."""
+        heard = []
+        for peer in self._peers.values():
+            connection = peer.connection
+            if connection is None:
+                continue
+            connection.send_heartbeat()
+            heard.append((peer.node, connection.stream.last_read_ms))
+        return heard
+
+    def tell_condition(self, node: NodeId | None, condition: int) -> None:
+        """Say how this node's disk is, to that peer; None: to all that are connected."""
+        for peer in self._peers.values():
+            if peer.connection is not None and node in (None, peer.node):
+                peer.connection.send_condition(condition)
+
+    # ------------------------------------------------------------ silence
+
+    def renew(self, node: NodeId) -> None:
+        """Nothing was heard over this connection for long: look for another way to the peer.
+
+        After a cut that is over, the old connection may stay silent for as long again: TCP doubles
+        its pause with each attempt. Whose name sorts first calls beside it, for the peer may
+        merely sleep; the other one ends it, so that the first, if it hears that, calls.
+        """
+        peer = self._peers.get(node)
+        if peer is None or peer.connection is None or self._closed:
+            return
+        if not peer.first:
+            peer.connection.stream.abort(TimeoutError("silent for too long"))
+        elif not peer.renewing:
+            peer.renewing = True
+            self._call(peer)
+
+    def heard_again(self, node: NodeId) -> None:
+        """The connection is not silent any more."""
+        peer = self._peers.get(node)
+        if peer is None or not peer.renewing or peer.connection is None:
+            return
+        peer.renewing = False
+        if peer.calling is None:
+            self._drop_call(peer)
+
+    # ------------------------------------------------------------ calling
+
+    def _call(self, peer: _Peer) -> None:
+        peer.retry = None
+        if self._closed or (peer.connection is not None and not peer.renewing):
+            return
+        if peer.first and peer.called is not None:
+            return  # see the class: when that comes to nothing, this side calls
+        assert peer.connector is None and peer.calling is None, peer.node
+        peer.connector = Connector(
+            self._loop,
+            peer.next_address(),
+            self.config.handshake_ms_max,
+            lambda outcome: self._called(peer, outcome),
+        )
+
+    def _called(self, peer: _Peer, outcome: socket.socket | OSError) -> None:
+        peer.connector = None
+        if isinstance(outcome, OSError):
+            self._say(peer, f"cannot connect: {outcome.strerror or outcome}")
+            self._call_later(peer)
+            if outcome.errno == errno.ECONNREFUSED:
+                self._owner.on_refused(peer.node)
+            return
+        peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
+
+    def _call_later(self, peer: _Peer, at_most: bool = False, lost: bool = False) -> None:
+        if self._closed or peer.retry is not None or self._peers.get(peer.node) is not peer:
+            return
+        if peer.connector is not None or peer.calling is not None:
+            return  # under way already, beside the connection that has just ended
+        if peer.connection is not None and not peer.renewing:
+            return  # the old one speaks again
+        delay = self.config.reconnect_ms_max if at_most or not peer.first else peer.delay_ms
+        if lost and not peer.first:
+            # If the peer's process is gone, its machine says so at once (`on_refused`): a second
+            # side that waited to be called would find out by disconnect_grace_ms only. The first
+            # has called by then if it lives.
+            delay = 2 * self.config.reconnect_ms_min
+        peer.delay_ms = min(delay * 2, self.config.reconnect_ms_max)
+        peer.retry = self._loop.call_later(delay, lambda: self._call(peer))
+
+    def _say(self, peer: _Peer, what: str) -> None:
+        if what != peer.said:  # a peer that stays away is one line, not one per attempt
+            peer.said = what
+            log.warning(
+                "%s: peer %s at %s:%s: %s", self.config.node, peer.node, *peer.address, what
+            )
+
+    def _say_of_stranger(self, connection: PeerConnection, error: Exception) -> None:
+        node = connection.hello.node if connection.hello is not None else ""
+        if node and self._said.get(node) == str(error):
+            return
+        self._said[node] = str(error)
+        self._said.move_to_end(node)
+        if len(self._said) > STRANGERS_MAX:
+            self._said.popitem(last=False)
+        log.warning("%s: a connection was closed: %s", self.config.node, error)
+
+    # ------------------------------------------------------------ being called
+
+    def _accepted(self, sock: socket.socket, address: Any) -> None:
+        if len(self._strangers) >= STRANGERS_MAX:
+            sock.close()
+            return
+        self._strangers.append(PeerConnection(self, self._loop, sock, None))
+
+    def admit(self, connection: PeerConnection, hello: Hello) -> None:
+        """See ConnectionOwner."""
+        peer = self._peers.get(hello.node)
+        if peer is None or not peer.first:
+            return
+        if peer.calling is not None:
+            raise CrossedCalls(f"node {hello.node!r} is being called")
+        self._drop_call(peer)
+        peer.called = connection
+
+    def greeting(self, to: NodeId) -> Hello:
+        """See ConnectionOwner."""
+        return self._owner.greeting(to)
+
+    def judge(self, hello: Hello) -> None:
+        """See ConnectionOwner."""
+        reason = self._owner.judge(hello)
+        if reason is not None:
+            raise PeerRefused(reason)
+
+    # ------------------------------------------------------------ connections
+
+    def established(self, connection: PeerConnection) -> None:
+        """See ConnectionOwner."""
+        hello = connection.hello
+        assert hello is not None
+        host, port = hello.address
+        told = (host or connection.seen_at, port)
+        peer = self._peers.get(hello.node) or self._known(hello.node, told)
+        if connection in self._strangers:
+            self._strangers.remove(connection)
+        peer.told = told if told != peer.address else None
+        if connection in (peer.calling, peer.called):
+            peer.calling = peer.called = None
+        self._drop_call(peer)
+        peer.renewing = False
+        peer.calls = 0
+        self._said.pop(hello.node, None)
+        old, peer.connection = peer.connection, connection
+        if old is not None:
+            old.stream.abort()
+            self._owner.on_down(peer.node)
+        peer.delay_ms = self.config.reconnect_ms_min
+        peer.said = ""
+        log.info("%s: connected with %s", self.config.node, peer.node)
+        self._owner.on_met(hello, told)
+        self._owner.on_up(peer.node, connection.boot_id)
+
+    def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
+        """See ConnectionOwner."""
+        assert connection.node is not None
+        self._owner.on_raft(connection.node, messages)
+
+    def position(self) -> int:
+        """See ConnectionOwner."""
+        return self._owner.position()
+
+    def received_position(self, connection: PeerConnection, write: int) -> None:
+        """See ConnectionOwner."""
+        assert connection.node is not None and connection.hello is not None
+        self._owner.on_position(
+            connection.node, connection.hello.disk, write, connection.boot_id
+        )
+
+    def received_condition(self, connection: PeerConnection, condition: int) -> None:
+        """See ConnectionOwner."""
+        assert connection.node is not None
+        self._owner.on_condition(connection.node, condition)
+
+    def received_message(self, connection: PeerConnection, body: memoryview) -> None:
+        """See ConnectionOwner."""
+        assert connection.node is not None
+        self._owner.on_message(connection.node, body)
+
+    def ended(self, connection: PeerConnection, error: Exception | None) -> None:
+        """See ConnectionOwner."""
+        if connection in self._strangers:
+            self._strangers.remove(connection)
+        if self._closed:
+            return
+        peer = self._peers.get(connection.node) if connection.node is not None else None
+        if peer is not None and connection is peer.called:
+            peer.called = None
+            self._call_later(peer)
+        if peer is None or connection not in (peer.connection, peer.calling):
+            if error is not None and not isinstance(error, (OSError, CrossedCalls)):
+                self._say_of_stranger(connection, error)
+            return
+        refused = isinstance(error, PeerRefused)
+        if isinstance(error, RefusedByPeer) and error.second:
+            self._owner.on_second(peer.node)
+        if connection is peer.connection:
+            peer.connection = None
+            self._say(peer, f"connection lost: {error or 'closed by the peer'}")
+            self._call_later(peer, lost=True)
+            self._owner.on_down(peer.node)
+        else:
+            peer.calling = None
+            if error is not None or peer.first:  # else both called, and the other call goes on
+                self._say(peer, f"no connection: {error or 'closed by the peer'}")
+            self._call_later(peer, at_most=refused)

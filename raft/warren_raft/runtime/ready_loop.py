@@ -1,0 +1,225 @@
+"""What a node does once per turn of its loop with every group that something happened to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from warren_raft.core import damaged
+from warren_raft.core.ready import Ready, Role
+from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime.disk_backpressure import DiskPace
+from warren_raft.runtime.group import Group
+from warren_raft.runtime.loop import Loop, Stage
+from warren_raft.runtime.observer import Observer
+from warren_raft.runtime.snapshots import Transfers
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.wal import Wal
+from warren_raft.types import METADATA_GROUP, Entry, NodeId
+
+TURN_MS_MAX = 50
+"""A turn of the loop that has taken that long leaves the rest to the next one."""
+
+
+class Turns:
+    """Takes outboxes, sends, writes, applies; idle groups cost nothing.
+
+    1. A node starts again and applies the log of its queues, some seconds of work.  2. Until that
+    is done it sends no heartbeat, so the others suspect it, and it has read none: it suspects them.
+    So of what is ripe to be applied only as much is done as `TURN_MS_MAX` allows, one Ready at
+    least; sockets and timers come in between. Replayed by tests/raft/runtime/test_long_replay.py
+
+    The order of a turn, on which safety rests:
+    1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
+    2. messages that need no disk leave: a leader's appends travel while it writes itself
+    3. the batch is submitted; the loop goes on (a small one is written at the turn's end: `Wal`)
+    4. committed entries are applied
+    5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
+    A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
+    """
+
+    def __init__(
+        self,
+        own: NodeId,
+        loop: Loop,
+        observer: Observer,
+        send_raft: Callable[[NodeId, Sequence[AnyRaftMessage]], None],
+    ) -> None:
+        """send_raft: to a peer, in one frame; lost without a connection."""
+        self._own = own
+        self._loop = loop
+        self._clock = loop.clock
+        self._observer = observer
+        self._send_raft = send_raft
+        self._touched: list[Group] = []
+        self._turn_asked = False
+        self._turned = -1
+        self._submit_asked = False
+        self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
+        self._awaiting: list[tuple[Group, int, int]] = []
+        self._wal: Wal
+        self._pace: DiskPace
+        self._transfers: Transfers
+        self._acquaint: Callable[[Group], None]
+        self._cluster_committed: Callable[[Sequence[Entry]], None]
+        self.stopped = False
+
+    def begin(
+        self,
+        store: LogStore,
+        pace: DiskPace,
+        transfers: Transfers,
+        acquaint: Callable[[Group], None],
+        cluster_committed: Callable[[Sequence[Entry]], None],
+    ) -> None:
+        """The log is open.
+
+        acquaint           is told of a group whose members have changed
+        cluster_committed  is told of committed entries of group 0, before they are applied
+        """
+        self._wal = store.wal
+        self._pace = pace
+        self._transfers = transfers
+        self._acquaint = acquaint
+        self._cluster_committed = cluster_committed
+
+    # ------------------------------------------------------------ the turn
+
+    def touch(self, group: Group) -> None:
+        """Something happened to the group: take its outbox in this turn."""
+        if not group.touched:
+            group.touched = True
+            self._touched.append(group)
+            self._ask_turn()
+
+    def _ask_turn(self) -> None:
+        if not self._turn_asked:
+            self._turn_asked = True
+            self._loop.at_turn_end(Stage.RAFT, self._turn)
+
+    def ask_submit(self) -> None:
+        """Records were added to the log's batch: have it written."""
+        self._submit_asked = True
+        self._ask_turn()
+
+    def _next_turn(self) -> None:
+        self._loop.at_turn_end(Stage.RAFT, self._turn)
+
+    @property
+    def _long(self) -> bool:
+        return self._clock.monotonic_ms() - self._loop.now_ms > TURN_MS_MAX
+
+    def _turn(self) -> None:
+        if self._turned == self._loop.turn and self._long and not self.stopped:
+            self._loop.call_soon(self._next_turn)
+            return
+        self._turned = self._loop.turn
+        self._turn_asked = False
+        if self.stopped:
+            return
+        touched, self._touched = self._touched, []
+        to_apply: list[tuple[Group, Ready]] = []
+        for group in touched:
+            group.touched = False
+            if not group.deleted:
+                self._take(group, to_apply)
+        outbox, self._outbox = self._outbox, {}
+        for node, messages in outbox.items():
+            self._send_raft(node, messages)
+        if self._awaiting or self._submit_asked:
+            self._submit_asked = False
+            awaiting, self._awaiting = self._awaiting, []
+            self._wal.submit(lambda: self._synced(awaiting))
+        ripe = self._pace.ripe(to_apply)
+        for at, (group, ready) in enumerate(ripe):
+            if at and self._long:
+                self._pace.put_off(ripe[at:])
+                self._ask_turn()
+                break
+            self._apply(group, ready)
+
+    def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
+        outbox = self._outbox
+        if group.node.unread:
+            damaged.look_again(group.node)
+        if group.node.membership is not group.members:
+            self._acquaint(group)
+        while (ready := group.node.ready()) is not None:
+            for message in ready.messages:
+                outbox.setdefault(message.to, []).append(message)
+            if ready.messages_after_sync:
+                group.after_sync.append((ready.sequence, ready.messages_after_sync))
+            if ready.writes:
+                group.store.append(ready.hard_state, ready.entries)
+                if group.volatile:
+                    group.node.durable(ready.sequence)
+                else:
+                    self._awaiting.append((group, ready.sequence, len(ready.entries)))
+            if ready.snapshots or ready.chunks:
+                self._transfer(group, ready)
+            group.released(outbox)
+            if ready.committed or ready.soft_state is not None:
+                to_apply.append((group, ready))
+            if ready.committed:
+                break  # the rest after these are applied: a long replay is not held in memory
+        self._set_timer(group)
+
+    def send(self, message: AnyRaftMessage) -> None:
+        """With this turn's messages."""
+        self._outbox.setdefault(message.to, []).append(message)
+        self._ask_turn()
+
+    def _transfer(self, group: Group, ready: Ready) -> None:
+        now = self._clock.epoch_ms()
+        for member in ready.snapshots:
+            self._transfers.begin(group, member, now)
+        for part in ready.chunks:
+            if self._transfers.take(group, part, now):
+                self._submit_asked = True
+        group.sending = self._transfers.sending(group.id)
+
+    def _synced(self, written: list[tuple[Group, int, int]]) -> None:
+        if self.stopped:
+            return
+        for group, sequence, entries in written:
+            if group.deleted:
+                continue
+            group.store.written(entries)
+            group.node.durable(sequence)
+            group.released(self._outbox)
+            self.touch(group)
+        if self._pace.waiting:
+            self._ask_turn()
+
+    def _apply(self, group: Group, ready: Ready) -> None:
+        soft = ready.soft_state
+        if soft is not None and soft.role is Role.LEADER and not group.deleted:
+            group.follow(soft, self._own, self._observer)
+            soft = None
+        if ready.committed and not group.deleted:
+            if group.id == METADATA_GROUP:
+                self._cluster_committed(ready.committed)
+            group.apply(ready.committed, self._observer)
+            if not group.deleted:
+                self.touch(group)  # more may be committed than one Ready hands out
+        if soft is not None and not group.deleted:
+            group.follow(soft, self._own, self._observer)
+
+    # ------------------------------------------------------------ time
+
+    def _set_timer(self, group: Group) -> None:
+        deadline = group.node.deadline_ms
+        if deadline is None:
+            return
+        timer = group.timer
+        if timer is not None and timer.active:
+            if group.timer_ms <= deadline:
+                return  # it fires in time; what is due then is seen then
+            timer.cancel()
+        group.timer_ms = deadline
+        delay = deadline - self._clock.epoch_ms()
+        group.timer = self._loop.call_later(delay, lambda: self._tick(group))
+
+    def _tick(self, group: Group) -> None:
+        if not group.deleted and not self.stopped:
+            group.node.tick(self._clock.epoch_ms())
+            self.touch(group)

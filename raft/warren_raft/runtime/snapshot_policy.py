@@ -1,0 +1,227 @@
+"""When groups are asked for snapshots, so that disk and restart follow what lives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from warren_raft.errors import StorageError
+from warren_raft.index_set import Indexes
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.loop import Loop
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.types import GroupId, Index, Membership
+
+if TYPE_CHECKING:
+    from warren_raft.runtime.group import Group
+
+log = logging.getLogger(__name__)
+
+ENTRIES_MANY = 4_096
+"""One that has applied more gets a snapshot at a WAL file's end however small they are."""
+LIVE_SHARE = 8
+"""Making a snapshot costs as much as there are live entries: so many times fewer must be new."""
+RECLAIM_BYTES_MIN = 64 << 10
+"""Dead bytes of a group that are worth a snapshot while the disk runs short."""
+RECLAIM_GROUPS_MAX = 256
+"""Groups in one cycle then, those first that free most."""
+LOOK_EVERY_BEATS = 20
+"""So many heartbeats lie between two looks when no WAL file came to its end."""
+
+
+class MachineTooOld(StorageError):
+    """A snapshot that a newer version of the machine wrote."""
+
+    def __init__(self, group: GroupId, found: int, known: int) -> None:
+        self.group = group
+        self.found = found
+        self.known = known
+        super().__init__(group, found, known)
+
+    def __str__(self) -> str:
+        return (
+            f"the snapshot of group {self.group} was written by version {self.found} of its "
+            f"machine, this program has version {self.known}; start it with the version that "
+            "wrote it, or a newer one"
+        )
+
+
+class Upkeep:
+    """What is remembered between two looks at a group.
+
+    looked_at  what was applied then; live: how many entries the machine referred to
+    """
+
+    __slots__ = ("live", "looked_at")
+
+    def __init__(self, applied: Index) -> None:
+        self.looked_at = applied
+        self.live = 0
+
+    def snapshot(self, group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
+        """A snapshot of the group as it stands, when that is worth its cost.
+
+        closed  a WAL file is complete: what it has of the group is to be made final
+        """
+        new = group.applied - self.looked_at
+        few = max(config.snapshot_entries_min, self.live // LIVE_SHARE)
+        if group.volatile or group.sending or new < few:
+            return None
+        members = group.node.membership_at(group.applied)
+        if members is None:
+            return None  # it joins, and was not told yet who is in the group
+        held_log = group.store.log
+        self.looked_at = group.applied
+        live = group.machine.live_indexes(group.state)
+        self.live = len(live)
+        since = group.applied - group.store.snapshot_index
+        held = held_log.held_bytes(group.applied)
+        dead = held - held_log.needed_bytes(live)
+        if closed:
+            worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
+        else:
+            worth = dead > max(held // 2, config.wal_file_bytes // 4)
+        return take(group, live, members) if worth else None
+
+
+    def dead_bytes(self, group: Group) -> int:
+        """What a snapshot of the group would free; 0 when nothing was applied since the last look.
+
+        For a disk that runs short: however few entries are new. A few acknowledgements may have
+        freed a hundred megabytes, and nothing more may come, for publishers are blocked.
+        """
+        if group.volatile or group.sending or group.applied == self.looked_at:
+            return 0
+        if group.node.membership_at(group.applied) is None:
+            return 0
+        live = group.machine.live_indexes(group.state)
+        self.looked_at, self.live = group.applied, len(live)
+        held = group.store.log
+        return held.held_bytes(group.applied) - held.needed_bytes(live)
+
+
+def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
+    """The group as it stands, as a snapshot; members: as of the last entry applied."""
+    store = group.store
+    index = group.applied
+    return Snapshot(
+        group.id, index, store.log.term(index), group.applied_ms, store.born,
+        group.machine.version, members.voters, members.learners,
+        Indexes.of(live).tobytes(), group.machine.snapshot(group.state),
+        members.ids, store.base,
+    )  # fmt: skip
+
+
+def take_now(group: Group) -> Snapshot | None:
+    """A snapshot in the place of one whose file is damaged; None: not now."""
+    members = group.node.membership_at(group.applied)
+    if group.volatile or group.sending or members is None:
+        return None
+    return take(group, group.machine.live_indexes(group.state), members)
+
+
+def known_members(snapshot: Snapshot, version: int) -> Membership:
+    """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
+    if snapshot.machine_version > version:
+        raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
+    return Membership(snapshot.voters, snapshot.learners, snapshot.ids)
+
+
+class NodeUpkeep:
+    """Looks at all groups of a node when a WAL file is complete, else every few heartbeats.
+
+    Nothing is done on a node on which nothing was written since.
+    """
+
+    def __init__(
+        self, store: LogStore, groups: dict[GroupId, Group], loop: Loop, config: HostConfig
+    ) -> None:
+        self._store = store
+        self._groups = groups
+        self._loop = loop
+        self._config = config
+        self._closed = True  # files of the life before are complete
+        self._asked = False
+        self._beats = 0
+        self._batches = 0
+        self._pressed = False
+        self._batches_reclaimed = -1
+        self.stopped = False
+        store.on_closed = self._file_closed
+
+    def _file_closed(self) -> None:
+        self._closed = True
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._loop.call_later(0, self._look)
+
+    def beat(self) -> None:
+        """A heartbeat interval has passed."""
+        self._beats += 1
+        self._store.marker.beat()
+        if self._store.compactor.snapshots_damaged:
+            self._ask()
+        if self._beats >= LOOK_EVERY_BEATS and self._batches != self._store.wal.batches:
+            self._beats = 0
+            self._batches = self._store.wal.batches
+            self._ask()
+
+    def reclaim(self) -> None:
+        """The disk runs short: free what can be, at once. May be called as often as one likes."""
+        self._pressed = True
+        self._ask()
+
+    def _reclaim(self) -> None:
+        """One cycle with the groups that free most; the newest file is completed, for it counts as
+        needed as long as it is written to."""
+        self._pressed = False
+        found = [(group.upkeep.dead_bytes(group), number) for number, group in self._groups.items()]
+        worth = sorted((each for each in found if each[0] >= RECLAIM_BYTES_MIN), reverse=True)
+        taken = [
+            snapshot for _, number in worth[:RECLAIM_GROUPS_MAX]
+            if (snapshot := take_now(self._groups[number])) is not None
+        ]  # fmt: skip
+        if taken:
+            total = sum(dead for dead, _ in worth[:RECLAIM_GROUPS_MAX])
+            log.warning("disk runs short: %d groups hold %d bytes that nobody needs", len(taken),
+                        total)  # fmt: skip
+            if self._store.wal.newest_bytes:
+                self._store.wal.roll()
+                self._closed = True
+        elif self._batches_reclaimed == self._store.wal.batches:
+            return  # nothing was written since the last time
+        self._batches_reclaimed = self._store.wal.batches
+        self._store.compactor.run(taken, self._done)
+
+    def _look(self) -> None:
+        self._asked = False
+        if self.stopped or self._store.compactor.busy:
+            return  # what a cycle leaves is looked at after it
+        if self._pressed and not self._closed:
+            self._reclaim()
+            return
+        closed, self._closed = self._closed, False
+        taken = []
+        for group in self._groups.values():
+            snapshot = group.upkeep.snapshot(group, closed, self._config)
+            if snapshot is None and group.id in self._store.compactor.snapshots_damaged:
+                snapshot = take_now(group)
+            if snapshot is not None:
+                taken.append(snapshot)
+        wal = self._store.wal
+        if taken and not closed and wal.newest_bytes > self._config.wal_file_bytes // 4:
+            # Most of what some group holds is dead, so most of the newest file may be: complete
+            # it, or it stays for as long as nothing is published.
+            wal.roll()
+            self._closed = True
+        if taken or closed:
+            self._store.compactor.run(taken, self._done)
+
+    def _done(self) -> None:
+        if self._closed or self._pressed:
+            self._ask()

@@ -1,0 +1,372 @@
+"""Where a group's entries stand on disk, packed by pages of neighbouring entries."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from warren_raft.index_set import PAGE_BITS, Indexes
+from warren_raft.int_runs import count_of, value
+from warren_raft.storage.columns import HEAD, MIXED, ONE_FILE, Columns, pick, run_of
+from warren_raft.storage.wal import Place
+from warren_raft.types import Index, Term
+
+
+class Places:
+    """File, offset, length by ascending index.
+
+    The newest page is unpacked; of the others one that was read last is kept unpacked too.
+    Invariants: a page is packed in `_pages`, which ascend, or is the newest one, never both;
+    `count` and `bytes` are those of all entries
+    """
+
+    __slots__ = ("_newest", "_number", "_pages", "_read", "_read_number", "bytes", "count")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytes] = {}
+        self._newest: Columns | None = None
+        self._number = -1  # of the newest page
+        self._read: Columns | None = None
+        self._read_number = -1
+        self.count = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    # ------------------------------------------------------------ adding
+
+    def add(self, index: Index, place: Place) -> None:
+        """One more, after all others."""
+        newest = self._newest
+        if newest is None or index >> PAGE_BITS != self._number:
+            newest = self._begin(index >> PAGE_BITS)
+        assert not newest.indexes or newest.indexes[-1] < index, (newest.indexes[-1], index)
+        newest.indexes.append(index)
+        newest.files.append(place.file)
+        newest.offsets.append(place.offset)
+        newest.lengths.append(place.length)
+        self.count += 1
+        self.bytes += place.length
+
+    def add_rows(
+        self, file: int, indexes: array[int], offsets: array[int], lengths: array[int]
+    ) -> None:
+        """The same for many that stand in one file."""
+        first = 0
+        while first < len(indexes):
+            page = indexes[first] >> PAGE_BITS
+            end = bisect_left(indexes, page + 1 << PAGE_BITS, first)
+            columns = Columns()
+            columns.indexes.extend(indexes[first:end])
+            columns.files = array("I", [file]) * (end - first)
+            columns.offsets.extend(offsets[first:end])
+            columns.lengths.extend(lengths[first:end])
+            self._add_columns(page, columns)
+            first = end
+
+    def extend(self, other: Places) -> None:
+        """Those of another one, after all of these."""
+        self._seal()
+        for page, data in other._all():
+            if page in self._pages:
+                self._add_columns(page, Columns.read(data))
+                self._seal()
+            else:
+                assert not self._pages or next(reversed(self._pages)) < page, page
+                self._pages[page] = data
+                self._count(data, 1)
+
+    def _add_columns(self, page: int, columns: Columns) -> None:
+        newest = self._newest if page == self._number else None
+        if newest is None:
+            newest = self._begin(page)
+        assert not newest.indexes or newest.indexes[-1] < columns.indexes[0], page
+        newest.extend(columns)
+        self.count += len(columns.indexes)
+        self.bytes += sum(columns.lengths)
+
+    def _begin(self, page: int) -> Columns:
+        """The newest page is that one from here on."""
+        self._seal()
+        data = self._pages.pop(page, None)
+        assert not self._pages or next(reversed(self._pages)) < page, page
+        self._newest = Columns() if data is None else Columns.read(data)
+        self._number = page
+        if page == self._read_number:
+            self._read = None
+        return self._newest
+
+    def _seal(self) -> None:
+        if self._newest is not None:
+            if self._newest.indexes:
+                self._pages[self._number] = self._newest.packed()
+            self._newest, self._number = None, -1
+
+    def _count(self, data: bytes, times: int) -> None:
+        self.count += times * count_of(data, HEAD.size)
+        self.bytes += times * int(HEAD.unpack_from(data)[3])
+
+    # ------------------------------------------------------------ reading
+
+    def _columns(self, page: int) -> Columns | None:
+        if page == self._number:
+            return self._newest
+        if page != self._read_number or self._read is None:
+            data = self._pages.get(page)
+            if data is None:
+                return None
+            self._read, self._read_number = Columns.read(data), page
+        return self._read
+
+    def at(self, index: Index) -> Place:
+        """Where an entry stands; raises KeyError."""
+        columns = self._columns(index >> PAGE_BITS)
+        if columns is None:
+            raise KeyError(index)
+        return columns.place(columns.number(index))
+
+    def get(self, index: Index) -> Place | None:
+        """The same; None: it is not among them."""
+        try:
+            return self.at(index)
+        except KeyError:
+            return None
+
+    def _all(self) -> Iterator[tuple[int, bytes]]:
+        yield from self._pages.items()
+        if self._newest is not None and self._newest.indexes:
+            yield self._number, self._newest.packed()
+
+    def indexes(self) -> Indexes:
+        """Of which entries these are."""
+        return Indexes(run_of(data) for _, data in self._all())
+
+    def bytes_after(self, index: Index) -> int:
+        """The bytes of data of those above `index`."""
+        page, total = index >> PAGE_BITS, 0
+        for number in reversed(self._numbers()):
+            if number <= page:
+                columns = self._columns(number)
+                if number == page and columns is not None:
+                    at = bisect_left(columns.indexes, index + 1)
+                    total += sum(columns.lengths[at:])
+                break
+            total += self._page_bytes(number)
+        return total
+
+    def _numbers(self) -> list[int]:
+        return [*self._pages, self._number] if self._newest is not None else list(self._pages)
+
+    def _page_bytes(self, page: int) -> int:
+        if page == self._number and self._newest is not None:
+            return sum(self._newest.lengths)
+        return int(HEAD.unpack_from(self._pages[page])[3])
+
+    def bytes_of(self, wanted: Indexes) -> int:
+        """The bytes of data of those entries that are here; of parts of pages in proportion."""
+        total = 0
+        for page, run in wanted.pages():
+            if page == self._number and self._newest is not None:
+                size, count = sum(self._newest.lengths), len(self._newest.indexes)
+            elif page in self._pages:
+                data = self._pages[page]
+                size, count = int(HEAD.unpack_from(data)[3]), count_of(data, HEAD.size)
+            else:
+                continue
+            total += size * min(count_of(run), count) // max(count, 1)
+        return total
+
+    # ------------------------------------------------------------ leaving
+
+    def cut(self, index: Index) -> None:
+        """Drop everything from `index` on."""
+        page = index >> PAGE_BITS
+        for number in reversed(self._numbers()):
+            if number < page:
+                return
+            columns = self._begin(number)
+            at = bisect_left(columns.indexes, index)
+            gone = columns.part(at, len(columns.indexes))
+            self.count -= len(gone.indexes)
+            self.bytes -= sum(gone.lengths)
+            self._newest = columns.part(0, at)
+            if not at:
+                self._newest, self._number = None, -1
+
+    def cut_head(self, index: Index) -> None:
+        """Drop everything up to `index`."""
+        page = index >> PAGE_BITS
+        self._seal()
+        self._read = None
+        for number in self._numbers():
+            if number > page:
+                return
+            data = self._pages[number]
+            if number < page:
+                self._count(data, -1)
+                del self._pages[number]
+                continue
+            columns = Columns.read(data)
+            rest = columns.part(bisect_left(columns.indexes, index + 1), len(columns.indexes))
+            self._count(data, -1)
+            if not rest.indexes:
+                del self._pages[number]
+                continue
+            self._pages[number] = rest.packed()
+            self._count(self._pages[number], 1)
+
+    def pick(self, wanted: Indexes) -> Places:
+        """Those of `wanted` that are here."""
+        picked = Places()
+        own = dict(self._all())
+        for page, run in wanted.pages():
+            data = own.get(page)
+            if data is None:
+                continue
+            if run_of(data) != run:
+                data = pick(data, run)
+                if not data:
+                    continue
+            picked._pages[page] = data
+            picked._count(data, 1)
+        return picked
+
+    # ------------------------------------------------------------ by file
+
+    def _in_file(self, file: int) -> Iterator[Columns]:
+        """The pages that may have entries of a file."""
+        for number, data in list(self._pages.items()):
+            form, found, _, _ = HEAD.unpack_from(data)
+            if form == MIXED or found == file:
+                columns = self._columns(number)
+                assert columns is not None, number
+                yield columns
+        if self._newest is not None:
+            yield self._newest
+
+    def tally(self, into: dict[int, list[int]]) -> None:
+        """Add to into[file] how many stand there, and the bytes of their data."""
+        for data in self._pages.values():
+            form, file, _, size = HEAD.unpack_from(data)
+            if form == ONE_FILE:
+                found = into.setdefault(file, [0, 0])
+                found[0] += count_of(data, HEAD.size)
+                found[1] += size
+            else:
+                _tally_each(Columns.read(data), into)
+        if self._newest is not None:
+            _tally_each(self._newest, into)
+
+    def rows(self, file: int) -> Columns:
+        """Those that stand in that file, ascending."""
+        found = Columns()
+        for columns in self._in_file(file):
+            count = columns.files.count(file)
+            if count == len(columns.files):
+                found.extend(columns)
+            elif count:
+                found.extend(columns.where([other == file for other in columns.files]))
+        return found
+
+    def last_in(self, file: int) -> Index | None:
+        """The last entry that stands in that file; None: there is none."""
+        for number in reversed(self._numbers()):
+            if number != self._number:
+                form, found, _, _ = HEAD.unpack_from(self._pages[number])
+                if form == ONE_FILE:
+                    if found == file:
+                        run = run_of(self._pages[number])
+                        return value(run, 0, count_of(run) - 1)
+                    continue
+            columns = self._columns(number)
+            assert columns is not None, number
+            for at in range(len(columns.files) - 1, -1, -1):
+                if columns.files[at] == file:
+                    return columns.indexes[at]
+        return None
+
+    def move(
+        self, indexes: array[int], old: int, befores: array[int], new: int, afters: array[int],
+    ) -> None:  # fmt: skip
+        """These stand in file `new` at `afters` now, unless they are not at `befores` in `old`."""
+        first = 0
+        while first < len(indexes):
+            page = indexes[first] >> PAGE_BITS
+            end = bisect_left(indexes, page + 1 << PAGE_BITS, first)
+            columns = self._columns(page)
+            if columns is not None:
+                _move(columns, indexes[first:end], old, befores[first:end], new, afters[first:end])
+                if page != self._number:
+                    self._pages[page] = columns.packed()
+            first = end
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self._number not in self._pages, self._number
+        pages = list(self._all())
+        assert [page for page, _ in pages] == sorted({page for page, _ in pages})
+        count = size = 0
+        for page, data in pages:
+            columns = Columns.read(data)
+            assert columns.packed() == data, page
+            indexes = list(columns.indexes)
+            assert indexes == sorted(set(indexes)), page
+            assert {index >> PAGE_BITS for index in indexes} == {page}, page
+            count += len(indexes)
+            size += sum(columns.lengths)
+        assert (count, size) == (self.count, self.bytes), (count, self.count, size, self.bytes)
+
+
+def _tally_each(columns: Columns, into: dict[int, list[int]]) -> None:
+    for file, length in zip(columns.files, columns.lengths, strict=True):
+        found = into.setdefault(file, [0, 0])
+        found[0] += 1
+        found[1] += length
+
+
+def _move(
+    columns: Columns, indexes: array[int], old: int, befores: array[int], new: int,
+    afters: array[int],
+) -> None:  # fmt: skip
+    same = columns.indexes == indexes and columns.offsets == befores
+    if same and columns.files.count(old) == len(indexes):
+        columns.files = array("I", [new]) * len(indexes)
+        columns.offsets = array("I", afters)
+        return
+    for index, before, after in zip(indexes, befores, afters, strict=True):
+        try:
+            at = columns.number(index)
+        except KeyError:
+            continue
+        if columns.files[at] == old and columns.offsets[at] == before:
+            columns.files[at] = new
+            columns.offsets[at] = after
+
+
+class Rows:
+    """Entries of one group in one file, as a segment's index lists them.
+
+    terms    0: not known here; the record itself says
+    configs  which of the indexes are CONFIG entries, ascending
+    """
+
+    __slots__ = ("configs", "indexes", "lengths", "offsets", "terms")
+
+    def __init__(self) -> None:
+        self.configs = array("Q")
+        self.indexes = array("Q")
+        self.terms = array("Q")
+        self.offsets = array("I")
+        self.lengths = array("I")
+
+    def __len__(self) -> int:
+        return len(self.indexes)
+
+    def add(self, columns: Columns, terms: Iterable[Term]) -> None:
+        """Those, after all others."""
+        self.indexes.extend(columns.indexes)
+        self.terms.extend(terms)
+        self.offsets.extend(columns.offsets)
+        self.lengths.extend(columns.lengths)

@@ -1,0 +1,132 @@
+"""Whether the files of the log are all there: each names the one before it, `synced` the newest.
+
+| missing, replaced or shorter | named by |
+| --- | --- |
+| a file that another one follows | the LINK of that one: salt, and where its records end |
+| the newest file | `wal/synced` and `synced`: number, salt, and at least so many bytes |
+| the oldest file that is to be replayed | its number: that of the manifest's first file |
+| `wal/synced` and `synced`, both | `node.json`: logged |
+
+Files that a program wrote before there were links are the beginning of the chain: between them, and
+before them, numbers may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warren_raft.storage.errors import LogDamaged
+from warren_raft.storage.format import Head, Link
+from warren_raft.storage.identity import Directory
+from warren_raft.storage.synced_mark import NAME, Synced
+from warren_raft.storage.wal import file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The files to be replayed.
+
+    numbers  ascending
+    heads    how each begins
+    ends     where the records of each end that another one follows; absent: at the file's end
+    synced   of the newest file so many bytes were on disk
+    """
+
+    numbers: Sequence[int]
+    heads: Mapping[int, Head]
+    ends: Mapping[int, int]
+    synced: int
+
+    def link(self, disk: int, next_file: int, end: int) -> Link:
+        """What `next_file` says of the newest of these, whose records end there."""
+        head = self.heads.get(next_file - 1)
+        return Link(disk) if head is None else Link(disk, head.salt, end)
+
+
+def verify(
+    directory: Directory, heads: Mapping[int, Head], first_file: int, marks: Sequence[Synced]
+) -> Chain:
+    """Raises LogDamaged when a file that there was is missing, or is another one.
+
+    heads       of the files from first_file on
+    first_file  of the manifest; 0: there is no manifest
+    marks       what is known of the newest file, newest first
+    """
+    numbers = sorted(heads)
+    disk = int(directory.identity.disk, 16)
+    ends: dict[int, int] = {}
+    for before, number in zip([None, *numbers], numbers, strict=False):
+        link = heads[number].link
+        if link is None:
+            continue
+        path = directory.wal / file_name(number)
+        if link.disk != disk:
+            raise LogDamaged(
+                path, 0, f"it was written for disk {link.disk:016x}, this is {disk:016x}"
+            )
+        if before is None:
+            _begins(directory, path, number, max(first_file, 1))
+        elif before != number - 1:
+            raise _missing(directory, number - 1, path)
+        elif link.salt:
+            if link.salt != heads[before].salt:
+                raise LogDamaged(
+                    directory.wal / file_name(before), 0,
+                    f"it is another file than the one that {path.name} follows",
+                )  # fmt: skip
+            ends[before] = link.end
+    return Chain(numbers, heads, ends, _newest(directory, numbers, heads, first_file, marks, disk))
+
+
+def _missing(directory: Directory, number: int, named_by: Path) -> LogDamaged:
+    return LogDamaged(
+        directory.wal / file_name(number), 0, f"it is missing, and {named_by.name} names it"
+    )
+
+
+def _begins(directory: Directory, path: Path, number: int, first: int) -> None:
+    if number > first:
+        raise _missing(directory, number - 1, path)
+
+
+def _newest(
+    directory: Directory,
+    numbers: Sequence[int],
+    heads: Mapping[int, Head],
+    first_file: int,
+    marks: Sequence[Synced],
+    disk: int,
+) -> int:
+    """So many bytes of the newest file were on disk."""
+    path = directory.wal / NAME
+    if not marks:
+        if directory.identity.logged:
+            raise LogDamaged(
+                path, 0,
+                f"neither it nor {directory.path / NAME} can be read: the newest file of the log "
+                "may be missing",
+            )  # fmt: skip
+        return 0
+    known = marks[0]
+    for each in marks:
+        if each.disk is not None and each.disk != disk:
+            raise LogDamaged(
+                path, 0,
+                f"what names the newest file is of disk {each.disk:016x}, this is {disk:016x}",
+            )  # fmt: skip
+    newest = numbers[-1] if numbers else 0
+    if known.salt is None:  # of a program that did not mark each file: it only adds
+        return known.end if known.file == newest else 0
+    if known.file >= max(first_file, 1) and known.file not in heads:
+        raise _missing(directory, known.file, path)
+    if known.file in heads and heads[known.file].salt != known.salt:
+        raise LogDamaged(
+            directory.wal / file_name(known.file), 0, "it is another file than the one on record"
+        )
+    if newest > known.file + 1:
+        raise LogDamaged(
+            path, 0, f"it names file {known.file} as the newest, and there is file {newest}"
+        )
+    return known.end if known.file == newest else 0

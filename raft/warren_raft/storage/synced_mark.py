@@ -1,0 +1,202 @@
+"""How far the log is known to be on the disk, in two files of their own.
+
+`wal/synced` and `synced`, with the same content, little-endian, overwritten in place (each lies in
+one sector), the second one when the first one is on disk:
+
+| at | what |
+| --- | --- |
+| 0 | magic `WARRNSYN`, u32 version = 2, u32 salt of that file |
+| 16 | u64 number of a file of the log, u64 bytes of it that are on disk |
+| 32 | u64 disk, the directory's (`identity`) |
+| 40 | u32 crc32 of bytes 0..39, u32 0 |
+
+Version 1 was `wal/synced` alone, with 0 for the salt, and the crc32 at 32, without a disk.
+
+Every file of the log names the one before it (`format`, LINK). These two name the newest one: they
+are written when it was begun, before anything of it is vouched for; so a newest file that is
+missing, or that another one has taken the place of, is noticed. They also say where it ended when
+the log last rested, and once a second while it does not:
+
+A torn end of the log is cut at a start, for nobody was told of it; damage to what was synced must
+not be. What stands before a later batch was synced, but of the last one the log itself does not
+tell: 1. A follower acknowledges entry 7, and the log rests.  2. A bit of it rots.  3. The node
+starts again, takes that for a torn end, and votes for somebody who lacks 7.
+
+One of the two may be missing, damaged or old: the other one counts. When both are unreadable, and
+`node.json` says that there is a log, that is damage.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from warren_raft.storage.background_writer import Janitor
+from warren_raft.storage.files import Files, is_full
+from warren_raft.storage.identity import SYNCED, Directory
+from warren_raft.storage.wal import Wal
+
+log = logging.getLogger("warren.raft")
+
+NAME = SYNCED
+VERSION = 2
+MAGIC = b"WARRNSYN"
+BUSY_BEATS = 10
+"""A log that does not rest is marked every so many heartbeats."""
+_HEAD = struct.Struct("<8sI")
+_BODY = struct.Struct("<8sIIQQQ")
+_BODY_1 = struct.Struct("<8sIIQQ")
+_CRC = struct.Struct("<II")
+
+
+class Synced(NamedTuple):
+    """File `file` of the log is on disk up to byte `end`; 0, 0: nothing is known.
+
+    salt, disk  None: not known (version 1)
+    """
+
+    file: int = 0
+    end: int = 0
+    salt: int | None = None
+    disk: int | None = None
+
+
+def encode(synced: Synced) -> bytes:
+    """The file's bytes."""
+    body = _BODY.pack(
+        MAGIC, VERSION, synced.salt or 0, synced.file, synced.end, synced.disk or 0
+    )
+    return body + _CRC.pack(crc32(body), 0)
+
+
+def decode(data: bytes) -> Synced:
+    """What such a file says; Synced() when it is not whole."""
+    if len(data) < _HEAD.size:
+        return Synced()
+    magic, version = _HEAD.unpack_from(data)
+    body = {1: _BODY_1, VERSION: _BODY}.get(version)
+    if magic != MAGIC or body is None or len(data) < body.size + _CRC.size:
+        return Synced()
+    if _CRC.unpack_from(data, body.size) != (crc32(data[: body.size]), 0):
+        return Synced()
+    if body is _BODY_1:
+        _, _, _, file, end = body.unpack_from(data)
+        return Synced(file, end) if len(data) == body.size + _CRC.size else Synced()
+    _, _, salt, file, end, disk = body.unpack_from(data)
+    return Synced(file, end, salt, disk)
+
+
+def read(files: Files, directory: Path) -> Synced:
+    """What the file in that folder says; Synced() when there is none, or none that is whole."""
+    path = directory / NAME
+    return decode(files.read(path)) if files.exists(path) else Synced()
+
+
+def read_both(files: Files, directory: Directory) -> list[Synced]:
+    """What is known of the newest file: what each of the two says that is whole, newest first."""
+    found = [read(files, place) for place in (directory.wal, directory.path)]
+    return sorted((each for each in found if each.file), key=lambda s: s[:2], reverse=True)
+
+
+class Marks:
+    """The two files. Written by the log's thread at a new file, else by the janitor's.
+
+    Invariant: what is written never goes back; one of the two is whole at any time
+    """
+
+    def __init__(self, files: Files, directory: Directory) -> None:
+        self._files = files
+        self._directory = directory
+        self._fds: dict[Path, int] = {}
+        self._lock = threading.Lock()
+        self._failed = False
+        self._written = dict.fromkeys(
+            (directory.wal / NAME, directory.path / NAME), (0, 0)
+        )
+
+    def write(self, file: int, end: int, salt: int) -> None:
+        """Have it on disk in both places, and in `node.json` that there is a log."""
+        with self._lock:
+            disk = int(self._directory.identity.disk, 16)
+            data = encode(Synced(file, end, salt, disk))
+            # The one that is behind goes first: a write of it may have failed, and left it torn.
+            for path, written in sorted(self._written.items(), key=lambda each: each[1]):
+                if written < (file, end) and not self._failed:
+                    self._put(path, data)
+                    self._written[path] = (file, end)
+            if not self._directory.identity.logged and not self._failed:
+                self._directory.change(logged=True)
+
+    def _put(self, path: Path, data: bytes) -> None:
+        fd = self._fds.get(path)
+        try:
+            if fd is None:
+                self._fds[path] = self._files.create(path, data)
+            else:
+                self._files.write_at(fd, 0, [data])
+                self._files.sync_data(fd)
+        except OSError as error:
+            # 1. The second one is torn, for the disk fails.  2. The node ends, and writes down
+            # where the log ended: now the first one is torn, too.
+            self._failed = not is_full(error)
+            raise
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for fd in self._fds.values():
+            self._files.close(fd)
+        self._fds.clear()
+
+
+class Marker:
+    """Keeps them where the log ends, on the janitor's thread.
+
+    At most one write of both after each burst, and one a second in it. A disk without space for
+    them is no reason to stop: it is tried again at the next look.
+
+    busy  they are being written
+    """
+
+    def __init__(self, marks: Marks, wal: Wal, janitor: Janitor) -> None:
+        self._marks = marks
+        self._wal = wal
+        self._janitor = janitor
+        self._seen = self._marked = wal.on_disk
+        self._beats = 0
+        self.busy = False
+
+    def beat(self) -> None:
+        """A heartbeat interval has passed: if nothing was written in it, write down where."""
+        synced = self._wal.on_disk
+        self._beats += 1
+        rests = synced == self._seen and self._wal.idle
+        self._seen = synced
+        due = rests or self._beats >= BUSY_BEATS
+        if due and synced != self._marked and not self.busy:
+            self.busy = True
+            self._beats = 0
+            salt = self._wal.salts.get(synced[0], 0)
+            self._janitor.run(
+                lambda: self._marks.write(*synced, salt),
+                lambda _: self._done(synced),
+                lambda error: self._done(None),
+            )
+
+    def _done(self, marked: tuple[int, int] | None) -> None:
+        self.busy = False
+        if marked is not None:
+            self._marked = marked
+
+    def close(self) -> None:
+        """Log and janitor are closed: write down where it ends, if the disk still takes it."""
+        file, end = self._wal.on_disk
+        try:
+            if file:
+                self._marks.write(file, end, self._wal.salts.get(file, 0))
+        except OSError as error:
+            log.warning("where the log ends could not be written down: %s", error)
+        self._marks.close()

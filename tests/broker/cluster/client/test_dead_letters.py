@@ -1,0 +1,189 @@
+"""Whatever a message says, to publish it as a dead letter ends nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.broker.kernel import frames as f
+from warren_broker.amqp091.wire import properties
+from warren_broker.block.block import Block, encode
+from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
+from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAside
+from warren_broker.kernel import MessageTable
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.effects import DeadLetter, Expired
+from warren_raft.machine import Applied, Meta
+
+GROUP = 7
+NO_UTF8 = f.properties(expiration=b"\xff\xfe1")
+MALFORMED = {
+    "no property bytes": b"",
+    "half a word of flags": b"\x80",
+    "an unknown flag": b"\x00\x01",
+    "a string beyond the end": b"\x80\x00\x09x",
+    "a table beyond the end": b"\x20\x00\x00\x00\x00\x09\x01aV",
+    "bytes left over": b"\x00\x00\x00",
+}
+
+
+class Loop:
+    """Its time stands still; what is due is done by `turn`."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.clock = SimpleNamespace(epoch_ms=lambda: 1_000_000)
+        self.later: list[Any] = []
+
+    def call_later(self, delay_ms: int, call: Any) -> None:
+        self.later.append(call)
+
+    def turn(self) -> None:
+        calls, self.later = self.later, []
+        for call in calls:
+            call()
+
+
+class World:
+    """A queue with a dead letter exchange, led here, and what is published to it."""
+
+    def __init__(self, blocks: dict[int, Block], config: dict[str, Any] | None = None) -> None:
+        self.config = QueueConfig("/", "q", dead_letter_exchange="dlx", **(config or {}))
+        self.queue = SimpleNamespace(name="q", vhost="/", group=GROUP, config=self.config)
+        host = SimpleNamespace(
+            node_id="a", state=lambda group: SimpleNamespace(config=self.config, uplinks={}))
+        self.loop = Loop()
+        self.cluster: Any = SimpleNamespace(
+            loop=self.loop, host=host, handlers={}, leader_of=lambda group: "a",
+            stored=SimpleNamespace(get=lambda group, index: blocks[index]))
+        self.cluster.set_aside = self.aside = SetAside(self.cluster)
+        self.published: list[tuple[bytes, properties.Properties]] = []
+        self.batches: list[int] = []
+        self.faults = 0
+        definitions = SimpleNamespace(
+            state=SimpleNamespace(groups={GROUP: self.queue}), exchange=lambda vhost, name: True)
+        queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
+        publishing: Any = SimpleNamespace(publish=self.publish)
+        self.letters = DeadLetters(queues, publishing, 4096)
+
+    def publish(self, vhost: str, table: MessageTable, first: int, last: int, routed: None,
+                confirmed: None, flags: int, keep: Any) -> None:
+        if self.faults:
+            self.faults -= 1
+            raise RuntimeError("routing failed")
+        self.batches.append(last - first)
+        self.published += [(table.body(i), properties.decode(table.properties_of(i)))
+                           for i in range(first, last)]
+
+    def die(self, *runs: tuple[int, int, int]) -> None:
+        self.letters.publish(GROUP, DeadLetter("expired", runs))
+
+
+def block(*raw: bytes) -> Block:
+    return Block.decode(encode([b"%d" % i for i in range(len(raw))], list(raw), (b"x", b"k")))
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_properties_are_replaced_and_counted(case: str) -> None:
+    """Such a block was accepted from any client, and ended the process of the queue's leader."""
+    world = World({1: block(f.PLAIN, MALFORMED[case], f.PLAIN)})
+    world.die((1, 0, 2))
+    assert [body for body, _ in world.published] == [b"0", b"1", b"2"]
+    headers = world.published[1][1].headers or {}
+    assert headers["x-unreadable-properties"] == MALFORMED[case]
+    assert headers["x-first-death-queue"] == "q" and len(headers["x-death"]) == 1
+    assert world.aside.count(GROUP) == 1
+
+
+def test_an_expiration_that_is_no_utf8(caplog: pytest.LogCaptureFixture) -> None:
+    world = World({1: block(NO_UTF8)})
+    world.die((1, 0, 0))
+    death = (world.published[0][1].headers or {})["x-death"][0]
+    assert death["original-expiration"] == b"\xff\xfe1"
+    assert world.published[0][1].expiration is None
+
+
+@pytest.mark.parametrize("value", [b"V", b"S\0\0\0\1x", b"F\0\0\0\0", b"A\0\0\0\1V"])
+def test_a_cc_that_is_no_list_of_keys_is_left_out(value: bytes) -> None:
+    world = World({1: block(f.properties(headers=f.table((b"CC", value))))})
+    world.die((1, 0, 0))
+    assert "CC" not in (world.published[0][1].headers or {})
+
+
+def test_the_history_stays_within_a_frame() -> None:
+    entries = [f.death(b"older%d" % i, more=bytes(300)) for i in range(40)]
+    raw = f.properties(headers=f.table((b"x-death", f.deaths(*entries)), (b"mine", b"t\1")))
+    world = World({1: block(raw)})
+    world.die((1, 0, 0))
+    given = world.published[0][1]
+    deaths = [death["queue"] for death in (given.headers or {})["x-death"]]
+    assert deaths[0] == "q" and deaths[1:] == [f"older{i}" for i in range(len(deaths) - 1)]
+    assert 5 < len(deaths) < 20
+    assert len(properties.encode(given)) <= 4076
+
+
+def test_the_newest_death_stays_for_cycles_to_end() -> None:
+    large = f.table((b"h", b"x" + (4040).to_bytes(4, "big") + bytes(4040)))
+    world = World({1: block(f.properties(headers=large))})
+    world.die((1, 0, 0))
+    assert [d["queue"] for d in (world.published[0][1].headers or {})["x-death"]] == ["q"]
+
+
+def test_an_entry_that_fails_costs_its_own_messages(caplog: pytest.LogCaptureFixture) -> None:
+    world = World({1: block(f.PLAIN), 2: block(f.PLAIN), 3: block(f.PLAIN)})
+    world.faults = 1
+    world.die((1, 0, 0), (2, 0, 0), (4, 0, 0), (3, 0, 0))
+    assert len(world.published) == 2, "the first failed, entry 4 is not there"
+    assert world.aside.count(GROUP) == 1
+    assert "dead letters 0 to 0 of entry 1" in caplog.text and "routing failed" in caplog.text
+
+
+def test_a_million_dead_letters_are_published_over_many_turns() -> None:
+    """A queue that expired as a whole stopped the node for as long as all of it took."""
+    world = World({1: block(*[f.PLAIN] * 5000), 2: block(f.PLAIN)})
+    world.die((1, 0, 4999))
+    world.die((2, 0, 0))
+    assert sum(world.batches) == TURN_MESSAGES
+    while world.loop.later:
+        before = sum(world.batches)
+        world.loop.turn()
+        assert sum(world.batches) - before <= TURN_MESSAGES
+    bodies = [body for body, _ in world.published]
+    assert bodies == [b"%d" % i for i in range(5000)] + [b"0"], "in order"
+
+
+def test_no_effect_of_a_queue_ends_its_leader(caplog: pytest.LogCaptureFixture) -> None:
+    world = World({})
+    leading = Leading(world.cluster)
+    did: list[str] = []
+
+    def fails(group: int, effect: DeadLetter) -> None:
+        raise ValueError("a fault of ours")
+
+    leading.on_dead_letter = fails
+    leading.on_expired = lambda group, reason: did.append(reason)
+    effects = (DeadLetter("expired", ((1, 0, 0),)), Expired("expires"))
+    leading.applied(GROUP, Meta(5, 1, 1000), b"", Applied(None, effects))
+    assert did == ["expires"], "what follows is carried out"
+    assert world.aside.count(GROUP) == 1
+    assert "queue 'q' in vhost '/': DeadLetter set aside" in caplog.text
+
+
+def test_the_log_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
+    world = World({1: block(*[b""] * 1000)})
+    world.die((1, 0, 999))
+    assert len(world.published) == 1000 == world.aside.count(GROUP)
+    assert caplog.text.count("set aside") == LINES_MAX
+    world.loop.now_ms = 20_000
+    world.aside.note(GROUP, "entry 9", "no reason")
+    assert f"{1000 - LINES_MAX} more messages" in caplog.text
+
+
+def test_letters_keep_what_they_are_given() -> None:
+    letters = Letters(World({}).queue, "rejected", 5, 4076)  # type: ignore[arg-type]
+    letters.add(block(f.properties(message_id=b"id", priority=9)), 0)
+    assert properties.decode(letters.table.properties_of(0)).message_id == "id"
+    assert letters.table.priority(0) == 9

@@ -1,0 +1,235 @@
+"""What a new leader tells its queue about the nodes that its consumers are on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.set_aside import SetAside
+from warren_broker.metadata.incarnations import is_over
+from warren_broker.metadata.state import MetadataState
+from warren_broker.queue.codec import decode_submission
+from warren_broker.queue.commands import (
+    NodeBack,
+    NodeDown,
+    NodeSuspected,
+    SubmissionReply,
+)
+from warren_raft.errors import NotLeader
+from warren_raft.machine import Applied, Meta
+
+GROUP = 7
+
+
+@dataclass
+class Entry:
+    node: str
+    suspected_ms: int = 0
+    incarnation: int = 0
+
+
+@dataclass
+class State:
+    uplinks: dict[int, Entry]
+
+
+@dataclass
+class Host:
+    """A host of one group; keeps what is proposed."""
+
+    held: State
+    silent: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    node_id: str = "a"
+    proposed: list[object] = field(default_factory=list)
+    leads: bool = True
+    hands_over: bool = False
+
+    def suspected(self, node):
+        return node in self.silent
+
+    def gone(self, node):
+        return node in self.ended
+
+    def state(self, group):
+        return self.held
+
+    def is_leader(self, group):
+        return self.leads
+
+    def propose(self, group, data):
+        if self.hands_over or not self.leads:
+            raise NotLeader(group, self.node_id, None)
+        self.proposed += decode_submission(data)[0].commands
+
+
+@dataclass
+class Loop:
+    """Keeps what is to be called."""
+
+    later: list[object] = field(default_factory=list)
+
+    def call_later(self, delay_ms, call):
+        self.later.append(call)
+
+    def pass_time(self):
+        calls, self.later = self.later, []
+        for call in calls:
+            call()
+
+
+class Cluster:
+    """What `Leading` asks of its cluster; `alive` are the lives that are connected."""
+
+    def __init__(self, uplinks, silent=(), alive=()):
+        self.host = Host(State(uplinks), set(silent))
+        self.alive = set(alive)
+        self.loop = Loop()
+        self.handlers = {}
+        self.set_aside = SetAside(self)
+
+    def reply_to(self, group, index, reply):
+        return reply.uplink in self.alive
+
+
+def started(cluster):
+    leading = Leading(cluster)
+    leading.is_over = lambda node, uplink, number: uplink >= 100
+    leading.start(GROUP, ())
+    return cluster.host.proposed
+
+
+def test_a_suspicion_of_the_leader_before_ends_when_this_one_hears_the_node():
+    assert started(Cluster({1: Entry("b", suspected_ms=5)})) == [NodeBack("b")]
+
+
+def test_a_new_leader_that_was_suspected_itself_serves_its_own_consumers():
+    assert started(Cluster({1: Entry("a", suspected_ms=5)})) == [NodeBack("a")]
+
+
+def test_a_node_that_is_silent_here_too_stays_suspected():
+    cluster = Cluster({1: Entry("b", suspected_ms=5)}, silent="b")
+    assert started(cluster) == [NodeSuspected("b", True)]
+
+
+def test_nothing_is_said_of_a_node_that_is_well():
+    assert started(Cluster({1: Entry("b")})) == []
+
+
+def test_a_life_that_has_ended_goes_whatever_else_is_known():
+    assert started(Cluster({100: Entry("b", suspected_ms=5)}, silent="b")) == [NodeDown(100)]
+
+
+@pytest.mark.parametrize("uplink, expected", [(100, [NodeDown(100)]), (1, [])])
+def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink, expected):
+    """It was under way while the node restarted: the queue knew of no life that could be ended."""
+    cluster = Cluster({})
+    leading = Leading(cluster)
+    leading.is_over = lambda node, life, number: life >= 100
+    leading.start(GROUP, ())
+    cluster.host.held.uplinks[uplink] = Entry("b")
+    reply = SubmissionReply(uplink, 1, ())
+    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(reply, ()))
+    assert cluster.host.proposed == expected
+
+
+def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was_not_taken():
+    cluster = Cluster({})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.hands_over = True
+    leading.command(GROUP, NodeDown(5))
+    leading.command(GROUP, NodeSuspected("b"))
+    leading.command(GROUP, NodeSuspected("b"))
+    leading.command(GROUP, NodeBack("b"))
+    cluster.loop.pass_time()
+    assert cluster.host.proposed == []
+    assert GROUP in leading.led
+    cluster.host.hands_over = False
+    cluster.loop.pass_time()
+    assert cluster.host.proposed == [NodeDown(5), NodeSuspected("b"), NodeBack("b")]
+    cluster.loop.pass_time()
+    assert len(cluster.host.proposed) == 3
+
+
+def test_what_waits_is_dropped_with_the_leadership():
+    cluster = Cluster({})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.hands_over = True
+    leading.command(GROUP, NodeDown(5))
+    cluster.host.hands_over = cluster.host.leads = False
+    leading.stop(GROUP)
+    cluster.loop.pass_time()
+    assert cluster.host.proposed == []
+
+
+def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot():
+    cluster = Cluster({1: Entry("b"), 100: Entry("b")})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    assert cluster.host.proposed == []
+    leading.is_over = lambda node, uplink, number: uplink >= 100
+    leading.definitions_replaced()
+    assert cluster.host.proposed == [NodeDown(100)]
+
+
+@pytest.mark.parametrize("silent, expected", [("b", [NodeSuspected("b", True)]), ("", [])])
+def test_a_node_that_falls_silent_before_its_first_submission_is_applied_is_suspected(
+    silent, expected
+):
+    cluster = Cluster({}, silent=silent, alive=[1])
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.held.uplinks[1] = Entry("b")
+    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(1, 1, ()), ()))
+    leading.applied(GROUP, Meta(2, 1, 0), b"", Applied(SubmissionReply(1, 2, ()), ()))
+    assert cluster.host.proposed == expected
+
+
+def test_a_leader_that_comes_late_ends_a_life_that_many_others_have_followed():
+    """The definitions know the node's present life only; seventeen came in between."""
+    state = MetadataState(lives={"b": 18}, numbers={"b": 118})
+    cluster = Cluster({1: Entry("b", incarnation=101), 18: Entry("b", incarnation=118)})
+    leading = Leading(cluster)
+    leading.is_over = lambda node, uplink, number: is_over(state, 120, node, uplink, number)
+    leading.start(GROUP, ())
+    assert cluster.host.proposed == [NodeDown(1, "b", 101)]
+
+
+def test_the_end_of_a_life_names_its_number_so_that_it_is_never_heard_again():
+    cluster = Cluster({5: Entry("b", incarnation=40), 6: Entry("c", incarnation=41)})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    leading.node_down(5)
+    assert cluster.host.proposed == [NodeDown(5, "b", 40)]
+
+
+def test_a_node_that_was_renewed_ends_its_older_lives_only():
+    cluster = Cluster({5: Entry("b", incarnation=40), 7: Entry("b", incarnation=50), 6: Entry("c")})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    leading.is_over = lambda node, uplink, number: uplink != 7
+    leading.node_renewed("b")
+    assert cluster.host.proposed == [NodeDown(5, "b", 40)]
+
+
+def test_a_new_life_that_submits_ends_the_older_ones_before_the_definitions_say_so():
+    cluster = Cluster({5: Entry("b", incarnation=40), 4: Entry("b"), 6: Entry("c")}, alive=[7])
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    cluster.host.held.uplinks[7] = Entry("b", incarnation=50)
+    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(7, 1, ()), ()))
+    assert cluster.host.proposed == [NodeDown(4), NodeDown(5, "b", 40)]
+
+
+def test_consumers_of_a_node_whose_process_is_gone_hold_nothing_more():
+    cluster = Cluster({1: Entry("b"), 2: Entry("c")})
+    leading = Leading(cluster)
+    leading.start(GROUP, ())
+    leading.node_suspected("b")
+    cluster.host.ended.add("b")
+    leading.node_suspected("b")
+    assert cluster.host.proposed == [NodeSuspected("b", True), NodeSuspected("b", True, gone=True)]

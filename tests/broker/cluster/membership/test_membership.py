@@ -1,0 +1,527 @@
+"""Members and nodes come and go; whoever acts may die before each thing that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.cluster.universe import Universe, no_hashing
+from warren_broker import errors
+from warren_broker.management import membership as values
+from warren_broker.metadata.commands import QueueIs
+
+DEATHS_MAX = 60
+QUORUM = {"x-queue-type": "quorum"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_hashing(monkeypatch)
+
+
+@pytest.fixture
+def universe() -> Iterator[Universe]:
+    made = begun()
+    yield made
+    made.close()
+
+
+def begun(nodes: str = "abc", queue: tuple[str, ...] = ("a", "b", "c"), **more: Any) -> Universe:
+    """A cluster that runs, with the queue q; nodes after `abc` have joined it."""
+    made = Universe("abc", **more)
+    made.until(made.ready, "the cluster is formed")
+    for name in nodes[3:]:
+        made.start(name)
+        made.until(made.ready, f"{name} has joined")
+    declare(made, "q", len(queue))
+    have = wanted(made)
+    for name in queue:
+        if name not in have:
+            made.call("a", lambda b, done, n=name: b.membership.add_member("/", "q", n, done))
+    for name in have:
+        if name not in queue:
+            made.call("a", lambda b, done, n=name: b.membership.delete_member("/", "q", n, done))
+    made.until(lambda: settled(made, queue), "the queue is where it is to be")
+    return made
+
+
+def declare(universe: Universe, name: str, size: int = 3, arguments: Any = QUORUM) -> QueueIs:
+    """A queue, declared through a."""
+    given = dict(arguments)
+    if given.get("x-queue-type") == "quorum":
+        given["x-quorum-initial-group-size"] = size
+    answer = universe.call("a", lambda broker, done: broker.declare_queue(
+        "/", name, durable=True, exclusive=False, auto_delete=False, arguments=given, connection=0,
+        server_named=False, done=done))
+    assert isinstance(answer, QueueIs), answer
+    return answer
+
+
+def anybody(universe: Universe) -> str:
+    """A node that knows the definitions."""
+    return universe.until(lambda: next(
+        (name for name, one in sorted(universe.running.items()) if one.broker.definitions.ready),
+        None), "somebody is ready")
+
+
+def wanted(universe: Universe, name: str = "q") -> tuple[str, ...]:
+    """Where the queue is to be."""
+    one = universe.running[anybody(universe)]
+    queue = one.broker.definitions.state.queue("/", name)
+    return queue.nodes if queue else ()
+
+
+def settled(universe: Universe, nodes: Any, name: str = "q") -> bool:
+    """Group, definitions and disks agree on the queue's members."""
+    for one in universe.running.values():
+        queue = one.broker.definitions.state.queue("/", name)
+        if queue is None or queue.nodes != tuple(sorted(nodes)) or queue.leaving:
+            return False
+    log = universe.logs[queue.group]
+    members = log.membership()
+    held = {node for node in universe.running if queue.group in universe.disks[node]}
+    return (
+        members.voters == queue.nodes and not members.learners
+        and log.committed == len(log.entries) and log.leader is not None
+        and held == set(nodes) & universe.running.keys()
+        and all(universe.counts(log, node) for node in set(nodes) & universe.running.keys())
+    )
+
+
+def ask(universe: Universe, call: Callable[[Any, Any], None]) -> Any:
+    """Ask until somebody lives to answer; a refusal that says `try again` is asked again."""
+    def answered() -> Any:
+        answer = universe.call(anybody(universe), lambda broker, done: call(
+            broker.membership, done))
+        return None if isinstance(answer, errors.Unavailable) else answer
+
+    return universe.until(answered, "an answer")
+
+
+def with_a_death_at_every_step(
+    make: Callable[[], Universe],
+    ordered: Callable[[Universe], None],
+    done: Callable[[Universe], bool],
+    at_least: int,
+) -> None:
+    """Order something, with the n-th thing that anybody does being its last, for every n."""
+    for number in range(1, DEATHS_MAX):
+        if not _with_a_death(make(), number, ordered, done):
+            assert number > at_least, f"only {number - 1} steps to die at"
+            return
+    raise AssertionError(f"no end after {DEATHS_MAX} deaths")
+
+
+def _with_a_death(
+    universe: Universe,
+    number: int,
+    ordered: Callable[[Universe], None],
+    done: Callable[[Universe], bool],
+) -> bool:
+    """Whether there was one; everything is as ordered in the end."""
+    universe.arm(number)
+    ordered(universe)  # whoever is asked may die: then another one is asked
+    universe.until(lambda: universe.died or done(universe), f"death {number} or the end")
+    if universe.died is not None:
+        universe.until(lambda: universe.died in universe.running, "it is back")
+        universe.until(lambda: universe.ready() and done(universe), f"the end after {number}")
+    universe.close()
+    return universe.died is not None
+
+
+# ------------------------------------------------------------------ members
+
+
+def test_a_member_is_added(universe: Universe) -> None:
+    universe.start("d")
+    universe.until(universe.ready, "d has joined")
+    assert universe.logs[0].membership().voters == ("a", "b", "c", "d")
+    answer = ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+    assert answer == values.MembersChanged("/", "q", ("a", "b", "c", "d"), True)
+    universe.until(lambda: settled(universe, "abcd"), "d carries q")
+    again = ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+    assert again == values.MembersChanged("/", "q", ("a", "b", "c", "d"), False)
+
+
+def test_adding_survives_a_death_at_every_step() -> None:
+    with_a_death_at_every_step(
+        lambda: begun("abcd"),
+        lambda u: ask(u, lambda m, done: m.add_member("/", "q", "d", done)),
+        lambda u: settled(u, "abcd"),
+        at_least=4,
+    )
+
+
+def test_replacing_the_leader_survives_a_death_at_every_step() -> None:
+    def ordered(universe: Universe) -> None:
+        ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+        ask(universe, lambda m, done: m.delete_member("/", "q", "a", done))
+
+    with_a_death_at_every_step(
+        lambda: begun("abcd"), ordered, lambda u: settled(u, "bcd"), at_least=7)
+
+
+def test_one_grows_to_three_and_shrinks_back_with_deaths() -> None:
+    def grow(universe: Universe) -> None:
+        for node in "bc":
+            ask(universe, lambda m, done, n=node: m.add_member("/", "q", n, done))
+
+    def shrink(universe: Universe) -> None:
+        for node in "ab":
+            while isinstance(ask(universe, lambda m, done, n=node: m.delete_member(
+                    "/", "q", n, done)), errors.PreconditionFailed):
+                universe.step()  # the one that died is not there yet: two are needed
+
+    with_a_death_at_every_step(
+        lambda: begun(queue=("a",)), grow, lambda u: settled(u, "abc"), at_least=5)
+    with_a_death_at_every_step(begun, shrink, lambda u: settled(u, "c"), at_least=5)
+
+
+def test_a_change_of_mind_on_the_way(universe: Universe) -> None:
+    universe.start("d")
+    universe.until(universe.ready, "d has joined")
+    for steps in range(12):
+        ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+        for _ in range(steps):
+            universe.step()
+        ask(universe, lambda m, done: m.delete_member("/", "q", "d", done))
+        for _ in range(11 - steps):
+            universe.step()
+        ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+        universe.until(lambda: settled(universe, "abcd"), "the last word counts")
+        ask(universe, lambda m, done: m.delete_member("/", "q", "d", done))
+        universe.until(lambda: settled(universe, "abc"), "the last word counts")
+
+
+def test_a_queue_that_is_deleted_on_the_way_leaves_nothing(universe: Universe) -> None:
+    universe.start("d")
+    universe.until(universe.ready, "d has joined")
+    for steps in range(0, 14, 2):
+        made = declare(universe, "r").queue
+        ask(universe, lambda m, done: m.add_member("/", "r", "d", done))
+        for _ in range(steps):
+            universe.step()
+        universe.call("b", lambda broker, done: broker.delete_queue(
+            "/", "r", False, False, 0, done))
+        universe.until(lambda g=made.group: all(
+            g not in disk for disk in universe.disks.values()), "it is gone everywhere")
+
+
+def test_a_member_whose_node_is_away_is_added_when_it_comes(universe: Universe) -> None:
+    universe.start("d")
+    universe.until(universe.ready, "d has joined")
+    answers: list[Any] = []
+    broker = universe.running["a"].broker
+    broker.membership.add_member("/", "q", "d", answers.append)
+    universe.until(lambda: wanted(universe) == ("a", "b", "c", "d"), "it is meant")
+    universe.kill("d")
+    for _ in range(50):
+        universe.step()
+    universe.start("d")
+    universe.until(lambda: settled(universe, "abcd"), "d carries q")
+
+
+def test_a_replay_makes_no_founder_of_what_had_left(universe: Universe) -> None:
+    """1. c is a founder of q, and holds it.  2. It leaves, and forgets.  3. It is wanted again, and
+    dies before it has begun.  4. It starts: its replay of the definitions passes through 1."""
+    ask(universe, lambda m, done: m.delete_member("/", "q", "c", done))
+    universe.until(lambda: settled(universe, "ab"), "c has left")
+    universe.running["a"].broker.membership.add_member("/", "q", "c", lambda answer: None)
+    universe.until(lambda: wanted(universe) == ("a", "b", "c"), "c is wanted")
+    universe.kill("c")
+    universe.start("c")  # the universe raises Violation if it founds
+    universe.until(lambda: settled(universe, "abc"), "c carries q again")
+
+
+def test_a_replay_ends_nothing_that_came_later(universe: Universe) -> None:
+    """All start at once: the time before d carried q must not cost what it carries."""
+    universe.start("d")
+    universe.until(universe.ready, "d has joined")
+    ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+    universe.until(lambda: settled(universe, "abcd"), "d carries q")
+    for name in "abcd":
+        universe.kill(name)
+    universe.arm(0)
+    for name in "abcd":
+        universe.start(name)
+    universe.until(lambda: universe.ready() and settled(universe, "abcd"), "all are back")
+    assert not [what for _, what in universe.acts if what in ("start_group", "delete_group")]
+
+
+def test_a_member_has_left_only_when_its_removal_is_committed() -> None:
+    universe = begun("abcde")
+    group = universe.running["a"].broker.definitions.state.queue("/", "q").group
+    ask(universe, lambda m, done: m.transfer_leadership("/", "q", "a", done))
+    universe.running["a"].broker.membership.delete_member("/", "q", "c", lambda answer: None)
+    universe.until(lambda: "c" not in universe.logs[group].membership(), "a lets c go")
+    universe.kill("b")
+    universe.kill("c")
+    for _ in range(200):
+        universe.step()
+    queue = universe.running["d"].broker.definitions.state.groups[group]
+    assert queue.leaving == ("c",), "its removal is on one disk of two"
+    universe.start("b")
+    universe.until(lambda: settled(universe, "ab"), "it is committed")
+    universe.close()
+
+
+def test_who_is_refused(universe: Universe) -> None:
+    declare(universe, "classic", arguments={"x-queue-type": "classic"})
+    declare(universe, "single", 1)
+    for call, kind, text in (
+        (lambda m, done: m.add_member("/", "none", "b", done), errors.NotFound, "no queue 'none'"),
+        (lambda m, done: m.add_member("/", "q", "x", done), errors.NotFound,
+         "no node 'x' in the cluster; its nodes are a, b, c"),
+        (lambda m, done: m.add_member("/", "classic", "b", done), errors.PreconditionFailed,
+         "is a classic queue: it lives on node 'a' alone"),
+        (lambda m, done: m.delete_member("/", "single", "a", done), errors.PreconditionFailed,
+         "node 'a' has its last member"),
+        (lambda m, done: m.transfer_leadership("/", "single", "b", done),
+         errors.PreconditionFailed, "has no member on node 'b', only on a"),
+        (lambda m, done: m.grow("b", "odd", ".*", ".*", done), errors.InvalidArgument,
+         "strategy 'odd' is unknown"),
+        (lambda m, done: m.grow("b", "all", "(", ".*", done), errors.InvalidArgument,
+         "vhost pattern '\\(' is not a regular expression"),
+        (lambda m, done: m.forget("b", done), errors.PreconditionFailed, "node 'b' is running"),
+        (lambda m, done: m.drain("x", done), errors.NotFound, "no node 'x'"),
+    ):
+        answer = ask(universe, call)  # type: ignore[arg-type]
+        assert isinstance(answer, kind), answer
+        with pytest.raises(kind, match=text):
+            raise answer
+
+
+def test_a_majority_is_not_given_away(universe: Universe) -> None:
+    universe.kill("b")
+    answer = ask(universe, lambda m, done: m.delete_member("/", "q", "c", done))
+    assert isinstance(answer, errors.PreconditionFailed)
+    assert "would lose its majority: of the 2 members that it would have, 2 are needed" in (
+        answer.detail)
+    # Whoever is down may go.
+    assert ask(universe, lambda m, done: m.delete_member("/", "q", "b", done)).changed
+    universe.until(lambda: settled(universe, "ac"), "b is out")
+    answer = ask(universe, lambda m, done: m.add_member("/", "q", "b", done))
+    assert isinstance(answer, errors.PreconditionFailed) and "is not running" in answer.detail
+
+
+# ------------------------------------------------------------------ many queues
+
+
+def test_nodes_grow_and_shrink(universe: Universe) -> None:
+    declare(universe, "even", 2)
+    declare(universe, "other", 1)
+    universe.start("d")
+    universe.until(universe.ready, "d has joined")
+    grown = ask(universe, lambda m, done: m.grow("d", "even", ".*", ".*", done))
+    assert grown.queues == (values.Resized("/", "even", 3),)
+    grown = ask(universe, lambda m, done: m.grow("d", "all", "^/$", "^q|other", done))
+    assert [(one.name, one.size) for one in grown.queues] == [("other", 2), ("q", 4)]
+    status = ask(universe, lambda m, done: m.node_status("d", done))
+    assert status.node.members == 3 and status.done == (not status.node.moving)
+    universe.until(lambda: ask(universe, lambda m, done: m.node_status("d", done)).done, "grown")
+    assert ask(universe, lambda m, done: m.node_status("d", done)).node.members == 3
+    shrunk = ask(universe, lambda m, done: m.shrink("a", False, done))
+    assert not any(one.error for one in shrunk.queues) and len(shrunk.queues) >= 2
+    universe.until(lambda: ask(universe, lambda m, done: m.node_status("a", done)).done, "shrunk")
+    assert ask(universe, lambda m, done: m.node_status("a", done)).node.members == 0
+    single = declare(universe, "single", 1).queue
+    assert single.nodes == ("a",)
+    failed = ask(universe, lambda m, done: m.shrink("a", True, done))
+    assert [one.name for one in failed.queues] == ["single"]
+    assert "last member" in failed.queues[0].error and failed.queues[0].size == 1
+
+
+def test_leaders_are_spread(universe: Universe) -> None:
+    for number in range(8):
+        declare(universe, f"r{number}")
+    groups = [queue.group for queue in universe.running["a"].broker.definitions.state.queues()]
+    for group in groups:
+        universe.running["a"].broker.handing_over.move(group, "a")
+    universe.until(lambda: all(universe.logs[g].leader == "a" for g in groups), "a leads all")
+    done = ask(universe, lambda m, done: m.rebalance(".*", ".*", done))
+    assert [(one.node, one.queues) for one in done.leaders] == [("a", 3), ("b", 3), ("c", 3)]
+    assert len(done.moves) == 6
+    universe.until(lambda: sorted(
+        [universe.logs[group].leader for group in groups].count(name) for name in "abc"
+    ) == [3, 3, 3], "they are spread")
+
+
+def test_a_leadership_is_handed_over(universe: Universe) -> None:
+    group = universe.running["a"].broker.definitions.state.queue("/", "q").group
+    for to in "cab":
+        was = universe.logs[group].leader
+        moved = ask(universe, lambda m, done, to=to: m.transfer_leadership("/", "q", to, done))
+        assert moved == values.LeaderMoved("/", "q", to, moved=was != to)
+        assert universe.logs[group].leader == to
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def test_a_node_that_lost_its_disk_is_given_everything_again(universe: Universe) -> None:
+    universe.kill("b")
+    universe.wipe("b")
+    universe.start("b")
+    universe.until(lambda: universe.ready() and settled(universe, "abc"), "b is whole again")
+    members = universe.logs[0].membership()
+    assert members.voters == ("a", "b", "c") and members.id_of("b")
+
+
+def test_what_lived_on_a_lost_disk_alone_comes_back_empty(universe: Universe) -> None:
+    first = declare(universe, "classic", arguments={"x-queue-type": "classic"}).queue
+    other = declare(universe, "single", 1).queue
+    assert first.nodes == other.nodes == ("a",)
+    universe.kill("a")
+    universe.wipe("a")
+    universe.start("a")
+    universe.until(lambda: universe.ready() and settled(universe, "abc"), "a is whole again")
+    for old in (first, other):
+        universe.until(lambda q=old: settled(universe, "a", q.name), f"{old.name} is there")
+        now = universe.running["b"].broker.definitions.state.queue("/", old.name)
+        assert now.group > old.group and universe.logs[now.group].membership().ids == ()
+        assert all(old.group not in disk for disk in universe.disks.values())
+
+
+def test_a_lost_disk_survives_a_death_at_every_step() -> None:
+    def make() -> Universe:
+        universe = begun()
+        universe.kill("b")
+        universe.wipe("b")
+        universe.start("b")
+        return universe
+
+    with_a_death_at_every_step(
+        make, lambda u: None, lambda u: u.ready() and settled(u, "abc"), at_least=4)
+
+
+def gone(universe: Universe, name: str) -> bool:
+    """The cluster knows that node no longer."""
+    return name not in universe.logs[0].membership() and all(
+        name not in one.broker.definitions.state.nodes for one in universe.running.values())
+
+
+def forget(universe: Universe, name: str) -> Any:
+    """Until it is begun; who is gone is not known any more."""
+    def answered() -> Any:
+        answer = ask(universe, lambda m, done: m.forget(name, done))
+        return None if isinstance(answer, errors.PreconditionFailed) else answer
+
+    return universe.until(answered, "it is being forgotten")
+
+
+def test_a_forgotten_node_is_gone_for_good(universe: Universe) -> None:
+    declare(universe, "alone", arguments={"x-queue-type": "classic"})
+    universe.kill("a")
+    begun_it = forget(universe, "a")
+    assert begun_it == values.Forgetting("a", 1, (("/", "alone"),))
+    def in_order() -> bool:
+        if "a" not in universe.logs[0].membership():
+            queues = universe.running["b"].broker.definitions.state.queues()
+            assert all("a" not in universe.logs[queue.group].membership() for queue in queues)
+        return gone(universe, "a") and settled(universe, "bc")
+
+    universe.until(in_order, "a is gone")
+    universe.start("a")
+    for _ in range(100):
+        universe.step()
+    assert not universe.running["a"].broker.definitions.ready
+    assert "was removed from the cluster" in universe.refusals["a"]
+    universe.kill("a")
+    universe.wipe("a")
+    universe.start("a")
+    universe.until(universe.ready, "with an empty disk it is a new node")
+    assert universe.logs[0].membership().voters == ("a", "b", "c")
+    assert wanted(universe) == ("b", "c")
+
+
+def test_forgetting_survives_a_death_at_every_step() -> None:
+    def make() -> Universe:
+        universe = begun("abcd", queue=("a", "b", "d"))
+        universe.kill("d")
+        return universe
+
+    with_a_death_at_every_step(
+        make, lambda u: forget(u, "d"), lambda u: gone(u, "d") and settled(u, "ab"), at_least=5)
+
+
+def test_a_node_in_maintenance_leads_nothing_until_it_is_revived(universe: Universe) -> None:
+    for number in range(5):
+        declare(universe, f"r{number}")
+    told: list[bool] = []
+    universe.running["a"].broker.maintenance.on_drained = told.append
+    status = ask(universe, lambda m, done: m.drain("a", done))
+    assert status.node.drained
+    universe.until(lambda: all(log.leader != "a" for log in universe.logs.values()), "a leads none")
+    assert told == [True]
+    assert universe.until(
+        lambda: ask(universe, lambda m, done: m.node_status("a", done)).done, "it is done")
+    answer = ask(universe, lambda m, done: m.grow("a", "all", ".*", ".*", done))
+    assert isinstance(answer, errors.PreconditionFailed) and "revive it first" in answer.detail
+    fresh = universe.call("b", lambda broker, done: broker.declare_queue(
+        "/", "fresh", durable=True, exclusive=False, auto_delete=False,
+        arguments={**QUORUM, "x-quorum-initial-group-size": 2}, connection=0, server_named=False,
+        done=done)).queue
+    assert fresh.nodes == ("b", "c")
+    assert not ask(universe, lambda m, done: m.revive("a", done)).node.drained
+    universe.until(lambda: told == [True, False], "it is told")
+
+
+def test_a_start_ends_maintenance(universe: Universe) -> None:
+    ask(universe, lambda m, done: m.drain("b", done))
+    universe.kill("b")
+    universe.start("b")
+    universe.until(universe.ready, "b is back")
+    assert not universe.running["b"].broker.maintenance.drained
+    assert not ask(universe, lambda m, done: m.node_status("b", done)).node.drained
+
+
+def test_who_may_be_stopped(universe: Universe) -> None:
+    declare(universe, "pair", 2)
+    pair = wanted(universe, "pair")
+    for name in "abc":
+        found = ask(universe, lambda m, done, n=name: m.quorum_critical(n, done))
+        critical = (values.QueueName("/", "pair"),) if name in pair else ()
+        assert found == values.QuorumCritical(name, False, critical, len(critical))
+    universe.kill("c")
+    found = ask(universe, lambda m, done: m.quorum_critical("b", done))
+    assert found.metadata and values.QueueName("/", "q") in found.queues and not found.safe
+    universe.wipe("c")
+    universe.start("c")
+    found = ask(universe, lambda m, done: m.quorum_critical("b", done))
+    assert not found.safe, "an empty disk counts for nothing yet"
+    universe.until(lambda: settled(universe, "abc"), "c is whole")
+
+
+def test_queues_grow_by_themselves_when_a_node_joins() -> None:
+    settings = {"queues": {"continuous_membership_reconciliation": {
+        "enabled": True, "target_group_size": 3, "trigger_interval": 500}}}
+    universe = Universe(settings=settings)
+    for _ in range(100):
+        universe.step()
+    declare(universe, "q", 1)
+    declare(universe, "five", 3, {**QUORUM, "x-quorum-target-group-size": 5})
+    for _ in range(100):
+        universe.step()
+    assert wanted(universe) == ("a",), "nothing joined: the interval is an hour"
+    universe.start("d")
+    universe.until(lambda: len(wanted(universe)) == 3, "q has its target size")
+    nodes = wanted(universe)
+    universe.until(lambda: settled(universe, nodes), "q has grown")
+    assert len(wanted(universe, "five")) == 3, "one node more would make its size even"
+    universe.start("e")
+    universe.until(lambda: settled(universe, "abcde", "five"), "five has grown")
+    assert len(wanted(universe)) == 3
+    universe.close()
+
+
+def test_a_group_larger_than_the_cluster_is_refused(universe: Universe) -> None:
+    answer = universe.call("a", lambda broker, done: broker.declare_queue(
+        "/", "wide", durable=True, exclusive=False, auto_delete=False,
+        arguments={**QUORUM, "x-quorum-initial-group-size": 4}, connection=0, server_named=False,
+        done=done))
+    assert isinstance(answer, errors.InvalidArgument)
+    assert answer.detail.startswith(
+        "invalid arg 'x-quorum-initial-group-size' for queue 'wide' in vhost '/': "
+        "{value_too_large,4}: the cluster has 3 nodes; give 3 or less")

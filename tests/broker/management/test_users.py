@@ -1,0 +1,206 @@
+"""Users, vhosts, permissions through `/management`, from the request to its answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.metadata.world import World as Metadata
+from warren_broker import errors
+from warren_broker.amqp10.caller import Asker
+from warren_broker.management.answers import render_result
+from warren_broker.management.routes import parse_request
+from warren_broker.management.user_service import USER_HANDLERS
+from warren_broker.metadata import commands, passwords
+from warren_broker.metadata.records import Grant, User, Vhost
+
+RABBITMQS = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+"""Its documentation's hash of test12."""
+
+
+class World:
+    """A user's connection over real definitions."""
+
+    def __init__(self, user: str = "guest") -> None:
+        self.user = user
+        self.made = Metadata()
+        for name, tags in (("ann", ()), ("boss", ("administrator",)), ("eve", ("management",)),
+                           ("watch", ("monitoring",))):
+            self.made.do(commands.PutUser(User(name, "", tags)))
+        self.made.do(commands.AddVhost(Vhost("a/b", "theirs")))
+        self.made.do(commands.PutGrant(Grant("a/b", "eve", "", "", "")))
+
+    def tags(self, user: str) -> tuple[str, ...]:
+        found = self.made.state.users.get(user)
+        return found.tags if found else ()
+
+    def submit(self, command: Any, done: Any) -> None:
+        try:
+            done(self.made.do(command))
+        except errors.Refusal as refusal:
+            done(refusal)
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and body."""
+        answers: list[Any] = []
+        broker: Any = SimpleNamespace(
+            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
+            tags=self.tags)
+        try:
+            request = parse_request(method, path, body)
+            asker = Asker(broker, "/", self.user, 1, lambda call: call)
+            USER_HANDLERS[type(request)](asker, request, answers.append)
+        except errors.Refusal as refusal:
+            answers.append(refusal)
+            request = None  # type: ignore[assignment]
+        (answer,) = answers
+        return render_result(request, answer)
+
+
+PERMISSIONS = {"configure": "^a", "write": ".*", "read": "^$"}
+TOPICS = {"exchange": "amq.topic", "write": "^k", "read": ".*"}
+CHANGES = [
+    ("PUT", "/users/ann", {"tags": "x"}), ("PUT", "/users/new", {"password": "p"}),
+    ("DELETE", "/users/ann", None), ("PUT", "/vhosts/v", None), ("DELETE", "/vhosts/a%2Fb", None),
+    ("PUT", "/permissions/a%2Fb/ann", PERMISSIONS), ("DELETE", "/permissions/a%2Fb/eve", None),
+    ("PUT", "/topic-permissions/a%2Fb/ann", TOPICS),
+    ("DELETE", "/topic-permissions/a%2Fb/ann", None),
+]
+LOOKS = ["/users", "/users/ann", "/users/ann/permissions", "/users/ann/topic-permissions",
+         "/permissions", "/topic-permissions", "/permissions/a%2Fb/eve",
+         "/topic-permissions/a%2Fb/eve", "/vhosts/a%2Fb/permissions"]
+
+
+@pytest.mark.parametrize("user", ["ann", "eve", "watch", "nobody"])
+@pytest.mark.parametrize(("method", "path", "body"), [
+    *CHANGES, *(("GET", path, None) for path in LOOKS)])
+def test_only_an_administrator_may(user: str, method: str, path: str, body: Any) -> None:
+    world = World(user)
+    before = (dict(world.made.state.users), dict(world.made.state.grants),
+              sorted(world.made.state.scopes))
+    status, answer = world.ask(method, path, body)
+    assert status == 403 and "'administrator' is needed" in answer["detail"]
+    assert before == (world.made.state.users, world.made.state.grants,
+                      sorted(world.made.state.scopes))
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+def test_an_administrator_may(method: str, path: str, body: Any) -> None:
+    status, answer = World("boss").ask(method, path, body)
+    assert status in (201, 204) and answer is None
+
+
+def test_everybody_may_ask_who_it_is() -> None:
+    assert World("ann").ask("GET", "/whoami") == (200, {"name": "ann", "tags": []})
+    assert World("eve").ask("GET", "/whoami") == (200, {"name": "eve", "tags": ["management"]})
+
+
+def test_a_user_is_added_changed_deleted() -> None:
+    world = World()
+    users = world.made.state.users
+    assert world.ask("PUT", "/users/a%2Fb", {"password": "secret", "tags": "x,, y"})[0] == 201
+    assert users["a/b"].tags == ("x", "y")
+    assert passwords.matches("secret", users["a/b"].password_hash)
+    assert world.ask("PUT", "/users/a%2Fb", {"tags": ["z", "z"]})[0] == 204
+    assert users["a/b"].tags == ("z",)
+    assert passwords.matches("secret", users["a/b"].password_hash)
+    assert world.ask("PUT", "/users/a%2Fb", {"password_hash": RABBITMQS})[0] == 204
+    assert users["a/b"].tags == ("z",) and passwords.matches("test12", users["a/b"].password_hash)
+    assert world.ask("GET", "/users/a%2Fb") == (200, {
+        "name": "a/b", "password_hash": RABBITMQS, "tags": ["z"],
+        "hashing_algorithm": "rabbit_password_hashing_sha256"})
+    assert world.ask("PUT", "/users/a%2Fb", {"password_hash": ""})[0] == 204
+    assert not passwords.matches("", users["a/b"].password_hash)
+    assert world.ask("DELETE", "/users/a%2Fb") == (204, None)
+    assert world.ask("DELETE", "/users/a%2Fb")[0] == world.ask("GET", "/users/a%2Fb")[0] == 404
+    names = [user["name"] for user in world.ask("GET", "/users")[1]]
+    assert names == ["ann", "boss", "eve", "guest", "watch"]
+
+
+@pytest.mark.parametrize(("path", "body", "text"), [
+    ("/users/new", None, "give password"), ("/users/new", {"tags": "x"}, "give password"),
+    ("/users/ann", {"password": ""}, "0 characters"), ("/users/", {"password": "p"}, "empty"),
+    ("/users/ann", {"password": "p", "password_hash": RABBITMQS}, "give one of them"),
+    ("/users/ann", {"password_hash": "abc"}, "not base64"),
+    ("/users/ann", {"password_hash": RABBITMQS, "hashing_algorithm": "md5"}, "known: rabbit"),
+    ("/users/ann", {"password": 5}, "password is a int"), ("/users/ann", {"tags": 5}, "tags"),
+    ("/users/ann", {"pass": "p"}, "unknown key"), ("/vhosts/", None, "empty"),
+    ("/permissions/a%2Fb/ann", {**PERMISSIONS, "write": "["}, "write='['"),
+    ("/permissions/a%2Fb/ann", {"configure": ""}, "lacks 'write'"),
+    ("/topic-permissions/a%2Fb/ann", {**TOPICS, "exchange": ""}, "empty"),
+])
+def test_what_cannot_be_is_refused_with_a_reason_that_shows_no_password(
+    path: str, body: Any, text: str
+) -> None:
+    status, answer = World().ask("PUT", path, body)
+    assert status == 400 and text in answer["detail"], answer
+    assert RABBITMQS not in answer["detail"]
+
+
+def test_the_last_administrator_stays() -> None:
+    world = World("boss")
+    assert world.ask("DELETE", "/users/guest")[0] == 204
+    for method, body in (("DELETE", None), ("PUT", {"tags": ""})):
+        status, answer = world.ask(method, "/users/boss", body)
+        assert status == 409 and "is the last one with the tag 'administrator'" in answer["detail"]
+    assert world.ask("PUT", "/users/ann", {"tags": "administrator"})[0] == 204
+    assert world.ask("DELETE", "/users/boss")[0] == 204
+
+
+def test_who_adds_a_vhost_may_use_it() -> None:
+    world = World("boss")
+    assert world.ask("PUT", "/vhosts/v", {"description": "d", "tags": ["t"]})[0] == 201
+    assert world.made.state.grants["v", "boss", None] == Grant("v", "boss", ".*", ".*", ".*")
+    assert world.ask("PUT", "/vhosts/v", {"tags": []})[0] == 204
+    assert world.ask("GET", "/vhosts/v") == (200, {"name": "v", "description": "d", "tags": []})
+    assert ("a/b", "boss", None) not in world.made.state.grants
+    assert world.ask("PUT", "/vhosts/a%2Fb", {})[0] == 204  # there already: nothing is given
+    assert ("a/b", "boss", None) not in world.made.state.grants
+    assert world.ask("DELETE", "/vhosts/v")[0] == 204
+    assert world.ask("DELETE", "/vhosts/v")[0] == world.ask("GET", "/vhosts/v")[0] == 404
+
+
+def test_which_vhosts_are_seen() -> None:
+    def seen(user: str) -> Any:
+        status, answer = World(user).ask("GET", "/vhosts")
+        return [vhost["name"] for vhost in answer] if status == 200 else status
+
+    assert seen("boss") == seen("watch") == ["/", "a/b"]
+    assert seen("eve") == ["a/b"] and seen("ann") == 403
+    assert World("eve").ask("GET", "/vhosts/a%2Fb")[1]["description"] == "theirs"
+    assert World("eve").ask("GET", "/vhosts/%2F")[0] == 403
+    assert World("watch").ask("GET", "/vhosts/%2F")[0] == 200
+
+
+def test_permissions_are_set_shown_cleared() -> None:
+    world = World()
+    assert world.ask("GET", "/permissions/a%2Fb/ann")[0] == 404
+    assert world.ask("PUT", "/permissions/a%2Fb/ann", PERMISSIONS)[0] == 201
+    assert world.ask("PUT", "/permissions/a%2Fb/ann", PERMISSIONS)[0] == 204
+    shown = {"user": "ann", "vhost": "a/b", **PERMISSIONS}
+    assert world.ask("GET", "/permissions/a%2Fb/ann") == (200, shown)
+    assert world.ask("GET", "/users/ann/permissions") == (200, [shown])
+    assert [one["user"] for one in world.ask("GET", "/vhosts/a%2Fb/permissions")[1]] == ["ann",
+                                                                                          "eve"]
+    assert [one["user"] for one in world.ask("GET", "/permissions")[1]] == ["guest", "ann", "eve"]
+    assert world.ask("PUT", "/permissions/a%2Fb/nobody", PERMISSIONS)[0] == 404
+    assert world.ask("PUT", "/permissions/nowhere/ann", PERMISSIONS)[0] == 404
+    assert world.ask("DELETE", "/permissions/a%2Fb/ann")[0] == 204
+    assert world.ask("GET", "/users/ann/permissions") == (200, [])
+
+
+def test_topic_permissions_are_set_shown_cleared() -> None:
+    world = World()
+    path = "/topic-permissions/a%2Fb/ann"
+    assert world.ask("PUT", path, TOPICS)[0] == 201
+    assert world.ask("PUT", path, {**TOPICS, "exchange": "x"})[0] == 201
+    shown = {"user": "ann", "vhost": "a/b", **TOPICS}
+    assert world.ask("GET", path) == (200, [shown, {**shown, "exchange": "x"}])
+    assert world.ask("GET", "/topic-permissions")[1] == world.ask("GET", path)[1]
+    assert world.ask("GET", "/users/ann/permissions") == (200, [])
+    assert world.ask("DELETE", path + "?exchange=x")[0] == 204
+    assert world.ask("GET", path) == (200, [shown])
+    assert world.ask("DELETE", path)[0] == 204
+    assert world.ask("GET", "/users/ann/topic-permissions") == (200, [])

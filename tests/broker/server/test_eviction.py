@@ -1,0 +1,89 @@
+"""Who is sent away when users or vhosts are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from warren_broker.server.eviction import LEAVING_DELAY_MS, Admission
+
+
+class Client:
+    """A connection that remembers its farewells."""
+
+    def __init__(self, user: str = "", vhost: str = "/") -> None:
+        self.opened_as = (user, vhost) if user else None
+        self.farewells: list[str] = []
+
+    def shut_down(self, reason: str) -> None:
+        """Told to go."""
+        self.farewells.append(reason)
+
+
+class World:
+    """Definitions, connections, a loop whose timers are called by hand."""
+
+    def __init__(self, *clients: Client) -> None:
+        self.users = {"ann": 1, "bob": 1}
+        self.scopes = {"/": 1, "v": 1}
+        self.timers: list[Callable[[], None]] = []
+        self.connections = [SimpleNamespace(client=client) for client in clients]
+        self.connections.append(SimpleNamespace(client=None))  # its header has not come
+        self.definitions: Any = SimpleNamespace(
+            state=SimpleNamespace(users=self.users, scopes=self.scopes))
+        listener: Any = SimpleNamespace(connections=self.connections)
+        loop: Any = SimpleNamespace(call_later=self._later)
+        Admission(loop, self.definitions, listener)
+
+    def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        assert delay_ms == LEAVING_DELAY_MS
+        self.timers.append(call)
+
+    def deleted(self, users: tuple[str, ...] = (), vhosts: tuple[str, ...] = ()) -> None:
+        """As the definitions tell."""
+        self.definitions.on_access(users, vhosts)
+
+    def fire(self) -> None:
+        """The time has come."""
+        timers, self.timers = self.timers, []
+        for call in timers:
+            call()
+
+
+def test_the_clients_of_what_is_deleted_go_after_its_answer_has_left() -> None:
+    ann, bob, elsewhere, opening = Client("ann"), Client("bob"), Client("bob", "v"), Client()
+    world = World(ann, bob, elsewhere, opening)
+    del world.users["ann"]
+    world.deleted(users=("ann",))
+    del world.scopes["v"]
+    world.deleted(vhosts=("v",))
+    assert len(world.timers) == 1 and not ann.farewells
+    world.fire()
+    assert ann.farewells == ["user 'ann' is deleted"]
+    assert elsewhere.farewells == ["vhost 'v' is deleted"]
+    assert not bob.farewells and not opening.farewells and not world.timers
+
+
+def test_a_user_of_the_same_name_is_another_one() -> None:
+    old, new = Client("ann"), Client("ann")
+    world = World(old)
+    world.deleted(users=("ann",))  # deleted and added again: `ann` is in the state
+    world.connections.append(SimpleNamespace(client=new))
+    world.fire()
+    assert old.farewells == ["user 'ann' is deleted"] and not new.farewells
+
+
+def test_after_a_snapshot_all_are_compared() -> None:
+    ann, nobody, nowhere = Client("ann"), Client("carol"), Client("bob", "w")
+    world = World(ann, nobody, nowhere)
+    world.deleted()
+    world.fire()
+    assert not ann.farewells
+    assert nobody.farewells == ["user 'carol' is deleted"]
+    assert nowhere.farewells == ["vhost 'w' is deleted"]
+    world.deleted()
+    world.connections.clear()
+    world.fire()
+    world.deleted()
+    assert not world.timers, "nothing is waited for when nobody goes"

@@ -1,0 +1,505 @@
+"""Which right each operation needs: one table, asked of both protocols.
+
+The rights are those of RabbitMQ's table in its guide on access control; test_access_rights.py in
+tests/live asks the rows of AMQP 0.9.1 of a running broker, RabbitMQ included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pamqp.commands as spec
+import pytest
+
+from broker.amqp091.peer import Peer
+from broker.metadata.world import World as Metadata
+from warren_broker import errors
+from warren_broker.amqp091 import requests as asked
+from warren_broker.amqp091.requests import ExchangeFacts
+from warren_broker.amqp091.wire import properties
+from warren_broker.amqp10 import requests as amqp10_requests
+from warren_broker.amqp10.caller import Asker
+from warren_broker.block.block import FORM_AMQP10, Block, encode
+from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.management import member_requests as members
+from warren_broker.management import requests as management_requests
+from warren_broker.management.member_service import MEMBER_HANDLERS
+from warren_broker.management.service import MANAGEMENT_HANDLERS
+from warren_broker.permissions import Permissions
+from warren_broker.queue.commands import Count
+from warren_broker.routing.topology import Topology
+from warren_broker.server.blocks10 import BLOCK_HANDLERS
+
+HANDLERS: dict[type, Any] = {**MANAGEMENT_HANDLERS, **MEMBER_HANDLERS, **BLOCK_HANDLERS}
+USER = "guest"
+VHOST = "/"
+
+Right = tuple[str, str, str]
+"""(permission, kind, name)"""
+
+QUEUE: tuple[Right, ...] = (("configure", "queue", "q"),)
+WRITE_DIRECT: tuple[Right, ...] = (("write", "exchange", "amq.direct"),)
+WRITE_DEFAULT: tuple[Right, ...] = (("write", "exchange", "amq.default"),)
+WRITE_TOPIC: tuple[Right, ...] = (("write", "exchange", "amq.topic"),)
+READ_QUEUE: tuple[Right, ...] = (("read", "queue", "q"),)
+BIND_QUEUE: tuple[Right, ...] = (("write", "queue", "q"), ("read", "exchange", "amq.direct"))
+BIND_EXCHANGE: tuple[Right, ...] = (("write", "exchange", "d"), ("read", "exchange", "amq.direct"))
+DEAD_LETTERS = {"x-dead-letter-exchange": "dlx"}
+ALTERNATE = {"alternate-exchange": "ae"}
+DECLARE_DLX: tuple[Right, ...] = (
+    ("configure", "queue", "n"), ("read", "queue", "n"), ("write", "exchange", "dlx"),
+)  # fmt: skip
+DECLARE_AE: tuple[Right, ...] = (
+    ("configure", "exchange", "n"), ("read", "exchange", "n"), ("write", "exchange", "ae"),
+)  # fmt: skip
+
+CLIENT091: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
+    ("declare a queue", (("configure", "queue", "n"),), spec.Queue.Declare(queue="n")),
+    (
+        "declare a queue with dead letters",
+        DECLARE_DLX,
+        spec.Queue.Declare(queue="n", arguments=DEAD_LETTERS),
+    ),
+    ("delete a queue", QUEUE, spec.Queue.Delete(queue="q")),
+    ("purge", READ_QUEUE, spec.Queue.Purge(queue="q")),
+    ("declare an exchange", (("configure", "exchange", "n"),), spec.Exchange.Declare(exchange="n")),
+    (
+        "declare an exchange with an alternate",
+        DECLARE_AE,
+        spec.Exchange.Declare(exchange="n", arguments=ALTERNATE),
+    ),
+    ("delete an exchange", (("configure", "exchange", "d"),), spec.Exchange.Delete(exchange="d")),
+    ("bind a queue", BIND_QUEUE, spec.Queue.Bind(queue="q", exchange="amq.direct")),
+    ("unbind a queue", BIND_QUEUE, spec.Queue.Unbind(queue="q", exchange="amq.direct")),
+    ("bind an exchange", BIND_EXCHANGE, spec.Exchange.Bind(destination="d", source="amq.direct")),
+    (
+        "unbind an exchange",
+        BIND_EXCHANGE,
+        spec.Exchange.Unbind(destination="d", source="amq.direct"),
+    ),
+    ("publish", WRITE_DIRECT, ("amq.direct", "q", {})),
+    ("publish to the default exchange", WRITE_DEFAULT, ("", "q", {})),
+    ("consume", READ_QUEUE, spec.Basic.Consume(queue="q")),
+    ("get", READ_QUEUE, spec.Basic.Get(queue="q")),
+)
+"""(operation, the rights it needs, what an AMQP 0.9.1 client sends)"""
+
+
+def block(key: str = "q", exchange: str = "", **given: Any) -> bytes:
+    """A block of one message."""
+    raw = properties.encode(properties.Properties(**given))
+    return encode([b"body"], [raw], (exchange.encode(), key.encode()), 4, None)
+
+
+def stage(exchange: str, data: bytes) -> amqp10_requests.StageBlock:
+    """A block for a stage."""
+    return amqp10_requests.StageBlock("sink", "run", 1, 1, 0, 0, 1, exchange, data)
+
+
+BINDING_QUEUE = management_requests.Binding("amq.direct", "q", "queue", "q")
+BINDING_EXCHANGE = management_requests.Binding("amq.direct", "d", "exchange", "q")
+CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
+    ("declare a queue", (("configure", "queue", "n"),), management_requests.DeclareQueue("n")),
+    (
+        "declare a queue with dead letters",
+        DECLARE_DLX,
+        management_requests.DeclareQueue("n", arguments=DEAD_LETTERS),
+    ),
+    ("delete a queue", QUEUE, management_requests.DeleteQueue("q")),
+    ("purge", READ_QUEUE, management_requests.PurgeQueue("q")),
+    ("look at a queue", READ_QUEUE, management_requests.GetQueue("q")),
+    ("look at a queue's members", READ_QUEUE, members.GetMembers("q")),
+    (
+        "declare an exchange",
+        (("configure", "exchange", "n"),),
+        management_requests.DeclareExchange("n"),
+    ),
+    (
+        "declare an exchange with an alternate",
+        DECLARE_AE,
+        management_requests.DeclareExchange("n", arguments=ALTERNATE),
+    ),
+    (
+        "delete an exchange",
+        (("configure", "exchange", "d"),),
+        management_requests.DeleteExchange("d"),
+    ),
+    ("bind a queue", BIND_QUEUE, management_requests.Bind(BINDING_QUEUE)),
+    ("unbind a queue", BIND_QUEUE, management_requests.Unbind(BINDING_QUEUE)),
+    ("bind an exchange", BIND_EXCHANGE, management_requests.Bind(BINDING_EXCHANGE)),
+    ("unbind an exchange", BIND_EXCHANGE, management_requests.Unbind(BINDING_EXCHANGE)),
+    ("publish a block", WRITE_DIRECT, amqp10_requests.PublishBlock("", "amq.direct", block())),
+    ("publish a block to a queue", WRITE_DEFAULT, amqp10_requests.PublishBlock("q", "", block())),
+    (
+        "publish a block to the default exchange",
+        WRITE_DEFAULT,
+        amqp10_requests.PublishBlock("", "", block()),
+    ),
+    ("stage", WRITE_DIRECT, stage("amq.direct", block())),
+    ("stage for the default exchange", WRITE_DEFAULT, stage("", block())),
+    (
+        "publish a batch",
+        (("write", "queue", "q"),),
+        management_requests.PublishBatch("sink", "run", 1, 1, (("q", ()),)),
+    ),
+    (
+        "drop a batch",
+        (("write", "queue", "q"),),
+        management_requests.DropBatch("sink", "run", 1, 1, (("q", ()),)),
+    ),
+    ("browse", READ_QUEUE, amqp10_requests.Browse("q", None, 1, 1)),
+    ("fetch a claim", READ_QUEUE, amqp10_requests.FetchClaim("q", "r", 1, 0, 1, 1)),
+    ("register a reader", READ_QUEUE, management_requests.RegisterReader("q", "r")),
+    ("open a claim", READ_QUEUE, management_requests.OpenClaim("q", "r", 1, 1, 1, 1)),
+    ("renew claims", READ_QUEUE, management_requests.RenewClaims("q", "r", 1)),
+    ("settle claims", READ_QUEUE, management_requests.SettleClaims("q", "r", 1, 1)),
+    ("release a claim", READ_QUEUE, management_requests.ReleaseClaim("q", "r", 1, 1)),
+)
+"""(operation, the rights it needs, what an AMQP 1.0 client asks)"""
+
+
+def granted(rights: tuple[Right, ...]) -> Permissions:
+    """Exactly these."""
+    patterns = {}
+    for permission in ("configure", "write", "read"):
+        names = [name for each, _, name in rights if each == permission]
+        patterns[permission] = f"^({'|'.join(names)})$" if names else "^$"
+    return Permissions(**patterns)
+
+
+# ------------------------------------------------------------------ AMQP 0.9.1
+
+
+def try091(
+    operation: Any,
+    held: Permissions | None,
+    topics: Permissions | None = None,
+    tags: tuple[str, ...] = (),
+) -> errors.Refusal | None:
+    """What an open channel answers; None: it asked the broker for it."""
+    peer = Peer().connect().open()
+    peer.view.exchanges["d"] = ExchangeFacts(kind="direct")
+    peer.view.held, peer.view.topics, peer.view.user_tags = held, topics, tags
+    if isinstance(operation, tuple):
+        exchange, key, given = operation
+        peer.publish(exchange=exchange, key=key, **given)
+    else:
+        peer.send(operation)
+    made = peer.asked()
+    closes = [frame for _, frame in peer.got() if isinstance(frame, spec.Channel.Close)]
+    if not closes:
+        assert len(made) == 1 and not isinstance(made[0], asked.SessionDown), made
+        return None
+    assert [type(each) for each in made] == [asked.SessionDown], made
+    kind = {403: errors.AccessRefused, 406: errors.PreconditionFailed, 404: errors.NotFound}
+    return kind[closes[0].reply_code](closes[0].reply_text.partition(" - ")[2])
+
+
+# ------------------------------------------------------------------ AMQP 1.0
+
+
+@dataclass
+class Broker10:
+    """What stands behind a 1.0 connection: real definitions and routes, queues that take it all.
+
+    done  what was asked of queues or definitions: empty when an operation was refused
+    """
+
+    held: Permissions | None
+    topics: Permissions | None = None
+    user_tags: tuple[str, ...] = ()
+    done: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        made = Metadata()
+        made.declare("q")
+        made.exchange("d")
+        made.exchange("inner", internal=True)
+        for exchange in ("amq.direct", "amq.topic", "inner"):
+            made.bind(exchange, "q", "q")
+        state = made.state
+        self.definitions = SimpleNamespace(
+            state=state, topology=Topology(state.scopes), submit=self._submit
+        )
+        self.settings = SimpleNamespace(
+            limits=SimpleNamespace(message_size_max=1000, frame_max=4096),
+            queues=SimpleNamespace(stage_ttl_ms=0, reader_idle_ms=1000),
+            node="a",
+        )
+        self.queues = SimpleNamespace(
+            find=lambda vhost, name, connection=0: state.queue(vhost, name),
+            absent=lambda queue: False,
+            client=lambda queue: SimpleNamespace(with_block=self._with_block),
+            ask=self._ask,
+        )
+        failed = ReadFailed("no claim", False)
+        self.reading = SimpleNamespace(runs=lambda *given: self._did(given, failed))
+        self.cluster = SimpleNamespace(leader_of=lambda group: "a")
+        self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        return self.held
+
+    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
+        return self.topics
+
+    def tags(self, user: str) -> tuple[str, ...]:
+        return self.user_tags
+
+    def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
+        found = self.definitions.state.exchange(vhost, name)
+        return None if found is None else ExchangeFacts(found.kind, found.internal)
+
+    def exchange_declaration(self, *given: Any) -> Any:
+        return given
+
+    def binding(self, *given: Any) -> dict[str, Any]:
+        names = (
+            "vhost",
+            "source",
+            "destination",
+            "to_queue",
+            "routing_key",
+            "arguments",
+            "connection",
+        )
+        return dict(zip(names, given, strict=True))
+
+    def declare_queue(self, *given: Any, done: Callable[[Any], None], **more: Any) -> None:
+        self._did((given, done), errors.NotFound("made"))
+
+    def queue_counts(self, *given: Any) -> None:
+        self._did(given, errors.NotFound("counted"))
+
+    def delete_queue(self, *given: Any) -> None:
+        self._did(given, Count(0))
+
+    def purge_queue(self, *given: Any) -> None:
+        self._did(given, Count(0))
+
+    def _did(self, given: tuple[Any, ...], result: Any) -> None:
+        self.done.append(given)
+        given[-1](result)
+
+    def _submit(self, command: Any, done: Callable[[Any], None]) -> None:
+        self._did((command, done), None)
+
+    def _with_block(self, command: Any, data: bytes, done: Callable[[Any, int], None]) -> None:
+        self._did((command, data, lambda reply: done(reply, 1)), None)
+
+    def _ask(self, queue: Any, command: Any, done: Callable[[Any], None]) -> None:
+        self._did((queue, command, done), errors.NotFound("asked"))
+
+
+def try10(
+    request: Any,
+    held: Permissions | None,
+    topics: Permissions | None = None,
+    tags: tuple[str, ...] = (),
+) -> errors.Refusal | None:
+    """What the request is refused with; None: it was carried out."""
+    broker = Broker10(held, topics, tags)
+    asker = Asker(broker, VHOST, USER, 1, lambda call: call)  # type: ignore[arg-type]
+    answers: list[Any] = []
+    try:
+        HANDLERS[type(request)](asker, request, answers.append)
+    except errors.Refusal as refusal:
+        assert not broker.done and not answers
+        return refusal
+    assert broker.done and len(answers) == 1, (request, answers)
+    return None
+
+
+# ------------------------------------------------------------------ the table
+
+BOTH = [(try091, *row) for row in CLIENT091] + [(try10, *row) for row in CLIENT10]
+NAMES = [f"0.9.1: {name}" for name, _, _ in CLIENT091] + [f"1.0: {name}" for name, _, _ in CLIENT10]
+
+
+@pytest.mark.parametrize(("attempt", "name", "needs", "operation"), BOTH, ids=NAMES)
+def test_an_operation_needs_exactly_its_rights(
+    attempt: Callable[..., errors.Refusal | None],
+    name: str,
+    needs: tuple[Right, ...],
+    operation: Any,
+) -> None:
+    assert attempt(operation, granted(needs)) is None
+    for missing in needs:
+        others = tuple(right for right in needs if right != missing)
+        refusal = attempt(operation, granted(others))
+        permission, kind, shown = missing
+        assert type(refusal) is errors.AccessRefused
+        assert refusal.detail == (
+            f"{permission} access to {kind} '{shown}' in vhost '/' refused for user 'guest'"
+        )
+    for one in ("configure", "write", "read"):  # everything else of all kinds does not help
+        if any(permission == one for permission, _, _ in needs):
+            rest = {each: ".*" for each in ("configure", "write", "read") if each != one}
+            assert isinstance(attempt(operation, Permissions(**rest)), errors.AccessRefused)
+
+
+@pytest.mark.parametrize(("attempt", "name", "needs", "operation"), BOTH, ids=NAMES)
+def test_nobody_does_anything_in_a_vhost_without_permissions_there(
+    attempt: Callable[..., errors.Refusal | None], name: str, needs: Any, operation: Any
+) -> None:
+    for tags in ((), ("management",), ("impersonator",)):
+        assert isinstance(attempt(operation, None, tags=tags), errors.AccessRefused)
+
+
+# ------------------------------------------------------------------ what a message says itself
+
+EVERYTHING = Permissions(".*", ".*", ".*")
+
+
+def ways(exchange: str, key: str, given: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """Every way to publish a message with that key and these properties."""
+    found: list[tuple[Any, Any]] = [
+        (try091, (exchange, key, dict(given))),
+        (try10, amqp10_requests.PublishBlock("", exchange, block(key, **given))),
+        (try10, stage(exchange, block(key, **given))),
+    ]
+    if exchange == "":
+        found.append((try10, amqp10_requests.PublishBlock(key, "", block("any", **given))))
+    return found
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({}, None),
+        ({"headers": {"CC": ["q", "q"]}}, None),
+        ({"headers": {"CC": ["q", "secret"]}}, "secret"),
+        ({"headers": {"BCC": ["secret"]}}, "secret"),
+    ],
+)
+def test_topic_permissions_hold_for_every_key_of_a_message(
+    at: int, given: dict[str, Any], refused: str | None
+) -> None:
+    attempt, operation = ways("amq.topic", "q", given)[at]
+    found = attempt(operation, granted(WRITE_TOPIC), Permissions(write="^q$"))
+    if refused is None:
+        assert found is None
+        return
+    assert type(found) is errors.AccessRefused
+    assert found.detail == (
+        f"write access to topic '{refused}' in exchange 'amq.topic' in vhost '/' refused "
+        "for user 'guest'"
+    )
+    assert attempt(operation, granted(WRITE_TOPIC)) is None  # none set: all are allowed
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_topic_permissions_hold_for_the_routing_key(at: int) -> None:
+    attempt, operation = ways("amq.topic", "q", {})[at]
+    for pattern, allowed in (("^q$", True), ("^{username}$", False), ("^$", False), ("", False)):
+        found = attempt(operation, granted(WRITE_TOPIC), Permissions(write=pattern, read=".*"))
+        assert (found is None) is allowed, (pattern, found)
+    other, operation = ways("amq.direct", "q", {})[at]
+    assert other(operation, granted(WRITE_DIRECT), Permissions()) is None  # not a topic exchange
+
+
+@pytest.mark.parametrize(
+    ("attempt", "operation"),
+    [
+        (try091, spec.Queue.Bind(queue="q", exchange="amq.topic", routing_key="k")),
+        (try091, spec.Queue.Unbind(queue="q", exchange="amq.topic", routing_key="k")),
+        (try091, spec.Exchange.Bind(destination="d", source="amq.topic", routing_key="k")),
+        (
+            try10,
+            management_requests.Bind(management_requests.Binding("amq.topic", "q", "queue", "k")),
+        ),
+        (
+            try10,
+            management_requests.Unbind(management_requests.Binding("amq.topic", "q", "queue", "k")),
+        ),
+        (
+            try10,
+            management_requests.Bind(
+                management_requests.Binding("amq.topic", "d", "exchange", "k")
+            ),
+        ),
+    ],
+)
+def test_topic_permissions_hold_for_bindings(attempt: Any, operation: Any) -> None:
+    assert attempt(operation, EVERYTHING, Permissions(read="^k$")) is None
+    refusal = attempt(operation, EVERYTHING, Permissions(write=".*", read="^other$"))
+    assert type(refusal) is errors.AccessRefused
+    assert refusal.detail.startswith("read access to topic 'k' in exchange")
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_nobody_publishes_to_an_internal_exchange(at: int) -> None:
+    attempt, operation = ways("inner", "q", {})[at]
+    for tags in ((), ("administrator",)):
+        refusal = attempt(operation, EVERYTHING, tags=tags)
+        assert type(refusal) is errors.AccessRefused
+        assert refusal.detail == "cannot publish to internal exchange 'inner' in vhost '/'"
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_publishing_to_an_exchange_that_is_not_there(at: int) -> None:
+    attempt, operation = ways("nope", "q", {})[at]
+    assert type(attempt(operation, EVERYTHING)) is errors.NotFound
+    assert type(attempt(operation, Permissions())) is errors.AccessRefused  # which comes first
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_a_user_id_is_the_users_own(at: int) -> None:
+    for given, tags, allowed in (
+        ("guest", (), True), ("other", (), False),
+        ("other", ("administrator",), False), ("other", ("impersonator",), True),
+    ):  # fmt: skip
+        attempt, operation = ways("", "q", {"user_id": given})[at]
+        refusal = attempt(operation, EVERYTHING, tags=tags)
+        assert (refusal is None) is allowed, (given, tags)
+        if refusal is not None:
+            assert type(refusal) is errors.PreconditionFailed
+            assert refusal.detail == (
+                f"user_id property set to '{given}' but authenticated user was 'guest'"
+            )
+
+
+def test_one_message_of_a_block_with_another_user_id_refuses_the_block() -> None:
+    raw = [
+        properties.encode(
+            properties.Properties(
+                user_id=user, headers={"n": 1}, priority=3, timestamp=1, content_type="x"
+            )
+        )
+        for user in ("guest", "guest", "other")
+    ]
+    data = encode([b"a", b"b", b"c"], raw, (b"", b"q"), 4, None)
+    assert isinstance(
+        try10(amqp10_requests.PublishBlock("", "", data), EVERYTHING), errors.PreconditionFailed
+    )
+    data = encode([b"a", b"b"], raw[:2], (b"", b"q"), 4, None)
+    assert try10(amqp10_requests.PublishBlock("", "", data), EVERYTHING) is None
+
+
+def test_a_block_in_a_form_that_no_check_can_read_is_refused() -> None:
+    data = encode([b"a"], [b""], (b"", b"q"), 4, None, form=FORM_AMQP10)
+    assert Block.decode(data).form == FORM_AMQP10
+    for request in (amqp10_requests.PublishBlock("", "", data), stage("", data)):
+        refusal = try10(request, EVERYTHING)
+        assert isinstance(refusal, errors.InvalidArgument) and "form 1" in refusal.detail
+
+
+def test_only_an_administrator_deletes_a_queue_without_asking_it() -> None:
+    operation = management_requests.DeleteQueue("q", force=True)
+    assert isinstance(try10(operation, EVERYTHING), errors.AccessRefused)
+    assert isinstance(
+        try10(operation, Permissions(), tags=("administrator",)), errors.AccessRefused
+    )
+
+
+def test_a_permission_is_looked_up_at_each_operation() -> None:
+    peer = Peer().connect().open()
+    peer.publish()
+    peer.the(asked.Publish)
+    peer.view.held = Permissions()
+    peer.publish()
+    peer.channel_closed(403, "write access to exchange 'amq.default'")

@@ -1,0 +1,82 @@
+"""Frames survive any cutting; what is no frame is refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from warren_raft.messages import AnyRaftMessage, Append, AppendReply, Vote
+from warren_raft.runtime.net import codec
+from warren_raft.types import EntryKind
+
+MESSAGES: list[AnyRaftMessage] = [
+    Vote(1, "a", "b", 3, 10, 2),
+    Append(2, "a", "b", 3, 10, 2, 9, ()),
+    Append(
+        1 << 63,
+        "a",
+        "b",
+        1 << 40,
+        11,
+        3,
+        11,
+        (
+            (3, EntryKind.COMMAND, 1_700_000_000_000, b"x" * 100_000),
+            (3, EntryKind.NOOP, 1_700_000_000_001, b""),
+            (3, EntryKind.COMMAND, 1_700_000_000_002, b"tail"),
+        ),
+    ),
+    AppendReply(1, "b", "a", 3, True, 11, 11),
+]
+
+
+def whole() -> bytes:
+    return b"".join(codec.encode_raft(MESSAGES))
+
+
+def test_data_is_carried_by_reference() -> None:
+    data = MESSAGES[2].entries[0][3]  # type: ignore[union-attr]
+    assert any(buffer is data for buffer in codec.encode_raft(MESSAGES))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_survive_any_cutting(seed: int) -> None:
+    rng = random.Random(seed)
+    stream = (whole() + codec.HEARTBEAT_FRAME + codec.frame(codec.MESSAGE, b"hello")) * 3
+    got: list[tuple[int, object]] = []
+
+    def take(kind: int, body: memoryview) -> None:
+        got.append((kind, codec.decode_raft(body) if kind == codec.RAFT else bytes(body)))
+
+    assembler = codec.Assembler(1 << 20)
+    at = 0
+    while at < len(stream):
+        size = rng.choice([1, 2, 3, 5, 40, 1000, 65536, 150_000])
+        assembler.feed(stream[at : at + size], take)
+        at += size
+    assert got == [(codec.RAFT, MESSAGES), (codec.HEARTBEAT, b""), (codec.MESSAGE, b"hello")] * 3
+
+
+def test_a_frame_above_the_bound_is_refused_by_its_length_alone() -> None:
+    assembler = codec.Assembler(1000)
+    with pytest.raises(codec.BadFrame, match="1001 bytes, at most 1000"):
+        assembler.feed(codec.frame(codec.MESSAGE, bytes(1001))[:5], lambda kind, body: None)
+
+
+def test_no_cut_or_flip_of_a_raft_frame_gets_further_than_a_refusal() -> None:
+    body = whole()[codec.FRAME_HEADER_BYTES :]
+    header = body[: len(body) - 100_004]
+    for cut in (*range(len(header)), len(body) - 1):
+        with pytest.raises(codec.BadFrame):
+            codec.decode_raft(memoryview(body[:cut]))
+    with pytest.raises(codec.BadFrame):
+        codec.decode_raft(memoryview(body + b"\0"))
+    rng = random.Random(1)
+    for _ in range(2000):
+        damaged = bytearray(body)
+        damaged[rng.randrange(len(header))] ^= 1 << rng.randrange(8)
+        try:
+            codec.decode_raft(memoryview(damaged))
+        except codec.BadFrame:
+            pass  # any other exception fails the test

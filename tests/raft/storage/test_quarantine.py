@@ -1,0 +1,254 @@
+"""Damage found at a start: set aside where others can heal it, refused where nobody can."""
+
+from __future__ import annotations
+
+import json
+import queue
+from pathlib import Path
+
+import pytest
+
+from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from tests.raft.storage.test_compaction_crash import StoppingFiles
+from warren_raft.index_set import Indexes
+from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
+from warren_raft.storage.files import Files
+from warren_raft.storage.framed_file import HEADER_BYTES, seal
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
+from warren_raft.storage.quarantine import REASON
+from warren_raft.storage.rewrite import write_snapshots
+from warren_raft.storage.snapshot import MAGIC, Snapshot
+
+
+def a_life(root: Path) -> None:
+    """Two groups: segments of both kinds, a snapshot of the first, a log."""
+    disk = Disk(root, file_bytes=2000)
+    for index in range(1, 40):
+        disk.write(1, index, [b"%d" % index * 100])
+        disk.write(2, index, [b"%d" % index * 100])
+    for group in (1, 2):
+        disk.group(group).applied = 39
+    live = Indexes.of([2, 9, 30])
+    store = disk.group(1)
+    disk.compact(
+        Snapshot(1, 36, store.term(36), 1, store.born, 1, ("n1",), (), live.tobytes(), b"s")
+    )
+    disk.write(1, 40, [b"last"])
+    disk.write(2, 40, [b"last"])
+    disk.close()
+
+
+def flip(path: Path, at: int | None = None) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 8
+    path.write_bytes(data)
+
+
+def start(root: Path, files: Files | None = None, alone: bool = False) -> LogStore:
+    return LogStore(
+        files or Files(), root, "c", "n1", 1 << 20, lambda: 0xABCDEF,
+        lambda group, created: not alone, ("n2",),
+    )  # fmt: skip
+
+
+def identity(root: Path) -> dict[str, object]:
+    return json.loads((root / "node.json").read_text())
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+WHOLE = {
+    "wal, in the middle": lambda root: wal_files(root)[-1],
+    "segment's index": lambda root: next((root / "segments").glob("*.idx")),
+    "manifest": lambda root: root / "groups.manifest",
+}
+
+
+def damage(root: Path, kind: str) -> Path:
+    path = WHOLE[kind](root)
+    flip(path, 60 if path.suffix == ".wal" else None)
+    return path
+
+
+@pytest.mark.parametrize("kind", sorted(WHOLE))
+def test_without_peers_damage_is_refused_and_nothing_touched(tmp_path: Path, kind: str) -> None:
+    a_life(tmp_path)
+    path = damage(tmp_path, kind)
+    before = everything(tmp_path)
+    for _ in range(2):
+        with pytest.raises(LogDamaged, match="restore the file from a copy|replace the node") as no:
+            LogStore(Files(), tmp_path, "c", "n1", 1 << 20)
+        assert str(path) in str(no.value)
+        assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", sorted(WHOLE))
+def test_with_peers_everything_is_set_aside(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_life(tmp_path)
+    path = damage(tmp_path, kind)
+    disk_before = identity(tmp_path)["disk"]
+    before = everything(tmp_path)
+    store = start(tmp_path)
+    assert store.groups == {} and not store.condemned
+    store.directory.close()
+    assert str(path) in caplog.text and "set aside" in caplog.text
+    after = everything(tmp_path / "damaged" / "0001")
+    assert str(path) in after.pop("reason").decode()
+    assert after == {n: d for n, d in before.items() if n not in ("node.json", "lock")}
+    assert identity(tmp_path)["disk"] not in (disk_before, "")
+    caplog.clear()
+    store = start(tmp_path)  # and from then on it is named at each start
+    store.directory.close()
+    assert "damaged/0001 holds" in caplog.text and str(path) in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["wal, in the middle", "manifest"])
+def test_setting_aside_can_be_stopped_anywhere(tmp_path: Path, kind: str) -> None:
+    whole = tmp_path / "whole"
+    a_life(whole)
+    damage(whole, kind)
+    before = everything(whole)
+    calls = 0
+    for stop_at in range(1, 200):
+        root = tmp_path / str(stop_at)
+        for name, data in before.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(data)
+        files = MovingFiles(stop_at)
+        try:
+            start(root, files).directory.close()
+            calls = stop_at
+        except OSError:
+            pass
+        store = start(root)
+        # Never a part of the log: all of it is out of the way, and the disk another one.
+        assert store.groups == {}
+        store.directory.close()
+        assert identity(root)["disk"] == f"{0xABCDEF:016x}"
+        said = ("reason", "moving.new")
+        kept = [d for n, d in everything(root / "damaged").items() if not n.endswith(said)]
+        assert sorted(kept) == sorted(d for n, d in before.items() if n != "node.json")
+        if calls:
+            break
+    assert calls > 10, calls
+
+
+class MovingFiles(StoppingFiles):
+    """Moves count, too."""
+
+    def move(self, old: Path, new: Path) -> None:
+        self._step()
+        super().move(old, new)
+
+
+def snapshot_of(root: Path) -> Path:
+    return next((root / "snapshots").glob("*.snap"))
+
+
+def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    path = snapshot_of(tmp_path)
+    flip(path)
+    rotten = path.read_bytes()
+    disk_before = identity(tmp_path)["disk"]
+    for attempt in range(2):  # the first one ends before anything is written
+        store = start(tmp_path)
+        assert sorted(store.groups) == [2] and sorted(store.condemned) == [1]
+        assert store.groups[2].read(40).data == b"last"
+        if not attempt:
+            store.directory.close()
+            assert path.exists()
+    disk = Disk.__new__(Disk)
+    disk.store = store
+    disk.posted = queue.Queue()
+    store.start(disk.posted.put, 2000)
+    assert store.condemned[1].created == b"members"
+    begun = store.recreate(1, b"again")
+    assert begun.last_index() == 0
+    disk.sync()
+    while path.exists():
+        disk.posted.get(timeout=WAIT_S)()
+    disk.close()
+    aside = tmp_path / "damaged" / "0001" / "snapshots" / path.name
+    assert aside.read_bytes() == rotten
+    assert identity(tmp_path)["disk"] == disk_before
+    again = start(tmp_path)
+    assert not again.condemned
+    assert again.groups[1].created == b"again" and again.groups[1].last_index() == 0
+    assert again.groups[2].read(40).data == b"last"
+    again.directory.close()
+    disk = Disk(tmp_path, file_bytes=2000)
+    disk.write(1, 1, [b"healed"])
+    for group in (1, 2):
+        disk.group(group).applied = disk.group(group).last_index()
+    disk.compact()
+    disk.close()
+    last = start(tmp_path)
+    assert last.groups[1].created == b"again" and last.groups[1].read(1).data == b"healed"
+    last.directory.close()
+
+
+def test_what_is_left_of_a_damaged_group_is_not_held_in_memory(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    for group in (1, 2):
+        disk.write(group, 1, [bytes(100)] * 5)
+    taken = Snapshot(1, 3, 1, 1003, disk.group(1).born, 1, ("n1",), (), b"", b"s")
+    write_snapshots(disk.store.files, disk.store.directory.snapshots, [taken])
+    disk.close()
+    flip(snapshot_of(tmp_path))
+    store = start(tmp_path)
+    assert sorted(store.condemned) == [1]
+    overhead = ENTRY_OVERHEAD_BYTES * 10  # of each line, until its turn comes
+    assert store.memtable.bytes_held - overhead == 500 == store.groups[2].log.bytes_counted
+    store.directory.close()
+
+
+def test_a_group_that_nobody_else_has_is_never_given_up(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    flip(snapshot_of(tmp_path))
+    before = everything(tmp_path)
+    with pytest.raises(GroupAlone, match="group 1 is on this node alone"):
+        start(tmp_path, alone=True)
+    assert everything(tmp_path) == before
+
+
+def test_what_a_newer_version_wrote_is_refused_not_healed(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    path = snapshot_of(tmp_path)
+    payload = path.read_bytes()[HEADER_BYTES:]
+    path.write_bytes(seal(MAGIC, 99, [payload]))
+    before = everything(tmp_path)
+    with pytest.raises(LogNewer, match="format version 99.*newer"):
+        start(tmp_path)
+    assert everything(tmp_path) == before
+
+
+def test_a_note_beside_damaged_files_that_rots_itself_keeps_no_node_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_life(tmp_path)
+    damage(tmp_path, "manifest")
+    start(tmp_path).directory.close()
+    (note,) = (tmp_path / "damaged").rglob(REASON)
+    note.write_bytes(b"checksum \x93\xff of")
+    start(tmp_path).directory.close()
+    assert "files that were damaged once (checksum" in caplog.text
+
+
+def test_a_start_that_fails_while_setting_aside_lets_go_of_the_directory(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    damage(tmp_path, "manifest")
+    with pytest.raises(OSError):
+        start(tmp_path, MovingFiles(1))
+    store = start(tmp_path)
+    assert store.groups == {}
+    store.directory.close()
