@@ -45,8 +45,10 @@ def demo_repeat(options: argparse.Namespace) -> int:
         arguments = ["--fraction", options.fraction, "--seed", str(options.seed + run - 1)]
         code = console.loud(suite.demo_command([*arguments, *options.rest]), env=env, cwd=ROOT)
         if code != 0:
-            console.say(f"run {run} of {options.runs} failed; again: "
-                        f"python3 build.py demo {' '.join(arguments)}")
+            console.say(
+                f"run {run} of {options.runs} failed; again: "
+                f"python3 build.py demo {' '.join(arguments)}"
+            )
             return code
     console.say(f"\n{options.runs} runs, all exact, {console.took(began)}")
     return 0
@@ -110,10 +112,21 @@ def wheel(options: argparse.Namespace) -> int:
     """A wheel in dist/, with the compiled kernel where there is a compiler."""
     environment.ensure_venv()
     shutil.rmtree(ROOT / "build", ignore_errors=True)
-    command = [str(python()), "-m", "pip", "--disable-pip-version-check", "wheel", ".",
-               "--no-deps", "--no-build-isolation", "--wheel-dir", "dist"]
-    if not console.quiet("building the wheel", command, LOGS / "wheel.log",
-                         env=environment.environment(), cwd=ROOT):
+    command = [
+        str(python()),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        ".",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        "dist",
+    ]
+    if not console.quiet(
+        "building the wheel", command, LOGS / "wheel.log", env=environment.environment(), cwd=ROOT
+    ):
         return 1
     newest = max((ROOT / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
     console.say(f"   {newest.relative_to(ROOT)}  {newest.stat().st_size // 1024} KiB")
@@ -129,8 +142,17 @@ def cluster(options: argparse.Namespace) -> int:
 
 def clean(options: argparse.Namespace) -> int:
     """Remove everything that build.py made."""
-    made = [".venv", ".warren", "build", "dist", ".pytest_cache", ".mypy_cache", ".ruff_cache",
-            ".hypothesis", "report"]
+    made = [
+        ".venv",
+        ".warren",
+        "build",
+        "dist",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        "report",
+    ]
     paths = [ROOT / name for name in made] + environment.compiled_kernel()
     for path in paths:
         if path.is_dir():
@@ -141,9 +163,18 @@ def clean(options: argparse.Namespace) -> int:
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "demo": demo, "test": test, "bench": bench, "sim": sim, "lint": lint, "wheel": wheel,
-    "cluster": cluster, "demo-repeat": demo_repeat, "clean": clean, "nemesis": nemesis,
-    "mutate": mutate, "crash": crash,
+    "demo": demo,
+    "test": test,
+    "bench": bench,
+    "sim": sim,
+    "lint": lint,
+    "wheel": wheel,
+    "cluster": cluster,
+    "demo-repeat": demo_repeat,
+    "clean": clean,
+    "nemesis": nemesis,
+    "mutate": mutate,
+    "crash": crash,
 }
 PASSES_ON = ("demo", "crash", "bench", "sim", "nemesis", "mutate", "cluster", "demo-repeat")
 """Verbs that hand arguments they do not know to the program they start."""
@@ -159,8 +190,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         text = (run.__doc__ or "").strip()
         verb = verbs.add_parser(name, help=text, description=text, add_help=name not in PASSES_ON)
         if name == "test":
-            verb.add_argument("--fast", action="store_true",
-                              help="without slow tests, simulation and demo")
+            verb.add_argument(
+                "--fast", action="store_true", help="without slow tests, simulation and demo"
+            )
             verb.add_argument("-k", dest="only", metavar="EXPRESSION", help="as pytest's -k")
         if name == "demo-repeat":
             verb.add_argument("--runs", type=int, default=20)

@@ -28,8 +28,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
     names = ("throughput", "failover", "groups", "restart", "memory", "raft", "spark")
-    parser.add_argument("parts", nargs="*", choices=[*names, []], metavar="part",
-                        help=f"of {', '.join(names)}; without: all")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        choices=[*names, []],
+        metavar="part",
+        help=f"of {', '.join(names)}; without: all",
+    )
     parser.add_argument("--seconds", type=int, default=default.seconds, help="of each run")
     parser.add_argument("--rounds", type=int, default=default.rounds, help="over the clusters")
     parser.add_argument("--only", choices=("warren", "rabbitmq"))
@@ -39,8 +44,14 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped
-    plan = Plan(seconds=options.seconds, rounds=options.rounds, only=options.only,
-                queues=options.queues, messages=options.messages, large=options.large)
+    plan = Plan(
+        seconds=options.seconds,
+        rounds=options.rounds,
+        only=options.only,
+        queues=options.queues,
+        messages=options.messages,
+        large=options.large,
+    )
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
         "failover": lambda: brokers.failover(plan),

@@ -54,19 +54,39 @@ def restart(plan: Plan) -> list[dict[str, Any]]:
     results = []
     for turn, peer in turns(plan, found):
         with peer:
-            one = {"peer": peer.name, "round": turn, "load": load(),
-                   **_restarted(program, peer, plan.messages)}
+            one = {
+                "peer": peer.name,
+                "round": turn,
+                "load": load(),
+                **_restarted(program, peer, plan.messages),
+            }
         results.append(one)
         _say(one, RESTART)
-    show(f"Restart with {plan.messages:,} x 1 KiB in a queue; disk when they are consumed",
-         table(results, RESTART), notes)
+    show(
+        f"Restart with {plan.messages:,} x 1 KiB in a queue; disk when they are consumed",
+        table(results, RESTART),
+        notes,
+    )
     return results
 
 
 def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
-    filled = generator.run(program, "fill", [
-        "--targets", peer.targets(), "--queue", QUEUE, "--size", str(LARGE_BYTES),
-        "--count", str(messages), "--window", "1000"])
+    filled = generator.run(
+        program,
+        "fill",
+        [
+            "--targets",
+            peer.targets(),
+            "--queue",
+            QUEUE,
+            "--size",
+            str(LARGE_BYTES),
+            "--count",
+            str(messages),
+            "--window",
+            "1000",
+        ],
+    )
     time.sleep(SETTLE_S)
     disk, resident = max(peer.data_bytes()), max(map(resident_bytes, peer.pids()))
     targets = peer.targets().split(",")
@@ -84,17 +104,40 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
     _until_whole(targets[leader])
     one_s = time.monotonic() - began
     # The two gets took one message each, the probes put five in.
-    drained = generator.run(program, "drain", [
-        "--targets", peer.targets(), "--queue", QUEUE, "--expect", str(messages - 2),
-        "--prefetch", "1000", "--ack-every", "100", "--idle-end", "10", "--no-declare",
-        "--size", str(LARGE_BYTES)])
+    drained = generator.run(
+        program,
+        "drain",
+        [
+            "--targets",
+            peer.targets(),
+            "--queue",
+            QUEUE,
+            "--expect",
+            str(messages - 2),
+            "--prefetch",
+            "1000",
+            "--ack-every",
+            "100",
+            "--idle-end",
+            "10",
+            "--no-declare",
+            "--size",
+            str(LARGE_BYTES),
+        ],
+    )
     after = max(peer.data_bytes())
     time.sleep(DISK_AFTER_S)
     return {
-        "messages": messages, "filled_per_s": filled["published_per_s"], "disk_full": disk,
-        "resident": resident, "restart_all_s": all_s, "restart_all_cpu_s": cpu,
-        "restart_one_s": one_s, "drained_per_s": drained["consumed_per_s"],
-        "disk_after": after, "disk_later": max(peer.data_bytes()),
+        "messages": messages,
+        "filled_per_s": filled["published_per_s"],
+        "disk_full": disk,
+        "resident": resident,
+        "restart_all_s": all_s,
+        "restart_all_cpu_s": cpu,
+        "restart_one_s": one_s,
+        "drained_per_s": drained["consumed_per_s"],
+        "disk_after": after,
+        "disk_later": max(peer.data_bytes()),
     }
 
 
@@ -126,8 +169,11 @@ def memory(plan: Plan) -> list[dict[str, Any]]:
     found, notes = peers(plan.only)
     patterns = (
         ("fast publisher, window 1000", plan.messages, ["--window", "1000"]),
-        ("20 publishers, window 1: a message per publish", plan.messages,
-         ["--pubs", "20", "--window", "1"]),
+        (
+            "20 publishers, window 1: a message per publish",
+            plan.messages,
+            ["--pubs", "20", "--window", "1"],
+        ),
         ("fast publisher, window 1000", plan.large, ["--window", "1000"]),
     )
     results = []
@@ -135,8 +181,13 @@ def memory(plan: Plan) -> list[dict[str, Any]]:
         of_it = []
         for turn, peer in turns(plan if number < 2 else _once(plan), found):
             with peer:
-                one = {"peer": peer.name, "round": turn, "pattern": title, "load": load(),
-                       **_filled(program, peer, messages, arguments)}
+                one = {
+                    "peer": peer.name,
+                    "round": turn,
+                    "pattern": title,
+                    "load": load(),
+                    **_filled(program, peer, messages, arguments),
+                }
             of_it.append(one)
             _say(one, MEMORY)
         show(f"Backlog of {messages:,} x {SMALL_BYTES} B; {title}", table(of_it, MEMORY), notes)
@@ -155,9 +206,21 @@ def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> d
     counts, seconds = [0], 0.0
     step = TRIAL
     for _ in range(STEPS + 1):
-        report = generator.run(program, "fill", [
-            "--targets", peer.targets(), "--queue", QUEUE, "--size", str(SMALL_BYTES),
-            "--count", str(step), *arguments])
+        report = generator.run(
+            program,
+            "fill",
+            [
+                "--targets",
+                peer.targets(),
+                "--queue",
+                QUEUE,
+                "--size",
+                str(SMALL_BYTES),
+                "--count",
+                str(step),
+                *arguments,
+            ],
+        )
         seconds += report["confirmed"] / report["published_per_s"]
         time.sleep(SETTLE_S)
         counts.append(counts[-1] + int(report["confirmed"]))
@@ -166,8 +229,11 @@ def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> d
             step = int(min(messages - TRIAL, report["published_per_s"] * FILL_S_MAX) / STEPS)
     late = 1 + STEPS * 2 // 5
     return {
-        "messages": counts[-1], "filled_per_s": counts[-1] / seconds, "resident": held[-1],
-        "steps": counts, "step_bytes": held,
+        "messages": counts[-1],
+        "filled_per_s": counts[-1] / seconds,
+        "resident": held[-1],
+        "steps": counts,
+        "step_bytes": held,
         "all_bytes": (held[-1] - held[0]) / counts[-1],
         "late_bytes": (held[-1] - held[late]) / (counts[-1] - counts[late]),
     }

@@ -21,19 +21,40 @@ def throughput(plan: Plan) -> list[dict[str, Any]]:
     for turn, peer in turns(plan, found):
         with peer:
             for size in SIZES:
-                report = generator.run(program, "pubsub", [
-                    "--targets", peer.targets(), "--queue", f"bench-{size}",
-                    "--size", str(size), "--window", "1000", "--prefetch", "1000",
-                    "--ack-every", "100", "--time", str(plan.seconds),
-                    "--warmup", str(plan.warmup), "--delete-after",
-                    "--watch", ",".join(map(str, peer.pids())),
-                ])
-                print(f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
-                      f"{report['consumed_per_s']:>10,.0f} msg/s  "
-                      f"p99 {report['confirm_ms']['p99']:.1f} ms  "
-                      f"cores {report['cpu']['watched_cores']:.2f}, "
-                      f"others {report['cpu']['other_cores']:.2f}  "
-                      f"{generator.faults(report)}", flush=True)
+                report = generator.run(
+                    program,
+                    "pubsub",
+                    [
+                        "--targets",
+                        peer.targets(),
+                        "--queue",
+                        f"bench-{size}",
+                        "--size",
+                        str(size),
+                        "--window",
+                        "1000",
+                        "--prefetch",
+                        "1000",
+                        "--ack-every",
+                        "100",
+                        "--time",
+                        str(plan.seconds),
+                        "--warmup",
+                        str(plan.warmup),
+                        "--delete-after",
+                        "--watch",
+                        ",".join(map(str, peer.pids())),
+                    ],
+                )
+                print(
+                    f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
+                    f"{report['consumed_per_s']:>10,.0f} msg/s  "
+                    f"p99 {report['confirm_ms']['p99']:.1f} ms  "
+                    f"cores {report['cpu']['watched_cores']:.2f}, "
+                    f"others {report['cpu']['other_cores']:.2f}  "
+                    f"{generator.faults(report)}",
+                    flush=True,
+                )
                 results.append({"peer": peer.name, "round": turn, **report})
     show("Throughput: 1 publisher, 1 consumer, 3 nodes, fsync on", _rows(results), notes)
     return results
@@ -44,27 +65,38 @@ def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
     for size in SIZES:
         for name in dict.fromkeys(one["peer"] for one in results):
             of_peer = [one for one in results if (one["peer"], one["size"]) == (name, size)]
-            per_message = [one["cpu"]["watched_cores"] / one["consumed_per_s"] * 1e6
-                           for one in of_peer if one["consumed_per_s"]]
+            per_message = [
+                one["cpu"]["watched_cores"] / one["consumed_per_s"] * 1e6
+                for one in of_peer
+                if one["consumed_per_s"]
+            ]
             faster, p99 = _ratios(results, name, size)
-            rows.append({
-                "bytes": str(size), "cluster": name,
-                "msg/s": span([one["consumed_per_s"] for one in of_peer], ",.0f"),
-                "confirm p50 ms": span([one["confirm_ms"]["p50"] for one in of_peer]),
-                "confirm p99 ms": span([one["confirm_ms"]["p99"] for one in of_peer]),
-                "CPU µs/msg": span(per_message),
-                "MB of 3 nodes": span([_megabytes(one) for one in of_peer], ",.0f"),
-                "Warren is faster": faster, "its p99": p99,
-                "found wrong": "; ".join(filter(None, map(generator.faults, of_peer))) or "nothing",
-            })
+            rows.append(
+                {
+                    "bytes": str(size),
+                    "cluster": name,
+                    "msg/s": span([one["consumed_per_s"] for one in of_peer], ",.0f"),
+                    "confirm p50 ms": span([one["confirm_ms"]["p50"] for one in of_peer]),
+                    "confirm p99 ms": span([one["confirm_ms"]["p99"] for one in of_peer]),
+                    "CPU µs/msg": span(per_message),
+                    "MB of 3 nodes": span([_megabytes(one) for one in of_peer], ",.0f"),
+                    "Warren is faster": faster,
+                    "its p99": p99,
+                    "found wrong": "; ".join(filter(None, map(generator.faults, of_peer)))
+                    or "nothing",
+                }
+            )
     return rows
 
 
 def _ratios(results: list[dict[str, Any]], name: str, size: int) -> tuple[str, str]:
     """Warren's throughput and p99 over those of a peer in the same round; empty for itself."""
     ours = {one["round"]: one for one in results if (one["peer"], one["size"]) == ("Warren", size)}
-    pairs = [(ours[one["round"]], one) for one in results
-             if (one["peer"], one["size"]) == (name, size) and one["round"] in ours]
+    pairs = [
+        (ours[one["round"]], one)
+        for one in results
+        if (one["peer"], one["size"]) == (name, size) and one["round"] in ours
+    ]
     if name == "Warren" or not pairs:
         return "", ""
     faster = [warren["consumed_per_s"] / peer["consumed_per_s"] for warren, peer in pairs]
@@ -84,12 +116,17 @@ def failover(plan: Plan) -> list[dict[str, Any]]:
     for turn, peer in turns(plan, found):
         with peer:
             results.append({"peer": peer.name, "round": turn, **_one_kill(program, peer, plan)})
-    rows = [{
-        "cluster": one["peer"], "longest confirm gap ms": f"{one['longest_confirm_gap_ms']:.0f}",
-        "longest delivery gap ms": f"{one['longest_delivery_gap_ms']:.0f}",
-        "confirmed": f"{one['confirmed']:,}", "lost": str(one["lost"]),
-        "duplicates": str(one["duplicates"]),
-    } for one in results]
+    rows = [
+        {
+            "cluster": one["peer"],
+            "longest confirm gap ms": f"{one['longest_confirm_gap_ms']:.0f}",
+            "longest delivery gap ms": f"{one['longest_delivery_gap_ms']:.0f}",
+            "confirmed": f"{one['confirmed']:,}",
+            "lost": str(one["lost"]),
+            "duplicates": str(one["duplicates"]),
+        }
+        for one in results
+    ]
     show("Failover: leader killed with -9 under load, clients on the other nodes", rows, notes)
     return results
 
@@ -100,8 +137,29 @@ def _one_kill(program: Path, peer: Peer, plan: Plan) -> dict[str, Any]:
     generator.run(program, "declare", ["--targets", targets, "--queue", queue])
     leader = peer.leader(queue)
     others = ",".join(t for i, t in enumerate(targets.split(",")) if i != leader)
-    return generator.run(program, "pubsub", [
-        "--targets", others, "--queue", queue, "--size", "100", "--no-declare", "--reconnect",
-        "--time", str(plan.seconds + 5), "--warmup", "1", "--kill-pid", str(peer.pids()[leader]),
-        "--kill-at", str(plan.warmup + 1), "--ack-every", "1", "--prefetch", "200",
-    ])
+    return generator.run(
+        program,
+        "pubsub",
+        [
+            "--targets",
+            others,
+            "--queue",
+            queue,
+            "--size",
+            "100",
+            "--no-declare",
+            "--reconnect",
+            "--time",
+            str(plan.seconds + 5),
+            "--warmup",
+            "1",
+            "--kill-pid",
+            str(peer.pids()[leader]),
+            "--kill-at",
+            str(plan.warmup + 1),
+            "--ack-every",
+            "1",
+            "--prefetch",
+            "200",
+        ],
+    )

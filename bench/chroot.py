@@ -35,8 +35,18 @@ def make(root: Path, suite: str, log: Path) -> None:
             _run(["apt-get", "update"], out)
             _run(["apt-get", "install", "-y", "--no-install-recommends", TOOL], out)
         try:
-            _run([TOOL, "--variant=minbase", f"--aptopt={OLD_MIRROR}", f"--include={PACKAGE}",
-                  suite, str(root), MIRROR], out)
+            _run(
+                [
+                    TOOL,
+                    "--variant=minbase",
+                    f"--aptopt={OLD_MIRROR}",
+                    f"--include={PACKAGE}",
+                    suite,
+                    str(root),
+                    MIRROR,
+                ],
+                out,
+            )
         except NotMade:
             shutil.rmtree(root, ignore_errors=True)
             raise
@@ -54,7 +64,12 @@ def mount(root: Path) -> None:
 
 def _run(command: Sequence[str], out: IO[bytes] | None) -> None:
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-        env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"), check=False)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"),
+        check=False,
+    )
     if done.returncode != 0:
         raise NotMade(f"{' '.join(command)} ended with {done.returncode}")

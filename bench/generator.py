@@ -26,7 +26,8 @@ def find() -> Path:
     if not source.is_file():
         raise Missing(
             f"the load generator is not at {source}: set WARREN_LOADGEN to amqp091_load.c, or to "
-            "the program built from it")
+            "the program built from it"
+        )
     return build(source) if source.suffix == ".c" else source
 
 
@@ -41,11 +42,15 @@ def build(source: Path) -> Path:
     PLACE.mkdir(parents=True, exist_ok=True)
     built = subprocess.run(
         [compiler, "-O2", "-pthread", "-o", str(program), str(source), "-lrabbitmq"],
-        capture_output=True, text=True, check=False)
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if built.returncode != 0:
         last = built.stderr.strip().splitlines()[-1:] or ["no message"]
         raise Missing(
-            f"{source.name} does not compile ({last[0]}): apt-get install librabbitmq-dev")
+            f"{source.name} does not compile ({last[0]}): apt-get install librabbitmq-dev"
+        )
     return program
 
 
@@ -54,12 +59,17 @@ def run(
 ) -> dict[str, Any]:
     """One run; its report. Modes that report nothing give {}."""
     done = subprocess.run(
-        [str(program), mode, *arguments], capture_output=True, text=True, timeout=timeout_s,
-        check=False)
+        [str(program), mode, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
     if done.returncode != 0:
         raise RuntimeError(
             f"{program.name} {mode} {' '.join(arguments)} ended with {done.returncode}: "
-            f"{(done.stderr or done.stdout).strip()[-500:]}")
+            f"{(done.stderr or done.stdout).strip()[-500:]}"
+        )
     text = done.stdout.strip()
     report: dict[str, Any] = json.loads(text) if text.startswith("{") else {}
     return report

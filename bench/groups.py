@@ -41,14 +41,24 @@ def groups(plan: Plan) -> list[dict[str, Any]]:
             notes.append("network bytes are the whole machine's: a namespace needs root")
         for turn, peer in turns(plan, found):
             with peer:
-                one = {"peer": peer.name, "round": turn, "load": load(),
-                       **_one(program, peer, plan, notes)}
+                one = {
+                    "peer": peer.name,
+                    "round": turn,
+                    "load": load(),
+                    **_one(program, peer, plan, notes),
+                }
             results.append(one)
-            print(f"  round {turn + 1}  {peer.name:<16} " + "  ".join(
-                f"{column.title} {column.value(one):{column.form}}" for column in COLUMNS)
-                + f"  others' cores {one['idle_others']:.2f}", flush=True)
-    show(f"{plan.queues:,} idle durable quorum queues on three nodes",
-         table(results, COLUMNS), notes)
+            print(
+                f"  round {turn + 1}  {peer.name:<16} "
+                + "  ".join(
+                    f"{column.title} {column.value(one):{column.form}}" for column in COLUMNS
+                )
+                + f"  others' cores {one['idle_others']:.2f}",
+                flush=True,
+            )
+    show(
+        f"{plan.queues:,} idle durable quorum queues on three nodes", table(results, COLUMNS), notes
+    )
     return results
 
 
@@ -56,8 +66,11 @@ def _one(program: Path, peer: Peer, plan: Plan, notes: list[str]) -> dict[str, A
     names = [f"{QUEUE}-{number}" for number in range(plan.queues)]
     time.sleep(SETTLE_S)
     empty = [resident_bytes(pid) for pid in peer.pids()]
-    declared = generator.run(program, "declare", [
-        "--targets", peer.targets(), "--queue", QUEUE, "--queues", str(plan.queues)])
+    declared = generator.run(
+        program,
+        "declare",
+        ["--targets", peer.targets(), "--queue", QUEUE, "--queues", str(plan.queues)],
+    )
     time.sleep(SETTLE_S)
     held = [resident_bytes(pid) for pid in peer.pids()]
     meter, crossed = Meter(peer.pids()), loopback_bytes()
@@ -71,16 +84,20 @@ def _one(program: Path, peer: Peer, plan: Plan, notes: list[str]) -> dict[str, A
     all_s = time.monotonic() - began
     all_cpu = [cpu_s(pid) for pid in peer.pids()]
     if without:
-        notes.append(f"{peer.name}: {len(without):,} queues did not serve {RESTART_S:g} s after "
-                     "the restart of all nodes")
+        notes.append(
+            f"{peer.name}: {len(without):,} queues did not serve {RESTART_S:g} s after "
+            "the restart of all nodes"
+        )
     until_served(targets[1], names, RESTART_S)
     peer.stop_node(1)
     began = time.monotonic()
     peer.spawn(range(1, 2))
     without = until_served(targets[1], names, RESTART_S)
     if without:
-        notes.append(f"{peer.name}: {len(without):,} queues did not serve {RESTART_S:g} s after "
-                     "the restart of one node")
+        notes.append(
+            f"{peer.name}: {len(without):,} queues did not serve {RESTART_S:g} s after "
+            "the restart of one node"
+        )
     return {
         "queues": plan.queues,
         "declared_per_s": declared["per_s"],

@@ -126,8 +126,12 @@ def guard(pid: int) -> subprocess.Popen[bytes]:
     Then its input is closed.
     """
     return subprocess.Popen(
-        ["/bin/sh", "-c", f"read _; kill -9 {pid}"], stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        ["/bin/sh", "-c", f"read _; kill -9 {pid}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def load() -> float:

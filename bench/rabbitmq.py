@@ -42,7 +42,8 @@ def server(root: Path) -> str | None:
     """The folder of the newest server's programs below `root`, as seen from there."""
     found = root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")
     ascending = sorted(
-        found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.parent.name)])
+        found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.parent.name)]
+    )
     return f"/{ascending[-1].relative_to(root)}" if ascending else None
 
 
@@ -102,8 +103,12 @@ class RabbitMQ:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for i in list(self._nodes):
             self.kill(i)
         if self._epmd is not None:
@@ -142,11 +147,19 @@ class RabbitMQ:
             self._emulators.pop(i, None)
             with (home / "log" / "out").open("ab") as out:
                 self._nodes[i] = process = subprocess.Popen(
-                    [*self._inside(), "env", "-i", *self._environment(i),
-                     f"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={ON_LOOPBACK}",
-                     f"{self.programs}/rabbitmq-server"],
-                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                    start_new_session=True)
+                    [
+                        *self._inside(),
+                        "env",
+                        "-i",
+                        *self._environment(i),
+                        f"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={ON_LOOPBACK}",
+                        f"{self.programs}/rabbitmq-server",
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
             self._guards[i] = guard(-process.pid)
 
     def stop(self) -> None:
@@ -191,7 +204,8 @@ class RabbitMQ:
         while i not in self._emulators:
             if self._nodes[i].poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"node {i + 1} of {self.name} did not start; see {file.parent}/log")
+                    f"node {i + 1} of {self.name} did not start; see {file.parent}/log"
+                )
             text = file.read_text().strip() if file.exists() else ""
             if text.isdigit():
                 self._emulators[i] = int(text)
@@ -205,17 +219,25 @@ class RabbitMQ:
     def _environment(self, i: int) -> list[str]:
         home = f"{DATA}/r{i + 1}"
         return [
-            f"HOME={DATA}", "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
+            f"HOME={DATA}",
+            "LANG=C.UTF-8",
+            "LC_ALL=C.UTF-8",
             "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-            f"RABBITMQ_NODENAME=r{i + 1}@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
-            f"RABBITMQ_NODE_PORT={self._amqp[i]}", f"RABBITMQ_DIST_PORT={self._distribution[i]}",
-            f"RABBITMQ_MNESIA_BASE={home}/data", f"RABBITMQ_MNESIA_DIR={home}/data/r{i + 1}",
-            f"RABBITMQ_LOG_BASE={home}/log", f"RABBITMQ_LOGS={home}/log/r{i + 1}.log",
+            f"RABBITMQ_NODENAME=r{i + 1}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+            f"RABBITMQ_NODE_PORT={self._amqp[i]}",
+            f"RABBITMQ_DIST_PORT={self._distribution[i]}",
+            f"RABBITMQ_MNESIA_BASE={home}/data",
+            f"RABBITMQ_MNESIA_DIR={home}/data/r{i + 1}",
+            f"RABBITMQ_LOG_BASE={home}/log",
+            f"RABBITMQ_LOGS={home}/log/r{i + 1}.log",
             f"RABBITMQ_CONFIG_FILE={home}/rabbitmq",
             f"RABBITMQ_ENABLED_PLUGINS_FILE={home}/enabled_plugins",
-            f"RABBITMQ_PID_FILE={home}/pid", f"RABBITMQ_CONF_ENV_FILE={home}/none",
+            f"RABBITMQ_PID_FILE={home}/pid",
+            f"RABBITMQ_CONF_ENV_FILE={home}/none",
             f"RABBITMQ_FEATURE_FLAGS_FILE={home}/feature_flags",
-            f"ERL_EPMD_PORT={self._epmd_port}", "ERL_EPMD_ADDRESS=127.0.0.1",
+            f"ERL_EPMD_PORT={self._epmd_port}",
+            "ERL_EPMD_ADDRESS=127.0.0.1",
         ]
 
     def _configure(self, i: int) -> None:
@@ -224,7 +246,8 @@ class RabbitMQ:
         (home / "log").mkdir()
         members = "\n".join(
             f"cluster_formation.classic_config.nodes.{j + 1} = r{j + 1}@localhost"
-            for j in range(NODES))
+            for j in range(NODES)
+        )
         text = CONFIG.format(port=self._amqp[i], members=members)
         (home / "rabbitmq.conf").write_text(text)
         (home / "enabled_plugins").write_text("[].\n")
@@ -237,16 +260,30 @@ class RabbitMQ:
         if self._epmd is None:
             self._epmd = subprocess.Popen(
                 [*self._inside(), "epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True)
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
             self._epmd_guard = guard(self._epmd.pid)
             time.sleep(0.3)
 
     def _control(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*self._inside(), "env", "-i", *self._environment(0), f"{self.programs}/rabbitmqctl",
-             "-n", "r1@localhost", *arguments],
-            capture_output=True, text=True, check=False)
+            [
+                *self._inside(),
+                "env",
+                "-i",
+                *self._environment(0),
+                f"{self.programs}/rabbitmqctl",
+                "-n",
+                "r1@localhost",
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.stdout.strip() if done.returncode == 0 else ""
 
     def _members(self) -> int:
@@ -259,5 +296,6 @@ class RabbitMQ:
             except OSError:
                 return 0
         answer = self._control(
-            "eval", "length([N || N <- [node() | nodes()], rabbit:is_running(N)]).")
+            "eval", "length([N || N <- [node() | nodes()], rabbit:is_running(N)])."
+        )
         return int(answer) if answer.isdigit() else 0

@@ -40,15 +40,27 @@ class Library:
 
 
 LIBRARIES = (
-    Library("Warren", "warren_member.py", None,
-            "fdatasync on a majority before commit; term and vote synced before the vote; "
-            "checksums; survives kill -9 and power loss"),
-    Library("PySyncObj 0.3.14", "pysyncobj_member.py", "pysyncobj==0.3.14",
-            "journal in a memory map, never synced (survives kill -9, not power loss); term and "
-            "vote in memory only: a member that restarts can vote twice in a term; no checksums"),
-    Library("pyraft 1.0.0", "pyraft_member.py", "pyraft==1.0.0",
-            "a follower acknowledges before it writes, and writes without sync; term and vote in "
-            "memory only; whatever a restart finds is overwritten (files are opened with 'w')"),
+    Library(
+        "Warren",
+        "warren_member.py",
+        None,
+        "fdatasync on a majority before commit; term and vote synced before the vote; "
+        "checksums; survives kill -9 and power loss",
+    ),
+    Library(
+        "PySyncObj 0.3.14",
+        "pysyncobj_member.py",
+        "pysyncobj==0.3.14",
+        "journal in a memory map, never synced (survives kill -9, not power loss); term and "
+        "vote in memory only: a member that restarts can vote twice in a term; no checksums",
+    ),
+    Library(
+        "pyraft 1.0.0",
+        "pyraft_member.py",
+        "pyraft==1.0.0",
+        "a follower acknowledges before it writes, and writes without sync; term and vote in "
+        "memory only; whatever a restart finds is overwritten (files are opened with 'w')",
+    ),
 )
 
 
@@ -68,13 +80,26 @@ def raft(plan: Plan) -> list[dict[str, Any]]:
                 if library.name not in pythons:
                     continue
                 one = _run(library, pythons[library.name], outstanding, plan.seconds)
-                results.append({"library": library.name, "round": turn, "load": load(),
-                                "outstanding": outstanding, **one})
-                print(f"  round {turn + 1}  {library.name:<18} {outstanding:>5} outstanding  "
-                      f"{one['commits_per_s']:>9,.0f} commits/s  p50 {one['p50_ms']:.2f} ms  "
-                      f"p99 {one['p99_ms']:.2f} ms", flush=True)
-    show(f"Raft alone: three members, commands of {BYTES} B, proposed in the leader's process",
-         _rows(results), notes)
+                results.append(
+                    {
+                        "library": library.name,
+                        "round": turn,
+                        "load": load(),
+                        "outstanding": outstanding,
+                        **one,
+                    }
+                )
+                print(
+                    f"  round {turn + 1}  {library.name:<18} {outstanding:>5} outstanding  "
+                    f"{one['commits_per_s']:>9,.0f} commits/s  p50 {one['p50_ms']:.2f} ms  "
+                    f"p99 {one['p99_ms']:.2f} ms",
+                    flush=True,
+                )
+    show(
+        f"Raft alone: three members, commands of {BYTES} B, proposed in the leader's process",
+        _rows(results),
+        notes,
+    )
     return results
 
 
@@ -82,22 +107,35 @@ def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
     rows = []
     for outstanding in OUTSTANDING:
         for library in LIBRARIES:
-            of_it = [one for one in results
-                     if (one["library"], one["outstanding"]) == (library.name, outstanding)]
-            ours = {one["round"]: one["commits_per_s"] for one in results
-                    if (one["library"], one["outstanding"]) == ("Warren", outstanding)}
+            of_it = [
+                one
+                for one in results
+                if (one["library"], one["outstanding"]) == (library.name, outstanding)
+            ]
+            ours = {
+                one["round"]: one["commits_per_s"]
+                for one in results
+                if (one["library"], one["outstanding"]) == ("Warren", outstanding)
+            }
             if of_it:
-                times = [ours[one["round"]] / one["commits_per_s"] for one in of_it
-                         if one["commits_per_s"] and library.package]
-                rows.append({
-                    "outstanding": str(outstanding), "library": library.name,
-                    "commits/s": span([one["commits_per_s"] for one in of_it], ",.0f"),
-                    "p50 ms": span([one["p50_ms"] for one in of_it], ".2f"),
-                    "p99 ms": span([one["p99_ms"] for one in of_it], ".2f"),
-                    "Warren has": span(times, ".2f") + " x" if times else "",
-                    "what a commit means":
-                        library.guarantees if outstanding == OUTSTANDING[0] else "as above",
-                })
+                times = [
+                    ours[one["round"]] / one["commits_per_s"]
+                    for one in of_it
+                    if one["commits_per_s"] and library.package
+                ]
+                rows.append(
+                    {
+                        "outstanding": str(outstanding),
+                        "library": library.name,
+                        "commits/s": span([one["commits_per_s"] for one in of_it], ",.0f"),
+                        "p50 ms": span([one["p50_ms"] for one in of_it], ".2f"),
+                        "p99 ms": span([one["p99_ms"] for one in of_it], ".2f"),
+                        "Warren has": span(times, ".2f") + " x" if times else "",
+                        "what a commit means": library.guarantees
+                        if outstanding == OUTSTANDING[0]
+                        else "as above",
+                    }
+                )
     return rows
 
 
@@ -112,8 +150,19 @@ def _python(library: Library) -> str:
         venv.create(home, with_pip=True)
         # pyraft pins redis and setuptools of 2019; its members need neither
         done = subprocess.run(
-            [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
-             library.package], capture_output=True, text=True, check=False)
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--no-deps",
+                library.package,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()[-1:]
             raise Missing(f"pip install {library.package}: {''.join(last)}")
@@ -133,11 +182,24 @@ def _run(library: Library, python: str, outstanding: int, seconds: int) -> dict[
     guards = []
     with (directory / "log").open("wb") as errors:
         for number in range(3):
-            command = [python, str(HERE / library.program), str(number), str(port),
-                       str(directory), str(outstanding), str(seconds), str(BYTES)]
+            command = [
+                python,
+                str(HERE / library.program),
+                str(number),
+                str(port),
+                str(directory),
+                str(outstanding),
+                str(seconds),
+                str(BYTES),
+            ]
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                env=environment, start_new_session=True)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
             processes.append(process)
             guards.append(guard(process.pid))
     try:

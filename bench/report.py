@@ -32,7 +32,11 @@ def keep(part: str, results: list[dict[str, Any]]) -> None:
     """Write the full results with what they were measured on."""
     PLACE.mkdir(parents=True, exist_ok=True)
     path = PLACE / f"{part}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(),
-               "system": platform.platform(), "python": platform.python_version()}
+    machine = {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
     path.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
     print(f"kept in {path}")

@@ -69,9 +69,14 @@ class MemorySource(DataSource):
 
 def session() -> SparkSession:
     """Two cores, quiet."""
-    spark = (SparkSession.builder.master("local[2]").appName("warren-bench")
-             .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-             .config("spark.driver.bindAddress", "127.0.0.1").getOrCreate())
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("warren-bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(MemorySource)
     return spark
@@ -81,8 +86,12 @@ def timed(frame: Any) -> tuple[int, float]:
     """Run a stream into nothing until it has read what was there: rows, seconds."""
     with tempfile.TemporaryDirectory(prefix="warren-bench-") as checkpoint:
         began = time.monotonic()
-        query = (frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-                 .trigger(availableNow=True).start())
+        query = (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         seconds = time.monotonic() - began
         return sum(progress.numInputRows for progress in query.recentProgress), seconds
@@ -95,23 +104,52 @@ def source(rows: int) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     timed(spark.readStream.format("memory_arrow").option("rows", 2 * BATCH_ROWS).load())  # warm
     with Warren() as warren:
-        filled = generator.run(program, "fill", [
-            "--targets", warren.targets(), "--queue", "rows", "--size", str(BODY_BYTES),
-            "--count", str(rows)])
-        frame = (spark.readStream.format("warren").option("hosts", warren.targets())
-                 .option("queue", "rows").option("maxMessagesPerTrigger", BATCH_ROWS).load())
+        filled = generator.run(
+            program,
+            "fill",
+            [
+                "--targets",
+                warren.targets(),
+                "--queue",
+                "rows",
+                "--size",
+                str(BODY_BYTES),
+                "--count",
+                str(rows),
+            ],
+        )
+        frame = (
+            spark.readStream.format("warren")
+            .option("hosts", warren.targets())
+            .option("queue", "rows")
+            .option("maxMessagesPerTrigger", BATCH_ROWS)
+            .load()
+        )
         for name, stream in (
             ("Warren source, every column", frame),
-            ("Arrow batches from memory",
-             spark.readStream.format("memory_arrow").option("rows", rows).load()),
+            (
+                "Arrow batches from memory",
+                spark.readStream.format("memory_arrow").option("rows", rows).load(),
+            ),
         ):
             read, seconds = timed(stream)
-            results.append({"source": name, "rows": read, "seconds": seconds,
-                            "rows_per_s": read / seconds})
+            results.append(
+                {"source": name, "rows": read, "seconds": seconds, "rows_per_s": read / seconds}
+            )
         results[0]["filled_per_s"] = filled["published_per_s"]
     spark.stop()
-    show(f"Spark: rows of {BODY_BYTES} B, {BATCH_ROWS:,} a batch, local[2], noop sink", [
-        {"source": one["source"], "rows": f"{one['rows']:,}", "seconds": f"{one['seconds']:.1f}",
-         "rows/s": f"{one['rows_per_s']:,.0f}"} for one in results], [])
+    show(
+        f"Spark: rows of {BODY_BYTES} B, {BATCH_ROWS:,} a batch, local[2], noop sink",
+        [
+            {
+                "source": one["source"],
+                "rows": f"{one['rows']:,}",
+                "seconds": f"{one['seconds']:.1f}",
+                "rows/s": f"{one['rows_per_s']:,.0f}",
+            }
+            for one in results
+        ],
+        [],
+    )
     assert results[0]["rows"] == rows, (results[0]["rows"], rows)
     return results

@@ -86,8 +86,13 @@ def quiet(
     log.parent.mkdir(parents=True, exist_ok=True)
     with Spinner(title) as spinner, log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", env=dict(env) if env is not None else None, cwd=cwd,
+            list(command),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
         )
         assert process.stdout is not None
         for line in process.stdout:
@@ -109,9 +114,7 @@ def loud(
 ) -> int:
     """Run a command whose output is for the reader; its exit code."""
     sys.stdout.flush()
-    process = subprocess.Popen(
-        list(command), env=dict(env) if env is not None else None, cwd=cwd
-    )
+    process = subprocess.Popen(list(command), env=dict(env) if env is not None else None, cwd=cwd)
     try:
         return process.wait()
     except KeyboardInterrupt:

@@ -32,5 +32,7 @@ def ensure(logs: Path) -> None:
         console.quiet("refreshing the package lists", ["apt-get", "update"], log, env=env)
         console.quiet(title, install, log, env=env)
     for package in missing():
-        console.say(f" ! {package} is missing: its tests are skipped (fail with WARREN_STRICT=1);"
-                    f" apt-get install {package}")
+        console.say(
+            f" ! {package} is missing: its tests are skipped (fail with WARREN_STRICT=1);"
+            f" apt-get install {package}"
+        )

@@ -73,8 +73,10 @@ def compiler_missing() -> str | None:
     """Why nothing can be compiled here, with the remedy; None when it can."""
     names = [os.environ["CC"].split()[0]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
     if not any(shutil.which(name) for name in names):
-        return (f"no C compiler ({', '.join(names)}) on PATH: Debian, Ubuntu: apt-get install gcc "
-                "libc6-dev python3-dev; macOS: xcode-select --install")
+        return (
+            f"no C compiler ({', '.join(names)}) on PATH: Debian, Ubuntu: apt-get install gcc "
+            "libc6-dev python3-dev; macOS: xcode-select --install"
+        )
     if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
         return "Python.h is missing: Debian, Ubuntu: apt-get install python3-dev"
     return None
@@ -107,7 +109,8 @@ def ensure_venv() -> None:
         shutil.rmtree(VENV, ignore_errors=True)
         made = console.quiet(
             f"making {VENV.name} with Python {sys.version.split()[0]}",
-            [sys.executable, "-m", "venv", str(VENV)], LOGS / "venv.log",
+            [sys.executable, "-m", "venv", str(VENV)],
+            LOGS / "venv.log",
         )
         if not made or not _install():
             shutil.rmtree(VENV, ignore_errors=True)
@@ -121,14 +124,19 @@ def _install() -> bool:
     return console.quiet(
         f"installing {sum('==' in line for line in LOCK.read_text().splitlines())} packages "
         "(pyspark is large: minutes the first time)",
-        [*base, "-r", str(LOCK)], LOGS / "pip.log", env=environment(),
+        [*base, "-r", str(LOCK)],
+        LOGS / "pip.log",
+        env=environment(),
     )
 
 
 def _explain_install() -> None:
     hint = compiler_missing()
-    why = (f"\n  python-qpid-proton comes as source code and must be compiled, but {hint}"
-           if hint else "\n  Is a package index reachable? (pip's own settings are used)")
+    why = (
+        f"\n  python-qpid-proton comes as source code and must be compiled, but {hint}"
+        if hint
+        else "\n  Is a package index reachable? (pip's own settings are used)"
+    )
     log = LOGS / "pip.log"
     console.stop(f"the packages of {LOCK.name} could not be installed; see {log}.{why}")
 
@@ -165,7 +173,9 @@ def ensure_kernel() -> bool:
     worked = console.quiet(
         "compiling the kernel",
         [str(python()), "-m", "warren_broker.kernel.build_kernel", "-v"],
-        LOGS / "kernel.log", env=environment(), cwd=ROOT,
+        LOGS / "kernel.log",
+        env=environment(),
+        cwd=ROOT,
     )
     if not worked or not compiled_kernel():
         console.say(" ! the kernel runs interpreted (correct, about ten times slower)")

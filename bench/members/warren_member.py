@@ -56,12 +56,18 @@ class Member(NullObserver):
         own = f"n{what.number}"
         self.host = Host(
             HostConfig(
-                node=own, cluster="bench", secret=b"benchmark", listen=names.pop(own),
-                peers=names, data_dir=what.directory / own,
-            ), self.loop, self)
+                node=own,
+                cluster="bench",
+                secret=b"benchmark",
+                listen=names.pop(own),
+                peers=names,
+                data_dir=what.directory / own,
+            ),
+            self.loop,
+            self,
+        )
         body = bytes(what.size - NUMBER.size)
-        self.gauge = Gauge(
-            what, lambda number: self._propose(NUMBER.pack(number) + body))
+        self.gauge = Gauge(what, lambda number: self._propose(NUMBER.pack(number) + body))
         self.leads = self.began = False
         self.up = 0
         self.voters = tuple(sorted([own, *names]))
@@ -90,9 +96,7 @@ class Member(NullObserver):
         self.leads = True
         self._begin()
 
-    def applied(
-        self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool
-    ) -> None:
+    def applied(self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
         """See Observer."""
         if leading and self.began:
             self.gauge.done(NUMBER.unpack_from(data)[0])

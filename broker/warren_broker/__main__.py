@@ -118,8 +118,9 @@ def _note_outdated(node: Node, reason: str) -> None:
             if not waits:
                 log.error(
                     "no space in %s to say that it is an older copy: this node does nothing until "
-                    "there is. Free some: it goes on by itself", node.settings.data_dir,
-                )  # fmt: skip
+                    "there is. Free some: it goes on by itself",
+                    node.settings.data_dir,
+                )
             waits = True
         time.sleep(SPACE_POLL_S)
 

@@ -64,13 +64,15 @@ class Access:
         """Be in the vhost still. What a transaction holds was permitted one by one; since then the
         user, the vhost, or all of the user's permissions in it may have been deleted."""
         if self.view.permissions(self.vhost, self.user) is None:
-            raise errors.AccessRefused(f"access to vhost '{self.vhost}' refused for user "
-                                       f"'{self.user}'")
+            raise errors.AccessRefused(
+                f"access to vhost '{self.vhost}' refused for user '{self.user}'"
+            )
 
     # ------------------------------------------------------------ definitions
 
-    def declare_exchange(self, name: str, arguments: Mapping[str, Any],
-                         passive: bool = False) -> None:
+    def declare_exchange(
+        self, name: str, arguments: Mapping[str, Any], passive: bool = False
+    ) -> None:
         """An alternate exchange gets the exchange's messages: that needs rights of its own."""
         _not_default(name)
         self._declare("exchange", name, arguments.get("alternate-exchange"), passive)
@@ -102,8 +104,7 @@ class Access:
         self.may("read", "exchange", source)
         self._topic("read", source, (routing_key,))
 
-    def declare_queue(self, name: str, arguments: Mapping[str, Any],
-                      passive: bool = False) -> None:
+    def declare_queue(self, name: str, arguments: Mapping[str, Any], passive: bool = False) -> None:
         """A dead-letter exchange gets the queue's messages: that needs rights of its own."""
         self._declare("queue", name, arguments.get("x-dead-letter-exchange"), passive)
 
@@ -134,8 +135,9 @@ class Access:
             raise errors.AccessRefused(f"cannot publish to internal {shown}")
         self._topic("write", exchange, routing_keys)
 
-    def refused_message(self, table: MessageTable, first: int, last: int, flags: int,
-                        exchange: str | None = None) -> tuple[int, errors.Refusal | None]:
+    def refused_message(
+        self, table: MessageTable, first: int, last: int, flags: int, exchange: str | None = None
+    ) -> tuple[int, errors.Refusal | None]:
         """The first of messages first <= i < last that may not be published, with its refusal.
 
         For what a message says itself: its user_id, its further routing keys (CC, BCC).
@@ -154,8 +156,9 @@ class Access:
             last, refusal = at, refused or refusal
         return last, refusal
 
-    def _refused_key(self, table: MessageTable, first: int, last: int,
-                     to: str | None) -> tuple[int, errors.Refusal | None]:
+    def _refused_key(
+        self, table: MessageTable, first: int, last: int, to: str | None
+    ) -> tuple[int, errors.Refusal | None]:
         """Only where topic permissions are set the headers are read, message by message: those
         with CC or BCC are routed that way, too."""
         for i in range(first, last):
@@ -181,4 +184,5 @@ def _not_default(name: str) -> None:
 def _other_user(table: MessageTable, at: int, user: str) -> errors.Refusal:
     given = properties.decode(table.properties_of(at)).user_id
     return errors.PreconditionFailed(
-        f"user_id property set to '{given}' but authenticated user was '{user}'")
+        f"user_id property set to '{given}' but authenticated user was '{user}'"
+    )

@@ -63,7 +63,8 @@ def _check_names(value: Any) -> None:
             except UnicodeEncodeError:
                 shown = name.encode("utf-8", "surrogateescape")
                 raise PreconditionFailed(
-                    f"argument name {shown!r} is not UTF-8; give a name that is") from None
+                    f"argument name {shown!r} is not UTF-8; give a name that is"
+                ) from None
             _check_names(item)
 
 
@@ -94,8 +95,14 @@ def type_word(value: Any) -> str:
         return "bool"
     if isinstance(value, int):
         return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    words: dict[type, str] = {str: "longstr", float: "double", bytes: "binary", dict: "table",
-                              list: "array", type(None): "void"}
+    words: dict[type, str] = {
+        str: "longstr",
+        float: "double",
+        bytes: "binary",
+        dict: "table",
+        list: "array",
+        type(None): "void",
+    }
     return words[type(value)]
 
 
@@ -217,8 +224,9 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-expires", integer(1, DURATION_MS_MAX), policy="expires"),
     Argument("x-message-ttl", _DURATION, policy="message-ttl"),
     Argument("x-dead-letter-exchange", string, policy="dead-letter-exchange"),
-    Argument("x-dead-letter-routing-key", _dead_letter_routing_key,
-             policy="dead-letter-routing-key"),
+    Argument(
+        "x-dead-letter-routing-key", _dead_letter_routing_key, policy="dead-letter-routing-key"
+    ),
     Argument("x-dead-letter-strategy", _dead_letter_strategy, policy="dead-letter-strategy"),
     Argument("x-max-length", integer(), policy="max-length"),
     Argument("x-max-length-bytes", integer(), policy="max-length-bytes"),
@@ -229,16 +237,27 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-single-active-consumer", boolean),
     Argument("x-delivery-limit", integer(None), policy="delivery-limit"),
     Argument("x-consumer-timeout", _DURATION, policy="consumer-timeout"),
-    Argument("x-consumer-disconnected-timeout", _DURATION,
-             policy="consumer-disconnected-timeout"),
+    Argument("x-consumer-disconnected-timeout", _DURATION, policy="consumer-disconnected-timeout"),
     Argument("x-quorum-initial-group-size", integer(1, GROUP_SIZE_MAX), only="quorum"),
-    Argument("x-quorum-target-group-size", integer(1, GROUP_SIZE_MAX),
-             policy="target-group-size", compared=False, only="quorum"),
-    Argument("x-queue-leader-locator", one_of(_LOCATORS, "invalid_queue_locator_arg"),
-             policy="queue-leader-locator"),
+    Argument(
+        "x-quorum-target-group-size",
+        integer(1, GROUP_SIZE_MAX),
+        policy="target-group-size",
+        compared=False,
+        only="quorum",
+    ),
+    Argument(
+        "x-queue-leader-locator",
+        one_of(_LOCATORS, "invalid_queue_locator_arg"),
+        policy="queue-leader-locator",
+    ),
     Argument("x-queue-master-locator", string, compared=False, only="classic"),
-    Argument("x-queue-mode", one_of(("default", "lazy"), "invalid_queue_mode"),
-             compared=False, only="classic"),
+    Argument(
+        "x-queue-mode",
+        one_of(("default", "lazy"), "invalid_queue_mode"),
+        compared=False,
+        only="classic",
+    ),
     Argument("x-queue-version", _queue_version, compared=False, only="classic"),
     Argument("x-delayed-retry-type", _delayed_retry, policy="delayed-retry-type"),
     Argument("x-delayed-retry-min", _DURATION, policy="delayed-retry-min"),
@@ -250,7 +269,9 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-cancel-on-ha-failover", boolean, at="consume", only="classic"),
 )
 STREAM_ONLY: Final = (
-    "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes",
     "x-initial-cluster-size",
 )
 """What only a stream has; refused by name, as RabbitMQ does for its other queue types."""
@@ -258,12 +279,16 @@ STREAM_ONLY: Final = (
 
 def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, what: str) -> None:
     foreign = STREAM_ONLY if at == "declare" else ("x-stream-offset",)
-    of_others = [row.name for row in TABLE if row.at == at and row.only not in (None, kind)
-                 and (explicit or kind == "classic")]
+    of_others = [
+        row.name
+        for row in TABLE
+        if row.at == at and row.only not in (None, kind) and (explicit or kind == "classic")
+    ]
     for name in (*of_others, *foreign):
         if name in arguments:
             raise InvalidArgument(
-                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue")
+                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+            )
     for row in TABLE:
         if row.at != at or row.name not in arguments:
             continue
@@ -337,8 +362,16 @@ def queue_declaration(
     )
 
 
-def _config(vhost: str, name: str, kind: Kind, durable: bool, exclusive: bool, auto_delete: bool,
-            given: dict[str, Any], defaults: QueueDefaults) -> QueueConfig:
+def _config(
+    vhost: str,
+    name: str,
+    kind: Kind,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    given: dict[str, Any],
+    defaults: QueueDefaults,
+) -> QueueConfig:
     priority_max, priority_default = _priorities(kind, given.get("x-max-priority"))
     return QueueConfig(
         vhost=vhost,
@@ -351,7 +384,8 @@ def _config(vhost: str, name: str, kind: Kind, durable: bool, exclusive: bool, a
         delivery_limit=max(-1, given.get("x-delivery-limit", 20 if kind == "quorum" else -1)),
         consumer_timeout_ms=given.get("x-consumer-timeout", defaults.consumer_timeout_ms),
         consumer_disconnected_timeout_ms=given.get(
-            "x-consumer-disconnected-timeout", defaults.consumer_disconnected_timeout_ms),
+            "x-consumer-disconnected-timeout", defaults.consumer_disconnected_timeout_ms
+        ),
         max_length=given.get("x-max-length"),
         max_length_bytes=given.get("x-max-length-bytes"),
         overflow=given.get("x-overflow", "drop-head"),
@@ -377,7 +411,8 @@ def check_name(what: str, name: str) -> None:
     if size > NAME_BYTES_MAX:
         raise PreconditionFailed(
             f"{what} name of {size} bytes '{name[:40]}…': at most {NAME_BYTES_MAX} are allowed; "
-            "give a shorter one")
+            "give a shorter one"
+        )
 
 
 class ConsumeArguments(msgspec.Struct, frozen=True):
@@ -419,5 +454,6 @@ def check_equivalent_arguments(
             there = kind
             asked = kind if asked in (None, "", "undefined") else asked
         if there != asked or type(there) is not type(asked):
-            raise inequivalent(argument, "queue", name, vhost,
-                               render_argument(asked), render_argument(there))
+            raise inequivalent(
+                argument, "queue", name, vhost, render_argument(asked), render_argument(there)
+            )

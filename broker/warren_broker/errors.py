@@ -265,12 +265,14 @@ def no_exchange(name: str, vhost: str) -> NotFound:
     return NotFound(f"no {named('exchange', name, vhost)}")
 
 
-def inequivalent(argument: str, kind: str, name: str, vhost: str, received: str,
-                 current: str) -> PreconditionFailed:
+def inequivalent(
+    argument: str, kind: str, name: str, vhost: str, received: str, current: str
+) -> PreconditionFailed:
     """A declaration that differs; values as `render_field` or `render_argument` writes them."""
     return PreconditionFailed(
         f"inequivalent arg '{argument}' for {named(kind, name, vhost)}: "
-        f"received {received} but current is {current}")
+        f"received {received} but current is {current}"
+    )
 
 
 def render_field(value: object) -> str:
@@ -306,7 +308,8 @@ def locked_queue(name: str, vhost: str) -> ResourceLocked:
     return ResourceLocked(
         f"cannot obtain exclusive access to locked {named('queue', name, vhost)}. It could be "
         "originally declared on another connection or the exclusive property value does not "
-        "match that of the original declaration.")
+        "match that of the original declaration."
+    )
 
 
 def exclusive_use(name: str, vhost: str) -> AccessRefused:
@@ -338,14 +341,16 @@ def lives_on_one_node(name: str, vhost: str, kind: str, node: str) -> Preconditi
     """Members of a queue that is not replicated."""
     return PreconditionFailed(
         f"{named('queue', name, vhost)} is {'an' if kind == 'exclusive' else 'a'} {kind} queue: it "
-        f"lives on node '{node}' alone; declare it with x-queue-type quorum to have members")
+        f"lives on node '{node}' alone; declare it with x-queue-type quorum to have members"
+    )
 
 
 def last_member(name: str, vhost: str, nodes: Iterable[str]) -> PreconditionFailed:
     """The member to be deleted is the only one."""
     return PreconditionFailed(
         f"{named('queue', name, vhost)}: node '{', '.join(nodes)}' has its last member; add a "
-        "member on another node first, or delete the queue")
+        "member on another node first, or delete the queue"
+    )
 
 
 def default_exchange() -> AccessRefused:
@@ -353,19 +358,22 @@ def default_exchange() -> AccessRefused:
     return AccessRefused("operation not permitted on the default exchange")
 
 
-def permission_refused(permission: str, kind: str, name: str, vhost: str,
-                       user: str) -> AccessRefused:
+def permission_refused(
+    permission: str, kind: str, name: str, vhost: str, user: str
+) -> AccessRefused:
     """permission: `configure`, `write`, `read`; the default exchange is shown as amq.default."""
     shown = "amq.default" if kind == "exchange" and name == "" else name
     return AccessRefused(
-        f"{permission} access to {named(kind, shown, vhost)} refused for user '{user}'")
+        f"{permission} access to {named(kind, shown, vhost)} refused for user '{user}'"
+    )
 
 
 def login_refused(mechanism: str) -> LoginRefused:
     """Wrong user or password; which of them is not said."""
     return LoginRefused(
         f"Login was refused using authentication mechanism {mechanism}. "
-        "For details see the broker logfile.")
+        "For details see the broker logfile."
+    )
 
 
 def unknown_vhost(vhost: str) -> NotAllowed:

@@ -68,9 +68,10 @@ def _from_outside(record: logging.LogRecord) -> bool:
     """Whether somebody who connects can cause as many such lines as it likes."""
     name = record.name
     return (
-        name == BOUNDED_LOGGER or name.startswith(BOUNDED_LOGGER + ".")
+        name == BOUNDED_LOGGER
+        or name.startswith(BOUNDED_LOGGER + ".")
         or (name, record.module) == BOUNDED_MODULE
-    )  # fmt: skip
+    )
 
 
 class FloodFilter(logging.Filter):

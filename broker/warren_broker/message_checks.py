@@ -41,8 +41,8 @@ def _check(raw: bytes, flags: int, has_replies: bool) -> None:
         raw_text = (given.expiration or "").encode("utf-8", "surrogateescape")
         shown = raw_text.decode("utf-8", "replace")
         raise errors.PreconditionFailed(
-            f"invalid expiration '{shown}': give milliseconds as decimal digits, "
-            "0 to 4294967295")
+            f"invalid expiration '{shown}': give milliseconds as decimal digits, 0 to 4294967295"
+        )
     if given.reply_to == REPLY_TO and not has_replies:
         raise errors.PreconditionFailed("fast reply consumer does not exist")
     if flags & CC:

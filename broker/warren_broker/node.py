@@ -52,9 +52,12 @@ class Node:
         self.broker = Broker(self.cluster, settings)
         self.shortage = Shortage(self.cluster)
         self.alarms = Alarms(
-            self.loop, settings.alarms, settings.data_dir, self.shortage,
+            self.loop,
+            settings.alarms,
+            settings.data_dir,
+            self.shortage,
             self.host.reclaim_disk,
-        )  # fmt: skip
+        )
         self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
         self.on_serving: Callable[[], None] = lambda: None
@@ -121,8 +124,11 @@ class Node:
             where = "this machine" if user in self.settings.loopback_users else "anywhere"
             log.warning(
                 "user %s has the default password and may connect from %s: `warren users "
-                "change-password %s` gives it another one", quoted(user), where, quoted(user),
-            )  # fmt: skip
+                "change-password %s` gives it another one",
+                quoted(user),
+                where,
+                quoted(user),
+            )
         self._knows_users = True
         if not self.broker.maintenance.drained:
             self._write(READY_FILE)

@@ -53,16 +53,23 @@ def _found(pattern: str, name: str) -> bool:
         return False  # metadata refuses such patterns; one from elsewhere allows nothing
 
 
-def check(permissions: Permissions | None, permission: Permission, kind: Kind, name: str,
-          vhost: str, user: str) -> None:
+def check(
+    permissions: Permissions | None,
+    permission: Permission,
+    kind: Kind,
+    name: str,
+    vhost: str,
+    user: str,
+) -> None:
     """Raise AccessRefused unless it is allowed; the default exchange goes by `amq.default`."""
     shown = "amq.default" if kind == "exchange" and name == "" else name
     if permissions is None or not permissions.allows(permission, shown):
         raise errors.permission_refused(permission, kind, name, vhost, user)
 
 
-def check_any(permissions: Permissions | None, kind: Kind, name: str, vhost: str,
-              user: str) -> None:
+def check_any(
+    permissions: Permissions | None, kind: Kind, name: str, vhost: str, user: str
+) -> None:
     """Raise AccessRefused unless any of the three is allowed (passive declarations)."""
     if permissions is not None:
         for permission in ("configure", "write"):
@@ -71,8 +78,14 @@ def check_any(permissions: Permissions | None, kind: Kind, name: str, vhost: str
     check(permissions, "read", kind, name, vhost, user)
 
 
-def check_topic(permissions: Permissions | None, permission: Permission, routing_key: str,
-                exchange: str, vhost: str, user: str) -> None:
+def check_topic(
+    permissions: Permissions | None,
+    permission: Permission,
+    routing_key: str,
+    exchange: str,
+    vhost: str,
+    user: str,
+) -> None:
     """Raise AccessRefused unless the topic permissions of that exchange allow the routing key.
 
     permissions  None: none are set, everything is allowed; `{vhost}` and `{username}` in a pattern
@@ -85,7 +98,8 @@ def check_topic(permissions: Permissions | None, permission: Permission, routing
     if not _found(pattern, routing_key):
         raise errors.AccessRefused(
             f"{permission} access to topic '{routing_key}' in "
-            f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'")
+            f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'"
+        )
 
 
 def check_tag(tags: tuple[str, ...], needed: Tag, user: str, what: str) -> None:
@@ -96,4 +110,5 @@ def check_tag(tags: tuple[str, ...], needed: Tag, user: str, what: str) -> None:
     if not INCLUDED_IN[needed].intersection(tags):
         raise errors.AccessRefused(
             f"user '{user}' may not {what}: the tag '{needed}' is needed, and "
-            f"{', '.join(tags) or 'none'} is what the user has")
+            f"{', '.join(tags) or 'none'} is what the user has"
+        )

@@ -52,8 +52,9 @@ class WarrenBroker:
         """The driver's side of a claim reader."""
         return ClaimReader(self._connection, queue, reader)
 
-    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
-              ) -> Iterator[FetchedBlock]:
+    def fetch(
+        self, queue: str, reader: str, number: int, first: int, last: int
+    ) -> Iterator[FetchedBlock]:
         """A slice of a claim; goes on through another node when one is lost."""
         return fetch_claim(self._connection, queue, reader, number, first, last)
 
@@ -65,15 +66,30 @@ class WarrenBroker:
         """A number above all drawn before."""
         return draw_epoch(self._connection, timeout_s=timeout_s)
 
-    def stage(self, exchange: str, driver: SinkDriver, batch: int, partition: int, attempt: int,
-              timeout_s: float) -> StageWriter:
+    def stage(
+        self,
+        exchange: str,
+        driver: SinkDriver,
+        batch: int,
+        partition: int,
+        attempt: int,
+        timeout_s: float,
+    ) -> StageWriter:
         """A stage of one attempt at one partition."""
         return StageWriter(
-            self._connection, driver, batch=batch, partition=partition, attempt=attempt,
-            exchange=exchange, window_bytes=WINDOW_BYTES, timeout_s=timeout_s)
+            self._connection,
+            driver,
+            batch=batch,
+            partition=partition,
+            attempt=attempt,
+            exchange=exchange,
+            window_bytes=WINDOW_BYTES,
+            timeout_s=timeout_s,
+        )
 
-    def publish_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart],
-                      timeout_s: float) -> int:
+    def publish_batch(
+        self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
+    ) -> int:
         """Make a batch visible."""
         return publish_batch(self._connection, driver, batch, parts, timeout_s=timeout_s)
 
@@ -92,8 +108,12 @@ class DirectWriter:
     def __init__(self, connection: Connection, exchange: str, timeout_s: float) -> None:
         target = f"/exchanges/{quote(exchange, safe='')}/blocks"
         self._sender = BlockSender(
-            connection, lambda number: target, window_bytes=WINDOW_BYTES, timeout_s=timeout_s,
-            numbered=False)
+            connection,
+            lambda number: target,
+            window_bytes=WINDOW_BYTES,
+            timeout_s=timeout_s,
+            numbered=False,
+        )
 
     def write(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block; waits while the window is full."""

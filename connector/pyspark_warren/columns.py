@@ -32,14 +32,27 @@ COLUMNS: Final[dict[str, str]] = {
     "position": "struct<index: bigint, ordinal: bigint>",
 }
 """Every column of a source, with its Spark type, in order."""
-PROPERTY_COLUMNS: Final = frozenset({
-    "content_type", "content_encoding", "headers", "delivery_mode", "correlation_id", "reply_to",
-    "expiration", "message_id", "timestamp", "type", "user_id", "app_id",
-})
+PROPERTY_COLUMNS: Final = frozenset(
+    {
+        "content_type",
+        "content_encoding",
+        "headers",
+        "delivery_mode",
+        "correlation_id",
+        "reply_to",
+        "expiration",
+        "message_id",
+        "timestamp",
+        "type",
+        "user_id",
+        "app_id",
+    }
+)
 CORRUPT_DDL: Final = "binary"
 """The column that mode=PERMISSIVE adds: a property list that cannot be decoded, null otherwise."""
 CORRUPT_DEFAULT: Final = "_corrupt_record"
 READ_ONLY: Final = frozenset(
-    {"delivery_count", "acquired_count", "redelivered", "queue", "position"})
+    {"delivery_count", "acquired_count", "redelivered", "queue", "position"}
+)
 """Columns that a sink ignores: they say how a message was received."""
 SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())

@@ -74,8 +74,10 @@ class WarrenDataSource(DataSource):
     def _stream_reader(self, schema: StructType) -> WarrenStreamReader:
         found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
         if found < SPARK_MIN:
-            raise Unsupported(f"Spark {pyspark.__version__} does not tell a source where its "
-                              "checkpoint stands; reading a queue exactly needs Spark 4.2 or later")
+            raise Unsupported(
+                f"Spark {pyspark.__version__} does not tell a source where its "
+                "checkpoint stands; reading a queue exactly needs Spark 4.2 or later"
+            )
         from pyspark_warren.source import WarrenStreamReader
 
         return WarrenStreamReader(self._parsed("read", "stream"), schema, self.connect)
@@ -84,8 +86,10 @@ class WarrenDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:
         """`df.write`."""
         if overwrite:
-            raise Unsupported('mode "overwrite": a queue cannot be overwritten; use mode "append" '
-                              "(to empty it first: warren queues purge)")
+            raise Unsupported(
+                'mode "overwrite": a queue cannot be overwritten; use mode "append" '
+                "(to empty it first: warren queues purge)"
+            )
         from pyspark_warren.sink import WarrenBatchWriter
 
         return WarrenBatchWriter(self._parsed("write", "batch"), schema, self.connect)
@@ -94,8 +98,10 @@ class WarrenDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
         """`df.writeStream`."""
         if overwrite:
-            raise Unsupported('output mode "complete" would publish the whole result again with '
-                              'every batch; use "append" or "update"')
+            raise Unsupported(
+                'output mode "complete" would publish the whole result again with '
+                'every batch; use "append" or "update"'
+            )
         from pyspark_warren.sink import WarrenStreamWriter
 
         return WarrenStreamWriter(self._parsed("write", "stream"), schema, self.connect)

@@ -20,11 +20,15 @@ CLAIM_BYTES_MAX = 1 << 50
 BACKLOG_REFRESH_MS = 1000
 _AFTER_LOSS = "+"
 """Stands between `readerId` and what is minted when the query goes on after a lost claim."""
-_DOUBLED = ("The batch that read it is committed: what went back to the queue is read a second "
-            "time, by this query or by another consumer. ")
-_REMEDY = ("Messages that went back will be read again; others were settled or deleted by somebody "
-           "else. Start the query with onClaimLost=continue to go on from here, or with a new "
-           "checkpoint")
+_DOUBLED = (
+    "The batch that read it is committed: what went back to the queue is read a second "
+    "time, by this query or by another consumer. "
+)
+_REMEDY = (
+    "Messages that went back will be read again; others were settled or deleted by somebody "
+    "else. Start the query with onClaimLost=continue to go on from here, or with a new "
+    "checkpoint"
+)
 IDLE_POLL_MS_MAX = 1000
 """An idle query asks less and less often, to this: each asking is an entry in the queue's log."""
 
@@ -55,8 +59,14 @@ class ClaimDriver:
     Invariant: settled claims never exceed the number of a `start` or `end` that Spark has named.
     """
 
-    def __init__(self, broker: Broker, options: Options, clock_ms: Callable[[], int],
-                 sleep_s: Callable[[float], None], mint: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        options: Options,
+        clock_ms: Callable[[], int],
+        sleep_s: Callable[[float], None],
+        mint: Callable[[], str],
+    ) -> None:
         self._broker = broker
         self._options = options
         self._clock_ms = clock_ms
@@ -113,8 +123,9 @@ class ClaimDriver:
             self._attach(end.reader)
             if end.claims[-1].messages and self._gone(end.claims):
                 return self._plan_of_lost(end)
-        opened = tuple(claim if claim.messages else self._open_planned(claim, end)
-                       for claim in claims)
+        opened = tuple(
+            claim if claim.messages else self._open_planned(claim, end) for claim in claims
+        )
         return cut(opened, end.reader, self._options.partitions)
 
     def settle(self, upto: Offset) -> None:
@@ -130,8 +141,9 @@ class ClaimDriver:
         """From here on at most as many messages are read as are there now."""
         found = self._broker.queue(self._options.queue)
         self._budget = found.messages_ready
-        self._open_at_start = {reader.name: reader.settled + 1 for reader in found.readers
-                               if reader.open_claims}
+        self._open_at_start = {
+            reader.name: reader.settled + 1 for reader in found.readers if reader.open_claims
+        }
 
     def backlog(self) -> dict[str, Any]:
         """The queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
@@ -167,7 +179,8 @@ class ClaimDriver:
             raise CheckpointRefused(
                 f"the checkpoint is of reader {offset.reader!r}, the option readerId says "
                 f"{wanted!r}; leave readerId out to go on with this checkpoint, or give the query "
-                "another checkpointLocation")
+                "another checkpointLocation"
+            )
 
     def _first(self, start: Offset, limit: int | None) -> Offset:
         """The end of the first batch of a query that has no checkpoint.
@@ -193,8 +206,12 @@ class ClaimDriver:
         try:
             with _Fencing(end):
                 found = self._reader.open(
-                    claim.number, max_messages=CLAIM_MESSAGES_MAX, max_bytes=CLAIM_BYTES_MAX,
-                    ttl_ms=self._options.claim_ttl_ms, keep_empty=True)
+                    claim.number,
+                    max_messages=CLAIM_MESSAGES_MAX,
+                    max_bytes=CLAIM_BYTES_MAX,
+                    ttl_ms=self._options.claim_ttl_ms,
+                    keep_empty=True,
+                )
         except client_errors.ClaimLost as lost:
             if self._options.on_claim_lost == "fail":
                 raise
@@ -214,10 +231,16 @@ class ClaimDriver:
             raise ClaimLost(
                 f"queue {self._options.queue!r}: claim {end.number} of reader {end.reader!r} is "
                 "open no more, and the unfinished batch of the checkpoint reads it: it expired or "
-                f"was released. {_REMEDY}")
-        log.warning("queue %r: claim %d of reader %r was given back before its batch was "
-                    "committed; the batch reads nothing, its messages are in the queue "
-                    "(onClaimLost=continue)", self._options.queue, end.number, end.reader)
+                f"was released. {_REMEDY}"
+            )
+        log.warning(
+            "queue %r: claim %d of reader %r was given back before its batch was "
+            "committed; the batch reads nothing, its messages are in the queue "
+            "(onClaimLost=continue)",
+            self._options.queue,
+            end.number,
+            end.reader,
+        )
         return ()
 
     def _hello(self, reader: str) -> Offset:
@@ -243,7 +266,8 @@ class ClaimDriver:
             raise client_errors.ClaimLost(
                 f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the "
                 f"broker has settled claims up to {self._settled}: the reader was released, or "
-                "forgotten after long silence")
+                "forgotten after long silence"
+            )
 
     def _next(self, start: Offset, limit: int | None) -> Offset:
         most, most_bytes = self._options.max_messages, self._options.max_bytes
@@ -260,8 +284,9 @@ class ClaimDriver:
         self._wait_for_poll()
         assert self._reader is not None
         with _Fencing(start):
-            claim = self._reader.open(number, max_messages=most, max_bytes=most_bytes,
-                                      ttl_ms=self._options.claim_ttl_ms)
+            claim = self._reader.open(
+                number, max_messages=most, max_bytes=most_bytes, ttl_ms=self._options.claim_ttl_ms
+            )
         if not claim.open:
             pause_ms = self._options.poll_interval_ms << min(self._idle_polls, 16)
             longest_ms = max(self._options.poll_interval_ms, IDLE_POLL_MS_MAX)
@@ -291,10 +316,15 @@ class ClaimDriver:
         """
         committed = bool(start.claims) and self._settled < start.number
         if self._options.on_claim_lost == "fail":
-            raise ClaimLost(f"queue {self._options.queue!r}: {lost}. "
-                            f"{_DOUBLED if committed else ''}{_REMEDY}") from lost
-        log.warning("queue %r: %s. %sGoing on (onClaimLost=continue)",
-                    self._options.queue, lost, _DOUBLED if committed else "")
+            raise ClaimLost(
+                f"queue {self._options.queue!r}: {lost}. {_DOUBLED if committed else ''}{_REMEDY}"
+            ) from lost
+        log.warning(
+            "queue %r: %s. %sGoing on (onClaimLost=continue)",
+            self._options.queue,
+            lost,
+            _DOUBLED if committed else "",
+        )
         if committed:
             reader = self._broker.reader(self._options.queue, start.reader)
             self._settled = reader.register(go_on_after=start.number).settled
@@ -324,4 +354,5 @@ class _Fencing:
             raise Fenced(
                 f"another driver has taken over reader {self._offset.reader!r} of queue "
                 f"{self._offset.queue!r}: the same checkpoint or readerId is in use twice; stop "
-                "one of the queries, or give each its own checkpoint and readerId") from error
+                "one of the queries, or give each its own checkpoint and readerId"
+            ) from error

@@ -21,7 +21,8 @@ PRIORITY_MAX: Final = 31
 TTL_NONE: Final = 0xFFFFFFFF
 NO_KEY: Final = (
     "rows have no routing key: give the option routingKey, or a column routing_key (to an exchange "
-    "that needs none: routingKey '')")
+    "that needs none: routingKey '')"
+)
 _OCTETS: Final = pa.array([bytes((i,)) for i in range(256)], pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
@@ -50,22 +51,31 @@ class EncodedRows:
     def take(self, indices: pa.Array) -> EncodedRows:
         """Those rows, in that order."""
         return EncodedRows(
-            self.bodies.take(indices), self.properties.take(indices),
+            self.bodies.take(indices),
+            self.properties.take(indices),
             None if self.priorities is None else self.priorities.take(indices),
             None if self.ttls_ms is None else self.ttls_ms.take(indices),
-            None if self.route_ids is None else self.route_ids.take(indices), self.routes)
+            None if self.route_ids is None else self.route_ids.take(indices),
+            self.routes,
+        )
 
     def slice(self, first: int, count: int) -> EncodedRows:
         """A run of them, sharing memory."""
         return EncodedRows(
-            self.bodies.slice(first, count), self.properties.slice(first, count),
+            self.bodies.slice(first, count),
+            self.properties.slice(first, count),
             None if self.priorities is None else self.priorities.slice(first, count),
             None if self.ttls_ms is None else self.ttls_ms.slice(first, count),
-            None if self.route_ids is None else self.route_ids.slice(first, count), self.routes)
+            None if self.route_ids is None else self.route_ids.slice(first, count),
+            self.routes,
+        )
 
 
 def encode_rows(
-    rows: pa.RecordBatch, exchange: str | None, routing_key: str | None, persistent: bool,
+    rows: pa.RecordBatch,
+    exchange: str | None,
+    routing_key: str | None,
+    persistent: bool,
     message_ids: pa.Array | None = None,
 ) -> EncodedRows:
     """The rows of one Arrow batch.
@@ -82,21 +92,29 @@ def encode_rows(
         columns["message_id"] = message_ids if own is None else pc.coalesce(own, message_ids)
     mode = pa.scalar(2 if persistent else 1, pa.int32())
     given = columns.get("delivery_mode")
-    columns["delivery_mode"] = (pa.repeat(mode, count) if given is None
-                                else pc.fill_null(given.cast(pa.int32()), mode))
+    columns["delivery_mode"] = (
+        pa.repeat(mode, count) if given is None else pc.fill_null(given.cast(pa.int32()), mode)
+    )
     if "expiration" in columns:
         columns["expiration"] = _expirations(columns["expiration"])
     routes, route_ids = _routes(columns, count, exchange, routing_key)
     return EncodedRows(
-        _bodies(columns), _properties(columns, count), _priorities(columns),
-        _ttls(columns), route_ids, routes)
+        _bodies(columns),
+        _properties(columns, count),
+        _priorities(columns),
+        _ttls(columns),
+        route_ids,
+        routes,
+    )
 
 
 def _bodies(columns: dict[str, pa.Array]) -> pa.BinaryArray:
     body = columns["body"]
     if body.null_count:
-        raise SchemaRefused(f"column body: {body.null_count} of {len(body)} rows are null; a "
-                            "message has a body, if only an empty one: filter them, or fill in ''")
+        raise SchemaRefused(
+            f"column body: {body.null_count} of {len(body)} rows are null; a "
+            "message has a body, if only an empty one: filter them, or fill in ''"
+        )
     return body if pa.types.is_binary(body.type) else body.cast(pa.binary())
 
 
@@ -126,8 +144,9 @@ def _ttls(columns: dict[str, pa.Array]) -> pa.UInt32Array | None:
     column = columns.get("expiration")
     if column is None or column.null_count == len(column):
         return None
-    value = pc.min_element_wise(column.cast(pa.int64()), pa.scalar(TTL_NONE - 1, pa.int64()),
-                                skip_nulls=False)
+    value = pc.min_element_wise(
+        column.cast(pa.int64()), pa.scalar(TTL_NONE - 1, pa.int64()), skip_nulls=False
+    )
     return pc.fill_null(value, TTL_NONE).cast(pa.uint32())
 
 
@@ -142,15 +161,18 @@ def _routes(
     if keys is None:
         raise SchemaRefused(NO_KEY)
     if keys.null_count:
-        raise SchemaRefused(f"column routing_key: {keys.null_count} of {count} rows are null; fill "
-                            "them, or give the option routingKey, which then routes every row")
+        raise SchemaRefused(
+            f"column routing_key: {keys.null_count} of {count} rows are null; fill "
+            "them, or give the option routingKey, which then routes every row"
+        )
     keys = keys.cast(pa.string())
     if exchanges is None:
         exchanges = pa.repeat(pa.scalar(exchange or ""), count)
     else:
         exchanges = pc.fill_null(exchanges.cast(pa.string()), "")
     pairs = pc.binary_join_element_wise(
-        _short_strings("exchange", exchanges), _short_strings("routing_key", keys), _EMPTY)
+        _short_strings("exchange", exchanges), _short_strings("routing_key", keys), _EMPTY
+    )
     coded = pairs.dictionary_encode()
     routes = tuple(_split_pair(raw.as_py()) for raw in coded.dictionary)
     return routes, coded.indices
@@ -212,18 +234,25 @@ def _timestamps(column: pa.Array) -> pa.BinaryArray:
     plain = pc.fill_null(seconds, 0)
     low = pc.min(plain).as_py()
     if low is not None and low < 0:
-        raise SchemaRefused(f"column timestamp: {low} seconds lies before 1970; AMQP 0.9.1 cannot "
-                            "say that")
+        raise SchemaRefused(
+            f"column timestamp: {low} seconds lies before 1970; AMQP 0.9.1 cannot say that"
+        )
     words = array("q", plain.to_pylist())
     words.byteswap()
     raw = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(8), len(words), [None, pa.py_buffer(words.tobytes())])
+        pa.binary(8), len(words), [None, pa.py_buffer(words.tobytes())]
+    )
     return pc.if_else(pc.is_valid(seconds), raw.cast(pa.binary()), pa.scalar(None, pa.binary()))
 
 
 def _headers(column: pa.Array) -> pa.BinaryArray:
     try:
-        return pa.array([None if entries is None else encode_headers(entries)
-                         for entries in column.to_pylist()], pa.binary())
+        return pa.array(
+            [
+                None if entries is None else encode_headers(entries)
+                for entries in column.to_pylist()
+            ],
+            pa.binary(),
+        )
     except (ValueError, TypeError, KeyError) as wrong:
         raise SchemaRefused(f"column headers: {wrong}") from None

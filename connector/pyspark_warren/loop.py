@@ -26,8 +26,10 @@ def refuse_read_queues(options: Options, read: set[str], targets: Iterable[str])
     """Raise SameQueue when a target is among the queues that rows say they come from."""
     both = sorted(read.intersection(targets))
     if both and not options.allow_loop:
-        raise SameQueue(f"{_text(both[0])}; rows name it in their column queue: drop that column "
-                        "if they are from another cluster or vhost")
+        raise SameQueue(
+            f"{_text(both[0])}; rows name it in their column queue: drop that column "
+            "if they are from another cluster or vhost"
+        )
 
 
 def refuse_checkpoint_queues(
@@ -67,5 +69,7 @@ def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
 
 
 def _text(queue: str) -> str:
-    return (f"the query reads queue {queue!r} and publishes into it, so it would never end. Give "
-            "another exchange or routingKey, or the option allowLoop=true if this is meant")
+    return (
+        f"the query reads queue {queue!r} and publishes into it, so it would never end. Give "
+        "another exchange or routingKey, or the option allowLoop=true if this is meant"
+    )

@@ -50,7 +50,9 @@ class Offset:
     def __post_init__(self) -> None:
         numbers = [claim.number for claim in self.claims]
         assert not numbers or numbers == list(range(numbers[0], self.number + 1)), (
-            numbers, self.number)
+            numbers,
+            self.number,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark stores it. Keys are sorted: Spark compares offsets as text."""
@@ -75,19 +77,28 @@ class Offset:
         if "reader" not in stored or not isinstance(version, int):
             raise CheckpointRefused(
                 f"the checkpoint was not written by this source: offset {_short(stored)}; "
-                "use another checkpointLocation, or delete this one to start anew")
+                "use another checkpointLocation, or delete this one to start anew"
+            )
         if version > VERSION:
             raise CheckpointRefused(
                 f"the checkpoint's offset has version {version}, this connector knows versions "
-                f"up to {VERSION}; upgrade it, or use another checkpointLocation")
+                f"up to {VERSION}; upgrade it, or use another checkpointLocation"
+            )
         try:
             claims = tuple(ClaimInfo(int(n), int(m), int(b)) for n, m, b in stored["claims"])
-            offset = cls(str(stored["vhost"]), str(stored["queue"]), str(stored["reader"]),
-                         int(stored["number"]), claims, bool(stored["registered"]))
+            offset = cls(
+                str(stored["vhost"]),
+                str(stored["queue"]),
+                str(stored["reader"]),
+                int(stored["number"]),
+                claims,
+                bool(stored["registered"]),
+            )
         except (AssertionError, KeyError, TypeError, ValueError):
             raise CheckpointRefused(
                 f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
-                "damaged; restore it, or delete the checkpoint to start anew") from None
+                "damaged; restore it, or delete the checkpoint to start anew"
+            ) from None
         return offset
 
     def check_is_of(self, vhost: str, queue: str) -> None:
@@ -96,7 +107,8 @@ class Offset:
             raise CheckpointRefused(
                 f"the checkpoint is of queue {self.queue!r} in vhost {self.vhost!r}, the query "
                 f"reads queue {queue!r} in vhost {vhost!r}; one checkpoint serves one queue: give "
-                "this query its own checkpointLocation")
+                "this query its own checkpointLocation"
+            )
 
     def after(self, claim: ClaimInfo) -> Offset:
         """The offset once that claim, the next one, belongs to a micro-batch."""

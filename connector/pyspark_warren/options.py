@@ -24,7 +24,8 @@ _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 NO_TABLES: Final = (
     "CREATE TABLE … USING warren is not supported: Spark keeps a table's options in its catalog "
     "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
-    "VIEW … USING warren OPTIONS (…) instead")
+    "VIEW … USING warren OPTIONS (…) instead"
+)
 
 
 # ------------------------------------------------------------------ parsers: text to value
@@ -111,8 +112,10 @@ class Spec:
 
 
 _CALLS: Final = {
-    ("read", "batch"): "spark.read", ("read", "stream"): "spark.readStream",
-    ("write", "batch"): "df.write", ("write", "stream"): "df.writeStream",
+    ("read", "batch"): "spark.read",
+    ("read", "stream"): "spark.readStream",
+    ("write", "batch"): "df.write",
+    ("write", "stream"): "df.writeStream",
 }
 """What the user calls."""
 _COUNT_MAX: Final = 2**31 - 1
@@ -120,71 +123,236 @@ _DAY_MS: Final = _TIME_UNITS_MS["d"]
 
 SPECS: Final[tuple[Spec, ...]] = (
     Spec("uri", "uri", str, None, "amqp://user:password@host:port/vhost; instead of hosts"),
-    Spec("hosts", "hosts", parse_hosts, (("localhost", PORT_DEFAULT),),
-         "nodes to try, host or host:port, with commas between"),
+    Spec(
+        "hosts",
+        "hosts",
+        parse_hosts,
+        (("localhost", PORT_DEFAULT),),
+        "nodes to try, host or host:port, with commas between",
+    ),
     Spec("vhost", "vhost", str, "/", "virtual host"),
     Spec("user", "user", str, "guest", "user name"),
     Spec("password", "password", str, "guest", "password; never printed"),
-    Spec("requestTimeout", "request_timeout_ms", parse_duration_ms, 60_000,
-         "how long a request is tried, over all nodes, before the query fails",
-         minimum=100, maximum=_DAY_MS),
-    Spec("broker", "broker", _word("warren", "amqp"), "warren",
-         "warren; amqp (any AMQP 0.9.1 broker) is not supported yet"),
+    Spec(
+        "requestTimeout",
+        "request_timeout_ms",
+        parse_duration_ms,
+        60_000,
+        "how long a request is tried, over all nodes, before the query fails",
+        minimum=100,
+        maximum=_DAY_MS,
+    ),
+    Spec(
+        "broker",
+        "broker",
+        _word("warren", "amqp"),
+        "warren",
+        "warren; amqp (any AMQP 0.9.1 broker) is not supported yet",
+    ),
     # -------- source
     Spec("queue", "queue", str, None, "the queue to read", "read"),
-    Spec("maxMessagesPerTrigger", "max_messages", parse_count, 200_000,
-         "most messages in one micro-batch", "read", 1, _COUNT_MAX, "stream"),
-    Spec("maxBytesPerTrigger", "max_bytes", parse_size, 256 << 20,
-         "most bytes of bodies and properties in one micro-batch", "read", 1, 1 << 50, "stream"),
-    Spec("claimTtl", "claim_ttl_ms", parse_duration_ms, 0,
-         "a claim not renewed for that long goes back to the queue; 0: never", "read",
-         0, 365 * _DAY_MS, "stream"),
-    Spec("partitions", "partitions", parse_count, 0,
-         "slices (Spark tasks) per claim; 0: one per 25,000 messages or 32 MiB, at most 128",
-         "read", 0, 10_000, "stream"),
-    Spec("onClaimLost", "on_claim_lost", _word("fail", "continue"), "fail",
-         "what to do when the claim a checkpoint counts on is gone", "read", how="stream"),
-    Spec("readerId", "reader_id", str, "",
-         "a fixed reader name instead of one minted into the checkpoint", "read", how="stream"),
-    Spec("pollInterval", "poll_interval_ms", parse_duration_ms, 100,
-         "how soon an idle query asks again; then less and less often, up to each second",
-         "read", 10, 60_000, "stream"),
-    Spec("maxMessages", "browse_max", parse_count, 0,
-         "spark.read: browse at most that many; 0: all that were ready", "read", 0, _COUNT_MAX,
-         "batch"),
-    Spec("mode", "mode", _word("failfast", "permissive"), "failfast",
-         "a message whose properties cannot be decoded: failfast fails the query and names it, "
-         "permissive puts their bytes into columnNameOfCorruptRecord", "read"),
-    Spec("columnNameOfCorruptRecord", "corrupt_column", str, CORRUPT_DEFAULT,
-         "name of the column that mode=PERMISSIVE adds", "read"),
+    Spec(
+        "maxMessagesPerTrigger",
+        "max_messages",
+        parse_count,
+        200_000,
+        "most messages in one micro-batch",
+        "read",
+        1,
+        _COUNT_MAX,
+        "stream",
+    ),
+    Spec(
+        "maxBytesPerTrigger",
+        "max_bytes",
+        parse_size,
+        256 << 20,
+        "most bytes of bodies and properties in one micro-batch",
+        "read",
+        1,
+        1 << 50,
+        "stream",
+    ),
+    Spec(
+        "claimTtl",
+        "claim_ttl_ms",
+        parse_duration_ms,
+        0,
+        "a claim not renewed for that long goes back to the queue; 0: never",
+        "read",
+        0,
+        365 * _DAY_MS,
+        "stream",
+    ),
+    Spec(
+        "partitions",
+        "partitions",
+        parse_count,
+        0,
+        "slices (Spark tasks) per claim; 0: one per 25,000 messages or 32 MiB, at most 128",
+        "read",
+        0,
+        10_000,
+        "stream",
+    ),
+    Spec(
+        "onClaimLost",
+        "on_claim_lost",
+        _word("fail", "continue"),
+        "fail",
+        "what to do when the claim a checkpoint counts on is gone",
+        "read",
+        how="stream",
+    ),
+    Spec(
+        "readerId",
+        "reader_id",
+        str,
+        "",
+        "a fixed reader name instead of one minted into the checkpoint",
+        "read",
+        how="stream",
+    ),
+    Spec(
+        "pollInterval",
+        "poll_interval_ms",
+        parse_duration_ms,
+        100,
+        "how soon an idle query asks again; then less and less often, up to each second",
+        "read",
+        10,
+        60_000,
+        "stream",
+    ),
+    Spec(
+        "maxMessages",
+        "browse_max",
+        parse_count,
+        0,
+        "spark.read: browse at most that many; 0: all that were ready",
+        "read",
+        0,
+        _COUNT_MAX,
+        "batch",
+    ),
+    Spec(
+        "mode",
+        "mode",
+        _word("failfast", "permissive"),
+        "failfast",
+        "a message whose properties cannot be decoded: failfast fails the query and names it, "
+        "permissive puts their bytes into columnNameOfCorruptRecord",
+        "read",
+    ),
+    Spec(
+        "columnNameOfCorruptRecord",
+        "corrupt_column",
+        str,
+        CORRUPT_DEFAULT,
+        "name of the column that mode=PERMISSIVE adds",
+        "read",
+    ),
     # -------- sink
-    Spec("exchange", "exchange", str, None,
-         "the exchange of every row; left out: column exchange, or the default exchange where "
-         "there is none or routingKey is given", "write"),
-    Spec("routingKey", "routing_key", str, None,
-         "the routing key of every row; left out: column routing_key", "write"),
-    Spec("allowLoop", "allow_loop", parse_bool, False,
-         "true: a query may publish into the queue that it reads", "write"),
-    Spec("atomicBatch", "atomic_batch", parse_bool, True,
-         "true: a micro-batch appears whole and once; false: at once, at least once", "write"),
-    Spec("confirmTimeout", "confirm_timeout_ms", parse_duration_ms, 60_000,
-         "how long to wait for the broker's confirms", "write", 100, _DAY_MS),
-    Spec("persistent", "persistent", parse_bool, True,
-         "delivery mode 2 for rows without a column delivery_mode", "write"),
-    Spec("blockBytes", "block_bytes", parse_size, 4 << 20,
-         "bytes of bodies sent to the broker in one block", "write", 4096, 12 << 20),
-    Spec("sinkId", "sink_id", str, "",
-         "name of this output, under which the broker remembers published batches; default: the "
-         "query's id", "write"),
-    Spec("runId", "run_id", str, "",
-         "batches are numbered anew in each run of sinkId; default: the streaming query's id, "
-         "which its checkpoint holds", "write"),
-    Spec("batchId", "batch_id", parse_count, None,
-         "df.write with sinkId: the number of this batch in its run; default: in foreachBatch the "
-         "micro-batch's; a repeat is published once", "write", 0, 2**62, "batch"),
-    Spec("onBatchConflict", "on_batch_conflict", _word("fail", "keep"), "fail",
-         "a batch that was published is run again and has other rows: fail, or keep what was "
-         "published and drop these", "write"),
+    Spec(
+        "exchange",
+        "exchange",
+        str,
+        None,
+        "the exchange of every row; left out: column exchange, or the default exchange where "
+        "there is none or routingKey is given",
+        "write",
+    ),
+    Spec(
+        "routingKey",
+        "routing_key",
+        str,
+        None,
+        "the routing key of every row; left out: column routing_key",
+        "write",
+    ),
+    Spec(
+        "allowLoop",
+        "allow_loop",
+        parse_bool,
+        False,
+        "true: a query may publish into the queue that it reads",
+        "write",
+    ),
+    Spec(
+        "atomicBatch",
+        "atomic_batch",
+        parse_bool,
+        True,
+        "true: a micro-batch appears whole and once; false: at once, at least once",
+        "write",
+    ),
+    Spec(
+        "confirmTimeout",
+        "confirm_timeout_ms",
+        parse_duration_ms,
+        60_000,
+        "how long to wait for the broker's confirms",
+        "write",
+        100,
+        _DAY_MS,
+    ),
+    Spec(
+        "persistent",
+        "persistent",
+        parse_bool,
+        True,
+        "delivery mode 2 for rows without a column delivery_mode",
+        "write",
+    ),
+    Spec(
+        "blockBytes",
+        "block_bytes",
+        parse_size,
+        4 << 20,
+        "bytes of bodies sent to the broker in one block",
+        "write",
+        4096,
+        12 << 20,
+    ),
+    Spec(
+        "sinkId",
+        "sink_id",
+        str,
+        "",
+        "name of this output, under which the broker remembers published batches; default: the "
+        "query's id",
+        "write",
+    ),
+    Spec(
+        "runId",
+        "run_id",
+        str,
+        "",
+        "batches are numbered anew in each run of sinkId; default: the streaming query's id, "
+        "which its checkpoint holds",
+        "write",
+    ),
+    Spec(
+        "batchId",
+        "batch_id",
+        parse_count,
+        None,
+        "df.write with sinkId: the number of this batch in its run; default: in foreachBatch the "
+        "micro-batch's; a repeat is published once",
+        "write",
+        0,
+        2**62,
+        "batch",
+    ),
+    Spec(
+        "onBatchConflict",
+        "on_batch_conflict",
+        _word("fail", "keep"),
+        "fail",
+        "a batch that was published is run again and has other rows: fail, or keep what was "
+        "published and drop these",
+        "write",
+    ),
 )
 
 
@@ -237,9 +405,14 @@ class Options:
     def address(self) -> Address:
         """As the client wants it."""
         return Address(
-            hosts=self.hosts, vhost=self.vhost, user=self.user, password=self.password,
-            connect_timeout_s=self.connect_timeout_s, heartbeat_s=self.heartbeat_s,
-            request_timeout_s=self.request_timeout_ms / 1000)
+            hosts=self.hosts,
+            vhost=self.vhost,
+            user=self.user,
+            password=self.password,
+            connect_timeout_s=self.connect_timeout_s,
+            heartbeat_s=self.heartbeat_s,
+            request_timeout_s=self.request_timeout_ms / 1000,
+        )
 
 
 def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Options:
@@ -278,11 +451,15 @@ def _parsed(spec: Spec, text: str) -> Any:
     except ValueError as wrong:
         raise OptionRefused(f"option {spec.name}{shown}: {wrong} ({spec.meaning})") from None
     if spec.minimum is not None and value < spec.minimum:
-        raise OptionRefused(f"option {spec.name}{shown} is below {_amount(spec, spec.minimum)}; "
-                            f"give that or more ({spec.meaning})")
+        raise OptionRefused(
+            f"option {spec.name}{shown} is below {_amount(spec, spec.minimum)}; "
+            f"give that or more ({spec.meaning})"
+        )
     if spec.maximum is not None and value > spec.maximum:
-        raise OptionRefused(f"option {spec.name}{shown} is above {_amount(spec, spec.maximum)}; "
-                            f"give that or less ({spec.meaning})")
+        raise OptionRefused(
+            f"option {spec.name}{shown} is above {_amount(spec, spec.maximum)}; "
+            f"give that or less ({spec.meaning})"
+        )
     return value
 
 
@@ -296,17 +473,24 @@ def _unknown(name: str, where: str, known: Mapping[str, Spec]) -> str:
     other = next((s for s in SPECS if s.name.lower() == name.lower()), None)
     if other is not None:
         use = {"read": "reading", "write": "writing"}
-        return (f"option {other.name} is for {use[other.where]} and means nothing when "
-                f"{use[where]}; leave it out")
+        return (
+            f"option {other.name} is for {use[other.where]} and means nothing when "
+            f"{use[where]}; leave it out"
+        )
     near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {known[near[0]].name}?" if near else "known ones: " + ", ".join(
-        spec.name for spec in known.values())
+    hint = (
+        f"did you mean {known[near[0]].name}?"
+        if near
+        else "known ones: " + ", ".join(spec.name for spec in known.values())
+    )
     return f"unknown option {name!r}; {hint}"
 
 
 def _of_the_other(spec: Spec, where: str, how: str) -> str:
-    return (f"option {spec.name} is for {_CALLS[where, spec.how]} and means nothing with "
-            f"{_CALLS[where, how]}; leave it out")
+    return (
+        f"option {spec.name} is for {_CALLS[where, spec.how]} and means nothing with "
+        f"{_CALLS[where, how]}; leave it out"
+    )
 
 
 def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
@@ -319,8 +503,10 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
     try:
         address = parse_uri(uri)
     except UsageError as wrong:  # its text never shows the password
-        raise OptionRefused(f"option uri: {wrong} (amqp://user:password@host:port/vhost, several "
-                            "hosts with commas, / in the vhost as %2F)") from None
+        raise OptionRefused(
+            f"option uri: {wrong} (amqp://user:password@host:port/vhost, several "
+            "hosts with commas, / in the vhost as %2F)"
+        ) from None
     values["hosts"], values["vhost"] = address.hosts, address.vhost
     values["user"], values["password"] = address.user, address.password
     values["connect_timeout_s"] = address.connect_timeout_s
@@ -331,25 +517,33 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
 
 def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
     if values["broker"] != "warren":
-        raise OptionRefused("option broker='amqp': reading and writing through plain AMQP 0.9.1 "
-                            "is not supported by this version; connect to a Warren broker")
+        raise OptionRefused(
+            "option broker='amqp': reading and writing through plain AMQP 0.9.1 "
+            "is not supported by this version; connect to a Warren broker"
+        )
     if where == "read" and not values["queue"]:
         hint = "" if given else f" ({NO_TABLES})"
         raise OptionRefused(f"option queue is missing: give the name of the queue to read{hint}")
     ttl = values.get("claim_ttl_ms", 0)
     if 0 < ttl < 10_000:
-        raise OptionRefused(f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "
-                            "or 0 for claims that never expire")
+        raise OptionRefused(
+            f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "
+            "or 0 for claims that never expire"
+        )
     for name, spelled in (("exchange", "exchange"), ("routing_key", "routingKey")):
         size = len((values.get(name) or "").encode())
         if size > SHORT_STRING_BYTES_MAX:
-            raise OptionRefused(f"option {spelled} has {size} bytes; AMQP 0.9.1 carries "
-                                f"{SHORT_STRING_BYTES_MAX}: give a shorter name")
+            raise OptionRefused(
+                f"option {spelled} has {size} bytes; AMQP 0.9.1 carries "
+                f"{SHORT_STRING_BYTES_MAX}: give a shorter name"
+            )
     corrupt = values.get("corrupt_column", CORRUPT_DEFAULT)
     if not corrupt or corrupt in COLUMNS:
-        raise OptionRefused(f"option columnNameOfCorruptRecord={corrupt!r} is "
-                            f"{'the name of another column' if corrupt else 'empty'}; give a name "
-                            f"of its own, such as {CORRUPT_DEFAULT}")
+        raise OptionRefused(
+            f"option columnNameOfCorruptRecord={corrupt!r} is "
+            f"{'the name of another column' if corrupt else 'empty'}; give a name "
+            f"of its own, such as {CORRUPT_DEFAULT}"
+        )
     if where == "write" and not values["sink_id"]:
         for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):
             if value is not None:
@@ -358,8 +552,11 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
 
 def options_table(where: str) -> list[tuple[str, str, str]]:
     """(name, default as text, meaning) of every option of a source or sink, for the manual."""
-    return [(spec.name, _default_text(spec), spec.meaning)
-            for spec in SPECS if spec.where in ("both", where)]
+    return [
+        (spec.name, _default_text(spec), spec.meaning)
+        for spec in SPECS
+        if spec.where in ("both", where)
+    ]
 
 
 def _default_text(spec: Spec) -> str:

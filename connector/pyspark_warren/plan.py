@@ -46,7 +46,8 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
         raise CheckpointRefused(
             f"a micro-batch from claim {start.number} to {end.number} of queue {end.queue!r}, but "
             f"the checkpoint knows claims {[c.number for c in end.claims]}; offsets of one "
-            "micro-batch each are needed: turn asynchronous progress tracking off")
+            "micro-batch each are needed: turn asynchronous progress tracking off"
+        )
     return claims
 
 
@@ -59,10 +60,15 @@ def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Sl
     assert partitions >= 0, partitions
     slices: list[Slice] = []
     for claim in claims:
-        wanted = partitions or min(SLICES_MAX, max(
-            -(-claim.messages // SLICE_MESSAGES), -(-claim.size_bytes // SLICE_BYTES)))
+        wanted = partitions or min(
+            SLICES_MAX,
+            max(-(-claim.messages // SLICE_MESSAGES), -(-claim.size_bytes // SLICE_BYTES)),
+        )
         pieces = max(1, min(wanted, claim.messages))
         edges = [claim.messages * i // pieces for i in range(pieces + 1)]
-        slices += [Slice(reader, claim.number, first, last)
-                   for first, last in itertools.pairwise(edges) if first < last]
+        slices += [
+            Slice(reader, claim.number, first, last)
+            for first, last in itertools.pairwise(edges)
+            if first < last
+        ]
     return tuple(slices)

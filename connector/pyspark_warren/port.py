@@ -18,11 +18,20 @@ class Reader(Protocol):
     """A registered claim reader; see `warren.claims.ClaimReader`."""
 
     def register(self, *, go_on_after: int = 0) -> Registration:
-        """A new epoch, which fences older drivers; lost claims up to go_on_after count as settled.
+        """Get a new epoch, which fences older drivers.
+
+        Lost claims up to go_on_after count as settled.
         """
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0,
-             keep_empty: bool = False) -> Claim:
+    def open(
+        self,
+        number: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        ttl_ms: int = 0,
+        keep_empty: bool = False,
+    ) -> Claim:
         """Claim `number`, the same content however often; without messages only if keep_empty."""
 
     def settle(self, number: int) -> int:
@@ -57,8 +66,9 @@ class Broker(Protocol):
     def reader(self, queue: str, reader: str) -> Reader:
         """The driver's side of a claim reader."""
 
-    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
-              ) -> Iterator[FetchedBlock]:
+    def fetch(
+        self, queue: str, reader: str, number: int, first: int, last: int
+    ) -> Iterator[FetchedBlock]:
         """The messages first <= i < last of an open claim; changes nothing."""
 
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
@@ -67,12 +77,20 @@ class Broker(Protocol):
     def draw_epoch(self, timeout_s: float) -> int:
         """A number above all drawn before, for a driver."""
 
-    def stage(self, exchange: str, driver: SinkDriver, batch: int, partition: int, attempt: int,
-              timeout_s: float) -> Writer:
+    def stage(
+        self,
+        exchange: str,
+        driver: SinkDriver,
+        batch: int,
+        partition: int,
+        attempt: int,
+        timeout_s: float,
+    ) -> Writer:
         """Somewhere to write blocks that stay invisible until published."""
 
-    def publish_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart],
-                      timeout_s: float) -> int:
+    def publish_batch(
+        self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
+    ) -> int:
         """Make the batch visible, entirely; a repeat is answered as the first time."""
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:

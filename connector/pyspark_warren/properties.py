@@ -18,12 +18,28 @@ from warren_broker.amqp091.wire.fields import Field
 
 NAMES: Final = properties.NAMES
 FLAGS: Final[dict[str, int]] = {name: properties.flag(name) for name in NAMES}
-HEADER_FIELDS: Final = ("type", "string", "long", "double", "boolean", "binary", "timestamp",
-                        "json")
+HEADER_FIELDS: Final = (
+    "type",
+    "string",
+    "long",
+    "double",
+    "boolean",
+    "binary",
+    "timestamp",
+    "json",
+)
 """The members of a typed header value; `type` says which of the others holds the value."""
 _KINDS: Final[dict[str, str]] = {
-    **dict.fromkeys("bBsuIilL", "long"), "f": "double", "d": "double", "t": "boolean",
-    "S": "string", "x": "binary", "T": "timestamp", "V": "void", "D": "decimal", "F": "table",
+    **dict.fromkeys("bBsuIilL", "long"),
+    "f": "double",
+    "d": "double",
+    "t": "boolean",
+    "S": "string",
+    "x": "binary",
+    "T": "timestamp",
+    "V": "void",
+    "D": "decimal",
+    "F": "table",
     "A": "array",
 }
 """Type octet of a field table to the `type` of a header value."""
@@ -88,8 +104,10 @@ def encode_headers(entries: Mapping[str, Any] | list[tuple[str, Any]] | None) ->
 def _name(text: str) -> str:
     size = len(text.encode())
     if size > fields.SHORT_STRING_BYTES_MAX:
-        raise ValueError(f"{text[:40]!r}… has {size} bytes; a header's name holds "
-                         f"{fields.SHORT_STRING_BYTES_MAX}")
+        raise ValueError(
+            f"{text[:40]!r}… has {size} bytes; a header's name holds "
+            f"{fields.SHORT_STRING_BYTES_MAX}"
+        )
     return text
 
 
@@ -143,8 +161,10 @@ def _decimal(text: str) -> Field:
     scale = -exponent if isinstance(exponent, int) else 256
     number = int(value.scaleb(max(0, scale))) if scale <= 255 else 2**31
     if not -(2**31) <= number < 2**31:
-        raise ValueError(f"decimal {text[:40]!r} does not fit: 32 bits of digits, 255 of them "
-                         "after the point; send it as a string")
+        raise ValueError(
+            f"decimal {text[:40]!r} does not fit: 32 bits of digits, 255 of them "
+            "after the point; send it as a string"
+        )
     return Field("D", value)
 
 
@@ -161,6 +181,5 @@ def _nested(value: Any, depth: int) -> Field:
     if depth > fields.DEPTH_MAX:
         raise ValueError(f"tables are nested deeper than {fields.DEPTH_MAX}")
     if isinstance(value, dict):
-        return Field("F", {_name(name): _nested(inner, depth + 1)
-                           for name, inner in value.items()})
+        return Field("F", {_name(name): _nested(inner, depth + 1) for name, inner in value.items()})
     return Field("A", [_nested(inner, depth + 1) for inner in value])

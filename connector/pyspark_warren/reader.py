@@ -21,8 +21,9 @@ ROWS_MAX = 16_384
 """Rows of one Arrow batch: larger ones made Spark slower, not faster."""
 
 
-def read_slice(connect: Connect, options: Options, part: Slice, schema: pa.Schema
-               ) -> Iterator[pa.RecordBatch]:
+def read_slice(
+    connect: Connect, options: Options, part: Slice, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """The rows of a slice, always the same ones in the same order, however often it is read.
 
     With onClaimLost=continue a slice whose claim is gone has no rows: its messages are in the queue
@@ -30,12 +31,15 @@ def read_slice(connect: Connect, options: Options, part: Slice, schema: pa.Schem
     """
     wanted = part.last - part.first
     got = 0
-    doing = (f"reading claim {part.number} ({part.first} to {part.last}) of queue "
-             f"{options.queue!r} at {options.addresses()}")
+    doing = (
+        f"reading claim {part.number} ({part.first} to {part.last}) of queue "
+        f"{options.queue!r} at {options.addresses()}"
+    )
     with named_conditions(doing):
         try:
             for fetched in connect(options).fetch(
-                    options.queue, part.reader, part.number, part.first, part.last):
+                options.queue, part.reader, part.number, part.first, part.last
+            ):
                 piece = Piece.decode(fetched.data, fetched.runs, options.queue)
                 got += piece.block.count
                 yield from batches_of(piece, schema, options.corrupt)
@@ -48,8 +52,9 @@ def read_slice(connect: Connect, options: Options, part: Slice, schema: pa.Schem
         raise BrokerRefused(f"{doing}: {got} messages came instead of {wanted}")
 
 
-def read_browsed(connect: Connect, options: Options, max_messages: int, schema: pa.Schema
-                 ) -> Iterator[pa.RecordBatch]:
+def read_browsed(
+    connect: Connect, options: Options, max_messages: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """Up to that many ready messages, in delivery order, left where they are."""
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
         for fetched in connect(options).browse(options.queue, max_messages):
@@ -57,8 +62,7 @@ def read_browsed(connect: Connect, options: Options, max_messages: int, schema: 
             yield from batches_of(piece, schema, options.corrupt)
 
 
-def batches_of(piece: Piece, schema: pa.Schema, corrupt: str | None
-               ) -> Iterator[pa.RecordBatch]:
+def batches_of(piece: Piece, schema: pa.Schema, corrupt: str | None) -> Iterator[pa.RecordBatch]:
     """A piece's rows, in batches of at most ROWS_MAX that share the block's memory."""
     rows = to_arrow(piece, schema, corrupt)
     for first in range(0, rows.num_rows, ROWS_MAX):

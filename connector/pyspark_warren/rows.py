@@ -30,16 +30,29 @@ from pyspark_warren.properties import decode_properties
 from warren_broker.block.block import FORM_AMQP091, Block, BlockError
 from warren_broker.errors import SyntaxRefused
 
-_HEADER_VALUE: Final = pa.struct([
-    ("type", pa.string()), ("string", pa.string()), ("long", pa.int64()), ("double", pa.float64()),
-    ("boolean", pa.bool_()), ("binary", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC")),
-    ("json", pa.string())])
+_HEADER_VALUE: Final = pa.struct(
+    [
+        ("type", pa.string()),
+        ("string", pa.string()),
+        ("long", pa.int64()),
+        ("double", pa.float64()),
+        ("boolean", pa.bool_()),
+        ("binary", pa.binary()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("json", pa.string()),
+    ]
+)
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     name: {
-        "binary": pa.binary(), "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(),
-        "boolean": pa.bool_(), "timestamp": pa.timestamp("us", tz="UTC"),
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
         HEADERS_DDL: pa.map_(pa.string(), _HEADER_VALUE),
-    }.get(ddl) or pa.struct([("index", pa.int64()), ("ordinal", pa.int64())])
+    }.get(ddl)
+    or pa.struct([("index", pa.int64()), ("ordinal", pa.int64())])
     for name, ddl in COLUMNS.items()
 }
 
@@ -57,18 +70,21 @@ class Piece:
     queue: str
 
     @classmethod
-    def decode(cls, data: memoryview, runs: Sequence[tuple[int, int, int, int, int]], queue: str
-               ) -> Piece:
+    def decode(
+        cls, data: memoryview, runs: Sequence[tuple[int, int, int, int, int]], queue: str
+    ) -> Piece:
         """From the bytes a broker sent; raises BrokerRefused when they are damaged."""
         try:
             block = Block.decode(data)
         except BlockError as wrong:
-            raise BrokerRefused(f"queue {queue!r}: a block from the broker cannot be read: {wrong}"
-                                ) from wrong
+            raise BrokerRefused(
+                f"queue {queue!r}: a block from the broker cannot be read: {wrong}"
+            ) from wrong
         told = sum(last - first + 1 for _, first, last, _, _ in runs)
         if told != block.count:
-            raise BrokerRefused(f"queue {queue!r}: a block of {block.count} messages came with "
-                                f"runs for {told}")
+            raise BrokerRefused(
+                f"queue {queue!r}: a block of {block.count} messages came with runs for {told}"
+            )
         return cls(block, runs, queue)
 
 
@@ -83,8 +99,10 @@ def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
             hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
             raise SchemaRefused(f"unknown column {name!r}; {hint}")
     if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
-        raise SchemaRefused(f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
-                            f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST")
+        raise SchemaRefused(
+            f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
+            f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST"
+        )
 
 
 def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
@@ -96,8 +114,10 @@ def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
         else:
             wanted, ddl = ARROW_TYPES[field.name], COLUMNS[field.name]
         if field.type != wanted and not (field.name == "body" and field.type == pa.string()):
-            raise SchemaRefused(f"column {field.name}: the schema says {field.type}, it is "
-                                f"{ddl}; say that, and cast it after reading")
+            raise SchemaRefused(
+                f"column {field.name}: the schema says {field.type}, it is "
+                f"{ddl}; say that, and cast it after reading"
+            )
 
 
 def to_arrow(piece: Piece, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
@@ -107,8 +127,10 @@ def to_arrow(piece: Piece, schema: pa.Schema, corrupt: str | None = None) -> pa.
              list raises MalformedMessage
     """
     if piece.block.form != FORM_AMQP091:
-        raise Unsupported(f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
-                          "those is not supported by this version")
+        raise Unsupported(
+            f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
+            "those is not supported by this version"
+        )
     properties: Mapping[str, pa.Array] = {}
     wanted = PROPERTY_COLUMNS.intersection(schema.names)
     if corrupt is not None and corrupt in schema.names:
@@ -133,14 +155,17 @@ def _body(piece: Piece, wanted: pa.DataType) -> pa.Array:
     try:
         return made.cast(wanted)
     except pa.ArrowInvalid as wrong:
-        raise SchemaRefused(f"column body as string: a message of queue {piece.queue!r} is not "
-                            f"UTF-8; read it as binary ({wrong})") from None
+        raise SchemaRefused(
+            f"column body as string: a message of queue {piece.queue!r} is not "
+            f"UTF-8; read it as binary ({wrong})"
+        ) from None
 
 
 def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray:
     """A view; offsets are little-endian 32 bit and start at 0, as Arrow wants them."""
     return pa.BinaryArray.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def _routed(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
@@ -150,7 +175,8 @@ def _routed(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
         if block.route_column is None:
             return pa.repeat(pa.scalar(words[0] if words else "", wanted), block.count)
         ids = pa.UInt32Array.from_buffers(
-            pa.uint32(), block.count, [None, pa.py_buffer(block.route_column)])
+            pa.uint32(), block.count, [None, pa.py_buffer(block.route_column)]
+        )
         return pa.array(words, wanted).take(ids)
 
     return make
@@ -159,9 +185,12 @@ def _routed(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
 def _priority(piece: Piece, wanted: pa.DataType) -> pa.Array:
     column = piece.block.priority_column
     if column is None:
-        column = memoryview(b"".join(
-            bytes((priority,)) * (last - first)
-            for first, last, priority in piece.block.priority_runs))
+        column = memoryview(
+            b"".join(
+                bytes((priority,)) * (last - first)
+                for first, last, priority in piece.block.priority_runs
+            )
+        )
     small = pa.UInt8Array.from_buffers(pa.uint8(), piece.block.count, [None, pa.py_buffer(column)])
     return small.cast(wanted)
 
@@ -197,9 +226,15 @@ def _position(piece: Piece, wanted: pa.DataType) -> pa.Array:
 
 
 _MAKERS: Final[dict[str, Callable[[Piece, pa.DataType], pa.Array]]] = {
-    "body": _body, "exchange": _routed(0), "routing_key": _routed(1), "priority": _priority,
-    "delivery_count": _counted(3), "acquired_count": _counted(4), "redelivered": _redelivered,
-    "queue": _queue, "position": _position,
+    "body": _body,
+    "exchange": _routed(0),
+    "routing_key": _routed(1),
+    "priority": _priority,
+    "delivery_count": _counted(3),
+    "acquired_count": _counted(4),
+    "redelivered": _redelivered,
+    "queue": _queue,
+    "position": _position,
 }
 
 
@@ -224,8 +259,9 @@ def _property_columns(
                 raise MalformedMessage(_malformed(piece, row, wrong)) from None
             decoded.append({})
             refused.append(raw)
-    columns = {name: pa.array([each.get(name) for each in decoded], ARROW_TYPES[name])
-               for name in wanted}
+    columns = {
+        name: pa.array([each.get(name) for each in decoded], ARROW_TYPES[name]) for name in wanted
+    }
     if corrupt is not None:
         columns[corrupt] = pa.array(refused, pa.binary())
     return {name: values.take(coded.indices) for name, values in columns.items()}
@@ -233,10 +269,12 @@ def _property_columns(
 
 def _malformed(piece: Piece, row: int, why: Exception) -> str:
     index, ordinal = _place(piece, row)
-    return (f"queue {piece.queue!r}, position (index {index}, ordinal {ordinal}): the message's "
-            f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
-            "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
-            "queue by other means")
+    return (
+        f"queue {piece.queue!r}, position (index {index}, ordinal {ordinal}): the message's "
+        f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
+        "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
+        "queue by other means"
+    )
 
 
 def _place(piece: Piece, row: int) -> tuple[int, int]:

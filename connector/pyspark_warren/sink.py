@@ -61,7 +61,8 @@ class _Sink:
         if self._options.atomic_batch:
             with named_conditions(self._doing):
                 self._epoch = self._connect(self._options).draw_epoch(
-                    self._options.request_timeout_ms / 1000)
+                    self._options.request_timeout_ms / 1000
+                )
 
     def write_as(self, sink: str, run: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
         """All rows of a partition, confirmed when this returns."""
@@ -77,24 +78,29 @@ class _Sink:
 
     def publish(self, messages: list[Any]) -> None:
         """Make the batch visible: the winning attempts, in partition order, or nothing."""
-        parts = sorted((each.part for each in messages if each is not None),
-                       key=lambda part: part.partition)
+        parts = sorted(
+            (each.part for each in messages if each is not None), key=lambda part: part.partition
+        )
         staged = [stage for part in parts for stage in part.stages]
         if not staged:
             return
         with named_conditions(self._doing, True):
             queues = {queue for stage in staged for queue, _ in stage.queues}
             refuse_checkpoint_queues(
-                self._options, parts[0].batch, queues, self._connect(self._options).queue)
+                self._options, parts[0].batch, queues, self._connect(self._options).queue
+            )
             try:
                 self._connect(self._options).publish_batch(
-                    parts[0].driver, parts[0].batch, staged,
-                    self._options.confirm_timeout_ms / 1000)
+                    parts[0].driver, parts[0].batch, staged, self._options.confirm_timeout_ms / 1000
+                )
             except BatchConflict as conflict:
                 if self._options.on_batch_conflict == "fail":
                     raise
-                log.warning("%s: %s; what was published first stands (onBatchConflict=keep)",
-                            self._doing, conflict)
+                log.warning(
+                    "%s: %s; what was published first stands (onBatchConflict=keep)",
+                    self._doing,
+                    conflict,
+                )
 
     def drop(self, messages: list[Any]) -> None:
         """Forget what the finished attempts of a failed batch have staged.
@@ -139,8 +145,10 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
         """Stage one partition; another attempt at it may be running at the same time."""
         found = _streaming()
         if found is None:
-            raise Unsupported(f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; "
-                              "the sink needs them to publish a batch once: use Spark 4.2 or 4.3")
+            raise Unsupported(
+                f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; "
+                "the sink needs them to publish a batch once: use Spark 4.2 or 4.3"
+            )
         query, batch = found
         return self._sink.write_as(self._sink_id or query, self._run_id or query, batch, iterator)
 
@@ -187,7 +195,8 @@ class WarrenBatchWriter(DataSourceArrowWriter):
         if given.run_id:
             raise OptionRefused(
                 f"option runId={given.run_id!r} without batchId outside a streaming query: give "
-                "the number of this batch, or leave runId out, and each write is published")
+                "the number of this batch, or leave runId out, and each write is published"
+            )
         return given.sink_id, self._alone, 0
 
     @told

@@ -28,17 +28,25 @@ def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
     columns  name to Spark's simple type
     """
     if "body" not in columns:
-        raise SchemaRefused(f"rows have no column body (they have {', '.join(columns)}); name the "
-                            "message's bytes or text body, for example with to_json(struct(...))")
+        raise SchemaRefused(
+            f"rows have no column body (they have {', '.join(columns)}); name the "
+            "message's bytes or text body, for example with to_json(struct(...))"
+        )
     for name, kind in columns.items():
         if name in READ_ONLY:
             continue
         if name not in COLUMNS:
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(
-                known for known in COLUMNS if known not in READ_ONLY)
-            raise SchemaRefused(f"column {name!r} is none that a message has; {hint} Drop it, or "
-                                "put it into body or headers")
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else "known ones: "
+                + ", ".join(known for known in COLUMNS if known not in READ_ONLY)
+            )
+            raise SchemaRefused(
+                f"column {name!r} is none that a message has; {hint} Drop it, or "
+                "put it into body or headers"
+            )
         takes = _TAKES.get(name, _TEXT)
         if name == "headers":
             if not kind.startswith("map<string,"):

@@ -82,12 +82,16 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages)
 
     @told
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
-                     ) -> dict[str, Any]:
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Settle up to `start`, whose batch is committed, and open the next claim."""
         assert start is not None, "Spark 4.2 and later hand over the start"
-        rows = None if isinstance(limit, ReadAllAvailable) else (
-            limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages)
+        rows = (
+            None
+            if isinstance(limit, ReadAllAvailable)
+            else (limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages)
+        )
         offset = Offset.from_dict(start)
         with named_conditions(self._doing):
             end = self._claims().latest(offset, rows)
@@ -145,9 +149,12 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _claims(self) -> ClaimDriver:
         if self._driver is None:
             self._driver = ClaimDriver(
-                self._connect(self._options), self._options,
-                clock_ms=lambda: time.monotonic_ns() // 1_000_000, sleep_s=time.sleep,
-                mint=lambda: f"spark-{uuid.uuid4().hex}")
+                self._connect(self._options),
+                self._options,
+                clock_ms=lambda: time.monotonic_ns() // 1_000_000,
+                sleep_s=time.sleep,
+                mint=lambda: f"spark-{uuid.uuid4().hex}",
+            )
         return self._driver
 
     def _keep_alive(self) -> None:
@@ -177,8 +184,9 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._wrong
 
     @told
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
-                     ) -> dict[str, Any]:
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Refused."""
         raise self._wrong
 
@@ -239,4 +247,5 @@ class WarrenBatchReader(DataSourceReader):
         assert isinstance(partition, BrowsePartition), partition
         if partition.max_messages:
             yield from read_browsed(
-                self._connect, self._options, partition.max_messages, self._schema)
+                self._connect, self._options, partition.max_messages, self._schema
+            )

@@ -54,22 +54,30 @@ class WrittenPart:
     stages: tuple[StagedPart, ...]
 
 
-def write_staged(broker: Broker, options: Options, attempt: Attempt,
-                 rows: Iterator[pa.RecordBatch]) -> WrittenPart:
+def write_staged(
+    broker: Broker, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
+) -> WrittenPart:
     """Stage the rows; when this returns they are on a majority's disks, and invisible."""
     timeout_s = options.confirm_timeout_ms / 1000
 
     def open_stage(exchange: str, ordinal: int) -> Writer:
         # A stage per exchange: its blocks are numbered, so two exchanges may not share one.
-        return broker.stage(exchange, attempt.driver, attempt.batch, attempt.partition,
-                            attempt.number + ordinal, timeout_s)
+        return broker.stage(
+            exchange,
+            attempt.driver,
+            attempt.batch,
+            attempt.partition,
+            attempt.number + ordinal,
+            timeout_s,
+        )
 
     count, stages = _write(options, rows, open_stage, None)
     return WrittenPart(attempt.driver, attempt.batch, attempt.partition, count, stages)
 
 
-def write_direct(broker: Broker, options: Options, attempt: Attempt,
-                 rows: Iterator[pa.RecordBatch]) -> WrittenPart:
+def write_direct(
+    broker: Broker, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
+) -> WrittenPart:
     """Publish the rows at once, confirmed when this returns; a re-run publishes them again.
 
     Rows without a message_id get one that a re-run of the same rows in the same order gives again,
@@ -88,9 +96,12 @@ def write_direct(broker: Broker, options: Options, attempt: Attempt,
     return WrittenPart(attempt.driver, attempt.batch, attempt.partition, count, ())
 
 
-def _write(options: Options, rows: Iterator[pa.RecordBatch],
-           open_writer: Callable[[str, int], Writer], id_prefix: str | None
-           ) -> tuple[int, tuple[StagedPart, ...]]:
+def _write(
+    options: Options,
+    rows: Iterator[pa.RecordBatch],
+    open_writer: Callable[[str, int], Writer],
+    id_prefix: str | None,
+) -> tuple[int, tuple[StagedPart, ...]]:
     writers: dict[str, Writer] = {}
     read: set[str] = set()
     count = 0
@@ -98,10 +109,14 @@ def _write(options: Options, rows: Iterator[pa.RecordBatch],
         for batch in rows:
             if not batch.num_rows:
                 continue
-            ids = None if id_prefix is None else pa.array(
-                [f"{id_prefix}{i}" for i in range(count, count + batch.num_rows)])
+            ids = (
+                None
+                if id_prefix is None
+                else pa.array([f"{id_prefix}{i}" for i in range(count, count + batch.num_rows)])
+            )
             encoded = encode_rows(
-                batch, options.exchange, options.routing_key, options.persistent, ids)
+                batch, options.exchange, options.routing_key, options.persistent, ids
+            )
             count += batch.num_rows
             if "queue" in batch.schema.names:
                 read.update(filter(None, pc.unique(batch.column("queue")).to_pylist()))
@@ -129,6 +144,7 @@ def _by_exchange(rows: EncodedRows) -> Iterator[tuple[str, EncodedRows]]:
         return
     assert rows.route_ids is not None
     for exchange in exchanges:
-        ids = pa.array([i for i, route in enumerate(rows.routes) if route[0] == exchange],
-                       pa.int32())
+        ids = pa.array(
+            [i for i, route in enumerate(rows.routes) if route[0] == exchange], pa.int32()
+        )
         yield exchange, rows.take(pc.indices_nonzero(pc.is_in(rows.route_ids, ids)))

@@ -14,10 +14,40 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX",
-            "WN", "YV")
-NUMBERS = ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time",
-           "sched_arr_time", "arr_delay", "flight", "air_time", "distance", "hour", "minute")
+CARRIERS = (
+    "9E",
+    "AA",
+    "AS",
+    "B6",
+    "DL",
+    "EV",
+    "F9",
+    "FL",
+    "HA",
+    "MQ",
+    "OO",
+    "UA",
+    "US",
+    "VX",
+    "WN",
+    "YV",
+)
+NUMBERS = (
+    "year",
+    "month",
+    "day",
+    "dep_time",
+    "sched_dep_time",
+    "dep_delay",
+    "arr_time",
+    "sched_arr_time",
+    "arr_delay",
+    "flight",
+    "air_time",
+    "distance",
+    "hour",
+    "minute",
+)
 DELAYED_MINUTES = 60
 """A flight delayed by more than this goes to `alerts`."""
 
@@ -47,8 +77,12 @@ class Totals:
     def plus(self, dep_time: int | None, dep_delay: int | None) -> Totals:
         """With one more flight."""
         late = dep_delay is not None and dep_delay > DELAYED_MINUTES
-        return Totals(self.flights + 1, self.departed + (dep_time is not None),
-                      self.delay_minutes + (dep_delay or 0), self.delayed + late)
+        return Totals(
+            self.flights + 1,
+            self.departed + (dep_time is not None),
+            self.delay_minutes + (dep_delay or 0),
+            self.delayed + late,
+        )
 
 
 Table = dict[tuple[str, str], Totals]

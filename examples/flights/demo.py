@@ -74,8 +74,7 @@ class Job:
     def __init__(self, uri: str, directory: Path, per_batch: int) -> None:
         self._command = [sys.executable, str(HERE / "job.py"), str(directory)]
         self._directory = directory
-        self._environment = {
-            **os.environ, "FLIGHTS_URI": uri, "FLIGHTS_PER_BATCH": str(per_batch)}
+        self._environment = {**os.environ, "FLIGHTS_URI": uri, "FLIGHTS_PER_BATCH": str(per_batch)}
         self._process: subprocess.Popen[bytes] | None = None
         self.log = directory / "job.log"
 
@@ -84,8 +83,13 @@ class Job:
         (self._directory / "job.jvm").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=self._environment,
-                cwd=self._directory, start_new_session=True)
+                self._command,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self._directory,
+                start_new_session=True,
+            )
 
     @property
     def started(self) -> bool:
@@ -133,7 +137,8 @@ class Demo:
         self.wanted_table, self.wanted_alerts = data.expected(fraction)
         self.job = Job(cluster.uri, directory, max(1000, self.total // 20))
         self.publisher = Publisher(
-            [("127.0.0.1", node.amqp_port) for node in cluster.nodes], self.flights)
+            [("127.0.0.1", node.amqp_port) for node in cluster.nodes], self.flights
+        )
         self.story = report.Story()
         self.began = time.monotonic()
         self.read = 0
@@ -186,25 +191,34 @@ class Demo:
         while not Admin(self._connection).queue(QUEUE).readers:
             self._check_health(time.monotonic())
             if time.monotonic() > deadline:
-                raise SystemExit(f"Spark has not started to read within {STALL_S_MAX} s; its log: "
-                                 f"{self.job.log}")
+                raise SystemExit(
+                    f"Spark has not started to read within {STALL_S_MAX} s; its log: {self.job.log}"
+                )
             time.sleep(SAMPLE_S)
         self.began = time.monotonic()
 
     def _finished(self) -> bool:
-        return (self.publisher.done and self.read == self.total and not self._to_do
-                and self._node_back_at is None)
+        return (
+            self.publisher.done
+            and self.read == self.total
+            and not self._to_do
+            and self._node_back_at is None
+        )
 
     def _check_health(self, changed_at: float) -> None:
         if self.publisher.failure is not None:
             raise SystemExit(f"the publisher failed: {self.publisher.failure!r}")
         if self.job.ended is not None:
-            raise SystemExit(f"the Spark job has ended with {self.job.ended}; its log:\n"
-                             + "\n".join(self.job.log.read_text().splitlines()[-40:]))
+            raise SystemExit(
+                f"the Spark job has ended with {self.job.ended}; its log:\n"
+                + "\n".join(self.job.log.read_text().splitlines()[-40:])
+            )
         now = time.monotonic()
         if now - changed_at > STALL_S_MAX or now - self.began > RUN_S_MAX:
-            raise SystemExit(f"nothing has moved for {now - changed_at:.0f} s: published "
-                             f"{self.publisher.confirmed}, read {self.read}, {self.queue(QUEUE)}")
+            raise SystemExit(
+                f"nothing has moved for {now - changed_at:.0f} s: published "
+                f"{self.publisher.confirmed}, read {self.read}, {self.queue(QUEUE)}"
+            )
 
     def queue(self, name: str) -> Queue | None:
         """A queue's counts; None while nobody can say."""
@@ -218,13 +232,17 @@ class Demo:
         confirmed = self.publisher.confirmed  # before we look, so that `read` is never too high
         flights, alerts = self.queue(QUEUE), self.queue(ALERTS)
         if flights is not None:
-            left = (flights.messages_ready + flights.messages_claimed
-                    + flights.messages_unacknowledged)
+            left = (
+                flights.messages_ready + flights.messages_claimed + flights.messages_unacknowledged
+            )
             self.read = max(self.read, min(confirmed - left, self.total))
         if alerts is not None:
             self.alerts = alerts.messages_ready
-        for name, count in (("published", confirmed), ("read by Spark", self.read),
-                            ("alerts", self.alerts)):
+        for name, count in (
+            ("published", confirmed),
+            ("read by Spark", self.read),
+            ("alerts", self.alerts),
+        ):
             self.story.samples[name].append((now, count))
 
     # -------------------------------------------------------------- what is done to it
@@ -280,11 +298,14 @@ class Demo:
         checks = [Check("Spark stopped in good order", f"exit code {code}", code == 0)]
         table = proof.parquet_table(self.directory)
         proof.write_result(table, self.directory / "delays.parquet")
-        checks.append(Check(
-            "nothing published twice",
-            f"{self.publisher.confirmed:,} confirmed of {self.total:,}; "
-            f"{self.publisher.in_doubt} sent again in doubt",
-            self.publisher.confirmed == self.total and not self.publisher.in_doubt))
+        checks.append(
+            Check(
+                "nothing published twice",
+                f"{self.publisher.confirmed:,} confirmed of {self.total:,}; "
+                f"{self.publisher.in_doubt} sent again in doubt",
+                self.publisher.confirmed == self.total and not self.publisher.in_doubt,
+            )
+        )
         checks.append(proof.check_parquet(table, self.wanted_table))
         got = proof.read_alerts(self.publisher.address)
         checks += proof.check_alerts(got, self.wanted_alerts)
@@ -294,8 +315,12 @@ class Demo:
 
     def _check_empty(self, name: str) -> Check:
         found = Admin(self._connection).queue(name)
-        counts = {"ready": found.messages_ready, "unacknowledged": found.messages_unacknowledged,
-                  "claimed": found.messages_claimed, "staged": found.messages_staged}
+        counts = {
+            "ready": found.messages_ready,
+            "unacknowledged": found.messages_unacknowledged,
+            "claimed": found.messages_claimed,
+            "staged": found.messages_staged,
+        }
         told = ", ".join(f"{count} {what}" for what, count in counts.items())
         return Check(f"nothing left in {name}", told, not any(counts.values()))
 
@@ -338,8 +363,12 @@ def run(options: argparse.Namespace) -> int:
         console.print(f"cluster of three nodes, seed {options.seed}; {plan}")
         with LocalCluster(3, directory / "cluster") as cluster:
             demo = Demo(cluster, directory, options.fraction, plan)
-            columns = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn(),
-                       TimeElapsedColumn())
+            columns = (
+                TextColumn("{task.description:>14}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
             try:
                 with Progress(*columns, console=console) as progress:
                     demo.run(progress)
@@ -350,24 +379,36 @@ def run(options: argparse.Namespace) -> int:
                     demo.job.kill()
         path = Path(options.report).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
-        report.write(path, "Warren: a year of flights, with two kills", demo.story, checks, [
-            ("messages", f"{demo.total:,}"), ("alerts", f"{len(demo.wanted_alerts):,}"),
-            ("seconds", f"{seconds:.1f}"), ("seed", str(options.seed)),
-            ("messages per second, with both kills", f"{demo.total / seconds:,.0f}"),
-            ("kills", "; ".join(f"{at:.1f} s: {text}" for at, text in demo.story.marks))])
+        report.write(
+            path,
+            "Warren: a year of flights, with two kills",
+            demo.story,
+            checks,
+            [
+                ("messages", f"{demo.total:,}"),
+                ("alerts", f"{len(demo.wanted_alerts):,}"),
+                ("seconds", f"{seconds:.1f}"),
+                ("seed", str(options.seed)),
+                ("messages per second, with both kills", f"{demo.total / seconds:,.0f}"),
+                ("kills", "; ".join(f"{at:.1f} s: {text}" for at, text in demo.story.marks)),
+            ],
+        )
         console.print(closing_table(checks, seconds))
         console.print(f"report: {path}")
         worked = all(check.worked for check in checks)
         if not worked:
-            console.print(f"again: python3 build.py demo --seed {options.seed} "
-                          f"--fraction {options.fraction} --directory somewhere")
+            console.print(
+                f"again: python3 build.py demo --seed {options.seed} "
+                f"--fraction {options.fraction} --directory somewhere"
+            )
         return 0 if worked else 1
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--fraction", type=float, default=1.0, help="of the flights, 0.001 to 1")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31), help="when to kill")
     parser.add_argument("--directory", help="where to keep data and logs (default: nowhere)")

@@ -20,15 +20,18 @@ from pyspark.sql.streaming import StreamingQuery
 
 SINK = "flights-to-alerts"
 """Under this name the broker remembers which batches are in `alerts`."""
-FLIGHT = ("number int, carrier string, year int, month int, day int, dep_time int, dep_delay int, "
-          "flight int, origin string, dest string")
+FLIGHT = (
+    "number int, carrier string, year int, month int, day int, dep_time int, dep_delay int, "
+    "flight int, origin string, dest string"
+)
 
 
 def session() -> SparkSession:
     """Two cores, no web page, quiet; a Java that starts quickly rather than runs for long."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
-        SparkSession.builder.master("local[2]").appName("flights")
+        SparkSession.builder.master("local[2]")
+        .appName("flights")
         .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -58,8 +61,9 @@ def alerts(flights: DataFrame) -> DataFrame:
     """A message for every flight delayed by more than an hour; the longer, the more urgent."""
     urgency = F.least(F.lit(31), F.lit(1) + F.floor((F.col("dep_delay") - 61) / 20))
     return flights.where("dep_delay > 60").select(
-        F.to_json(F.struct("number", "carrier", "flight", "origin", "dest", "dep_delay"))
-        .alias("body"),
+        F.to_json(F.struct("number", "carrier", "flight", "origin", "dest", "dep_delay")).alias(
+            "body"
+        ),
         urgency.cast("int").alias("priority"),
         F.col("number").cast("string").alias("message_id"),
         F.lit("application/json").alias("content_type"),
@@ -68,27 +72,43 @@ def alerts(flights: DataFrame) -> DataFrame:
 
 def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
     """Start the query, or go on with it."""
+
     def one_batch(messages: DataFrame, batch: int) -> None:
         flights = messages.select(F.from_json(F.col("body").cast("string"), FLIGHT).alias("f"))
         flights = flights.select("f.*").persist()
         try:
             # Both outputs may be repeated: a directory per batch is written over, and the broker
             # publishes a batch of a sink once.
-            (per_carrier_and_day(flights).write.mode("overwrite")
-             .parquet(str(directory / "delays" / f"batch={batch}")))
-            (alerts(flights).write.format("warren").mode("append").option("uri", uri)
-             .option("routingKey", "alerts")
-             .option("sinkId", SINK).option("batchId", str(batch)).save())
+            (
+                per_carrier_and_day(flights)
+                .write.mode("overwrite")
+                .parquet(str(directory / "delays" / f"batch={batch}"))
+            )
+            (
+                alerts(flights)
+                .write.format("warren")
+                .mode("append")
+                .option("uri", uri)
+                .option("routingKey", "alerts")
+                .option("sinkId", SINK)
+                .option("batchId", str(batch))
+                .save()
+            )
         finally:
             flights.unpersist()
 
     checkpoint = directory / "checkpoint"
     return (
-        spark.readStream.format("warren").option("uri", uri).option("queue", "flights")
+        spark.readStream.format("warren")
+        .option("uri", uri)
+        .option("queue", "flights")
         .option("maxMessagesPerTrigger", os.environ.get("FLIGHTS_PER_BATCH", "20000"))
-        .schema("body binary").load()
-        .writeStream.foreachBatch(one_batch).option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime="0 seconds").start()
+        .schema("body binary")
+        .load()
+        .writeStream.foreachBatch(one_batch)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start()
     )
 
 

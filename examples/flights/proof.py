@@ -29,9 +29,12 @@ def parquet_table(directory: Path) -> Table:
     for row in rows.to_pylist():
         key = (row["carrier"], row["date"])
         was = table.get(key, Totals())
-        table[key] = Totals(was.flights + row["flights"], was.departed + row["departed"],
-                            was.delay_minutes + row["delay_minutes"],
-                            was.delayed + row["delayed"])
+        table[key] = Totals(
+            was.flights + row["flights"],
+            was.departed + row["departed"],
+            was.delay_minutes + row["delay_minutes"],
+            was.delayed + row["delayed"],
+        )
     return table
 
 
@@ -40,18 +43,26 @@ def write_result(table: Table, path: Path) -> None:
     import pyarrow as pa
 
     keys = sorted(table)
-    pq.write_table(pa.table({
-        "carrier": [carrier for carrier, _ in keys], "date": [date for _, date in keys],
-        "flights": [table[key].flights for key in keys],
-        "departed": [table[key].departed for key in keys],
-        "delay_minutes": [table[key].delay_minutes for key in keys],
-        "delayed": [table[key].delayed for key in keys]}), path)
+    pq.write_table(
+        pa.table(
+            {
+                "carrier": [carrier for carrier, _ in keys],
+                "date": [date for _, date in keys],
+                "flights": [table[key].flights for key in keys],
+                "departed": [table[key].departed for key in keys],
+                "delay_minutes": [table[key].delay_minutes for key in keys],
+                "delayed": [table[key].delayed for key in keys],
+            }
+        ),
+        path,
+    )
 
 
 def check_parquet(found: Table, wanted: Table) -> Check:
     """Equal, carrier by carrier, day by day."""
-    wrong = [key for key in sorted(wanted.keys() | found.keys())
-             if found.get(key) != wanted.get(key)]
+    wrong = [
+        key for key in sorted(wanted.keys() | found.keys()) if found.get(key) != wanted.get(key)
+    ]
     flights = sum(totals.flights for totals in found.values())
     told = f"{len(found):,} carrier days, {flights:,} flights"
     if wrong:
@@ -60,11 +71,15 @@ def check_parquet(found: Table, wanted: Table) -> Check:
     return Check("Parquet equals the CSV", told, not wrong)
 
 
-def read_alerts(address: tuple[str, int], user: str = "guest", password: str = "guest"
-                ) -> list[tuple[int, int, str]]:
+def read_alerts(
+    address: tuple[str, int], user: str = "guest", password: str = "guest"
+) -> list[tuple[int, int, str]]:
     """Consume `alerts` to its end with pika: (flight, priority, message id) as delivered."""
-    connection = pika.BlockingConnection(pika.ConnectionParameters(
-        address[0], address[1], credentials=pika.PlainCredentials(user, password)))
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters(
+            address[0], address[1], credentials=pika.PlainCredentials(user, password)
+        )
+    )
     channel = connection.channel()
     channel.basic_qos(prefetch_count=1000)
     wanted = channel.queue_declare("alerts", passive=True).method.message_count
@@ -92,10 +107,15 @@ def check_alerts(got: list[tuple[int, int, str]], wanted: dict[int, int]) -> lis
     urgencies = [priority for _, priority, _ in got]
     risen = sum(after > before for before, after in itertools.pairwise(urgencies))
     return [
-        Check("alerts has each delayed flight once",
-              f"{len(got):,} of {len(wanted):,}; {len(missing)} missing, {twice} twice, "
-              f"{len(extra)} strange", not (missing or extra or twice)),
-        Check("alerts come in strict priority order",
-              f"{len(set(urgencies))} priorities, {risen} out of order, {mistaken} mistaken",
-              not risen and not mistaken),
+        Check(
+            "alerts has each delayed flight once",
+            f"{len(got):,} of {len(wanted):,}; {len(missing)} missing, {twice} twice, "
+            f"{len(extra)} strange",
+            not (missing or extra or twice),
+        ),
+        Check(
+            "alerts come in strict priority order",
+            f"{len(set(urgencies))} priorities, {risen} out of order, {mistaken} mistaken",
+            not risen and not mistaken,
+        ),
     ]

@@ -33,8 +33,13 @@ class Publisher(threading.Thread):
     failure     why the thread has ended early; None: it has not
     """
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], flights: Sequence[Flight],
-                 user: str = "guest", password: str = "guest") -> None:
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        flights: Sequence[Flight],
+        user: str = "guest",
+        password: str = "guest",
+    ) -> None:
         super().__init__(name="publisher", daemon=True)
         self.addresses = list(addresses)
         self.flights = flights
@@ -82,13 +87,20 @@ class Publisher(threading.Thread):
 
     def _connect(self) -> None:
         parameters = pika.ConnectionParameters(
-            host=self.address[0], port=self.address[1], credentials=self._credentials,
-            heartbeat=30, connection_attempts=1, socket_timeout=5)
+            host=self.address[0],
+            port=self.address[1],
+            credentials=self._credentials,
+            heartbeat=30,
+            connection_attempts=1,
+            socket_timeout=5,
+        )
         self._tag = 0
         self._connection = pika.SelectConnection(
-            parameters, on_open_callback=self._opened,
+            parameters,
+            on_open_callback=self._opened,
             on_open_error_callback=lambda connection, wrong: self._next_address(),
-            on_close_callback=lambda connection, reason: connection.ioloop.stop())
+            on_close_callback=lambda connection, reason: connection.ioloop.stop(),
+        )
 
     def _next_address(self) -> None:
         at = self.addresses.index(self.address)
@@ -101,9 +113,15 @@ class Publisher(threading.Thread):
     def _channel_open(self, channel: Any) -> None:
         self._channel = channel
         channel.add_on_close_callback(self._channel_closed)
-        channel.confirm_delivery(self._confirm, callback=lambda _: channel.queue_declare(
-            QUEUE, durable=True, arguments={"x-queue-type": "quorum"},
-            callback=lambda _: self._pump()))
+        channel.confirm_delivery(
+            self._confirm,
+            callback=lambda _: channel.queue_declare(
+                QUEUE,
+                durable=True,
+                arguments={"x-queue-type": "quorum"},
+                callback=lambda _: self._pump(),
+            ),
+        )
 
     def _channel_closed(self, channel: Any, reason: Any) -> None:
         if self._connection.is_open:
@@ -142,9 +160,17 @@ class Publisher(threading.Thread):
         flight = self.flights[number]
         self._tag += 1
         self._pending[self._tag] = number
-        self._channel.basic_publish("", QUEUE, flight.body, pika.BasicProperties(
-            delivery_mode=2, priority=flight.priority, message_id=str(flight.number),
-            content_type="application/json"))
+        self._channel.basic_publish(
+            "",
+            QUEUE,
+            flight.body,
+            pika.BasicProperties(
+                delivery_mode=2,
+                priority=flight.priority,
+                message_id=str(flight.number),
+                content_type="application/json",
+            ),
+        )
 
     def _leave(self) -> None:
         if self._go_to is not None:

@@ -23,7 +23,8 @@ class Story:
     """
 
     samples: dict[str, list[tuple[float, int]]] = field(
-        default_factory=lambda: {name: [] for name in COLORS})
+        default_factory=lambda: {name: [] for name in COLORS}
+    )
     marks: list[tuple[float, str]] = field(default_factory=list)
 
 
@@ -58,32 +59,45 @@ def chart(story: Story) -> str:
     def y(rate: float) -> float:
         return HEIGHT - BOTTOM - rate / top * (HEIGHT - BOTTOM - 30)
 
-    parts = [(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-              'aria-label="messages per second over time">')]
+    parts = [
+        (
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            'aria-label="messages per second over time">'
+        )
+    ]
     for i in range(5):
         rate = top * i / 4
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{y(rate):.1f}" y2="{y(rate):.1f}" '
-                     'class="grid"/>'
-                     f'<text x="{LEFT - 8}" y="{y(rate) + 4:.1f}" text-anchor="end">'
-                     f"{rate:,.0f}</text>")
+        parts.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{y(rate):.1f}" y2="{y(rate):.1f}" '
+            'class="grid"/>'
+            f'<text x="{LEFT - 8}" y="{y(rate) + 4:.1f}" text-anchor="end">'
+            f"{rate:,.0f}</text>"
+        )
     for i in range(6):
         second = last * i / 5
-        parts.append(f'<text x="{x(second):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
-                     f"{second:.0f} s</text>")
+        parts.append(
+            f'<text x="{x(second):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
+            f"{second:.0f} s</text>"
+        )
     for i, (second, text) in enumerate(story.marks):
         kind = "kill" if "kill" in text else "back"
-        parts.append(f'<line x1="{x(second):.1f}" x2="{x(second):.1f}" y1="12" '
-                     f'y2="{HEIGHT - BOTTOM}" class="{kind}"/>'
-                     f'<text x="{x(second) + 4:.1f}" y="{22 + 14 * (i % 4)}" class="{kind}">'
-                     f"{escape(text)}</text>")
+        parts.append(
+            f'<line x1="{x(second):.1f}" x2="{x(second):.1f}" y1="12" '
+            f'y2="{HEIGHT - BOTTOM}" class="{kind}"/>'
+            f'<text x="{x(second) + 4:.1f}" y="{22 + 14 * (i % 4)}" class="{kind}">'
+            f"{escape(text)}</text>"
+        )
     for name, line in lines.items():
         path = " ".join(f"{x(t):.1f},{y(rate):.1f}" for t, rate in line)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{COLORS[name]}" '
-                     'stroke-width="2"/>')
+        parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{COLORS[name]}" stroke-width="2"/>'
+        )
     for i, (name, color) in enumerate(COLORS.items()):
         at = LEFT + 190 * i
-        parts.append(f'<rect x="{at}" y="{HEIGHT - 20}" width="10" height="10" fill="{color}"/>'
-                     f'<text x="{at + 15}" y="{HEIGHT - 11}">{escape(name)} per second</text>')
+        parts.append(
+            f'<rect x="{at}" y="{HEIGHT - 20}" width="10" height="10" fill="{color}"/>'
+            f'<text x="{at + 15}" y="{HEIGHT - 11}">{escape(name)} per second</text>'
+        )
     return "".join([*parts, "</svg>"])
 
 
@@ -99,20 +113,26 @@ table { border-collapse: collapse; width: 100% } td, th { text-align: left; padd
 """
 
 
-def write(path: Path, title: str, story: Story, checks: Sequence[Check],
-          facts: Sequence[tuple[str, str]]) -> None:
+def write(
+    path: Path, title: str, story: Story, checks: Sequence[Check], facts: Sequence[tuple[str, str]]
+) -> None:
     """The page: the verdict, the chart, the proof, the facts."""
     worked = all(check.worked for check in checks)
     verdict = "Exact: nothing lost, nothing twice." if worked else "NOT EXACT: see below."
     proof = "".join(
         f'<tr><td class="{"yes" if check.worked else "no"}">{"✓" if check.worked else "✗"}</td>'
-        f"<td>{escape(check.claim)}</td><td>{escape(check.found)}</td></tr>" for check in checks)
-    told = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
-                   for name, value in facts)
+        f"<td>{escape(check.claim)}</td><td>{escape(check.found)}</td></tr>"
+        for check in checks
+    )
+    told = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in facts
+    )
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width">'
         f"<style>{STYLE}</style><h1>{escape(title)}</h1>"
         f'<p class="{"yes" if worked else "no"}"><strong>{verdict}</strong></p>'
         f"<h2>Throughput</h2>{chart(story)}<h2>Proof</h2><table>{proof}</table>"
-        f"<h2>Facts</h2><table>{told}</table></html>", encoding="utf-8")
+        f"<h2>Facts</h2><table>{told}</table></html>",
+        encoding="utf-8",
+    )

@@ -149,9 +149,7 @@ class LocalCluster:
         wanted = self.nodes if i is None else (self.node(i),)
         return self._start(wanted, i is None, time.monotonic() + timeout_s)
 
-    def _start(
-        self, wanted: tuple[LocalNode, ...], serving: bool, deadline: float
-    ) -> LocalCluster:
+    def _start(self, wanted: tuple[LocalNode, ...], serving: bool, deadline: float) -> LocalCluster:
         started = [node for node in wanted if not self.is_running(node.name)]
         try:
             for node in started:

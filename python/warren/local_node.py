@@ -131,9 +131,7 @@ def _take(held: list[socket.socket], port: int | None) -> int:
     return int(made.getsockname()[1])
 
 
-def write_config(
-    node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]
-) -> None:
+def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]) -> None:
     """The node's TOML file; see `warren_broker.config`."""
     values: dict[str, Any] = {
         "node": node.name,

@@ -90,7 +90,10 @@ class MembershipCalls:
         """Take the queue's member off the node; one that leads hands over first. A repeat is
         harmless. Conflict for the last member, and where the majority would be lost."""
         began = self._ask(
-            "DELETE", _on_queue(queue, "replicas/delete"), MembersChanged, {"node": node},
+            "DELETE",
+            _on_queue(queue, "replicas/delete"),
+            MembersChanged,
+            {"node": node},
             wait=wait,
         )
         self._wait_for_queue(queue, wait, progress)
@@ -119,7 +122,9 @@ class MembershipCalls:
         patterns  regular expressions that are found anywhere in a name
         """
         body = {
-            "strategy": strategy, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern
+            "strategy": strategy,
+            "vhost_pattern": vhost_pattern,
+            "queue_pattern": queue_pattern,
         }
         began = self._ask("POST", _replicas_on(node, "grow"), Resizing, body, wait=wait)
         self._wait_for_node(node, wait, progress)
@@ -255,9 +260,7 @@ class MembershipCalls:
             # cannot say, and another may.
             return status == 503 and isinstance(body, Mapping) and "status" in body
 
-        return _convert(
-            self.connection.request("GET", path, is_answer=is_answer), QuorumCritical
-        )
+        return _convert(self.connection.request("GET", path, is_answer=is_answer), QuorumCritical)
 
     # -------------------------------------------------------------- inside
 

@@ -83,8 +83,13 @@ class Broker(threading.Thread):
         stream.read(8)
         self.say(sock, 10, 10, b"")
         tag = 0
-        answers = {(10, 31): None, (10, 11): (10, 30), (10, 40): (10, 41),
-                   (20, 10): (20, 11), (85, 10): (85, 11)}
+        answers = {
+            (10, 31): None,
+            (10, 11): (10, 30),
+            (10, 40): (10, 41),
+            (20, 10): (20, 11),
+            (85, 10): (85, 11),
+        }
         while head := stream.read(7):
             kind, _, size = struct.unpack(">BHI", head)
             payload = stream.read(size + 1)

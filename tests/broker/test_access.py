@@ -50,11 +50,15 @@ BIND_EXCHANGE: tuple[Right, ...] = (("write", "exchange", "d"), ("read", "exchan
 DEAD_LETTERS = {"x-dead-letter-exchange": "dlx"}
 ALTERNATE = {"alternate-exchange": "ae"}
 DECLARE_DLX: tuple[Right, ...] = (
-    ("configure", "queue", "n"), ("read", "queue", "n"), ("write", "exchange", "dlx"),
-)  # fmt: skip
+    ("configure", "queue", "n"),
+    ("read", "queue", "n"),
+    ("write", "exchange", "dlx"),
+)
 DECLARE_AE: tuple[Right, ...] = (
-    ("configure", "exchange", "n"), ("read", "exchange", "n"), ("write", "exchange", "ae"),
-)  # fmt: skip
+    ("configure", "exchange", "n"),
+    ("read", "exchange", "n"),
+    ("write", "exchange", "ae"),
+)
 
 CLIENT091: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("declare a queue", (("configure", "queue", "n"),), spec.Queue.Declare(queue="n")),
@@ -450,9 +454,11 @@ def test_publishing_to_an_exchange_that_is_not_there(at: int) -> None:
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
 def test_a_user_id_is_the_users_own(at: int) -> None:
     for given, tags, allowed in (
-        ("guest", (), True), ("other", (), False),
-        ("other", ("administrator",), False), ("other", ("impersonator",), True),
-    ):  # fmt: skip
+        ("guest", (), True),
+        ("other", (), False),
+        ("other", ("administrator",), False),
+        ("other", ("impersonator",), True),
+    ):
         attempt, operation = ways("", "q", {"user_id": given})[at]
         refusal = attempt(operation, EVERYTHING, tags=tags)
         assert (refusal is None) is allowed, (given, tags)

@@ -13,11 +13,24 @@ from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
 
 
-def declare(given: dict[str, Any] | None = None, *, durable: bool = True, exclusive: bool = False,
-            auto_delete: bool = False, name: str = "q", **defaults: Any) -> Any:
+def declare(
+    given: dict[str, Any] | None = None,
+    *,
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    name: str = "q",
+    **defaults: Any,
+) -> Any:
     return queue_declaration(
-        "/", name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
-        arguments=given or {}, defaults=QueueDefaults(**defaults))
+        "/",
+        name,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        arguments=given or {},
+        defaults=QueueDefaults(**defaults),
+    )
 
 
 def test_a_durable_queue_is_a_quorum_queue_by_default() -> None:
@@ -28,10 +41,15 @@ def test_a_durable_queue_is_a_quorum_queue_by_default() -> None:
     assert (declaration.group_size, declaration.leader_locator) == (3, "client-local")
 
 
-@pytest.mark.parametrize("flags", [
-    {"durable": False}, {"exclusive": True}, {"auto_delete": True},
-    {"durable": False, "exclusive": True, "auto_delete": True},
-])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"durable": False},
+        {"exclusive": True},
+        {"auto_delete": True},
+        {"durable": False, "exclusive": True, "auto_delete": True},
+    ],
+)
 def test_temporary_queues_are_classic_by_default(flags: dict[str, bool]) -> None:
     declaration = declare(**flags)
     assert declaration.config.kind == "classic"
@@ -43,25 +61,39 @@ def test_an_exclusive_queue_is_never_durable() -> None:
     assert not declare(exclusive=True, durable=True).config.durable
 
 
-@pytest.mark.parametrize("flags, flaw", [
-    ({"durable": False}, "non-durable"), ({"exclusive": True}, "exclusive-owner"),
-    ({"auto_delete": True}, "auto-delete"),
-])
+@pytest.mark.parametrize(
+    "flags, flaw",
+    [
+        ({"durable": False}, "non-durable"),
+        ({"exclusive": True}, "exclusive-owner"),
+        ({"auto_delete": True}, "auto-delete"),
+    ],
+)
 def test_quorum_asked_for_by_name_must_be_possible(flags: dict[str, bool], flaw: str) -> None:
     with pytest.raises(PreconditionFailed) as caught:
         declare({"x-queue-type": "quorum"}, **flags)
     assert caught.value.reply_text == (
-        f"PRECONDITION_FAILED - invalid property '{flaw}' for queue 'q' in vhost '/'")
+        f"PRECONDITION_FAILED - invalid property '{flaw}' for queue 'q' in vhost '/'"
+    )
 
 
 def test_everything_reaches_the_config() -> None:
     given = {
-        "x-queue-type": "quorum", "x-max-length": 10, "x-max-length-bytes": 1000,
-        "x-overflow": "reject-publish", "x-message-ttl": 0, "x-expires": 1,
-        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
-        "x-delivery-limit": 3, "x-single-active-consumer": True, "x-consumer-timeout": 5000,
-        "x-consumer-disconnected-timeout": 70, "x-quorum-initial-group-size": 5,
-        "x-queue-leader-locator": "balanced", "x-something-else": [1, {"a": None}],
+        "x-queue-type": "quorum",
+        "x-max-length": 10,
+        "x-max-length-bytes": 1000,
+        "x-overflow": "reject-publish",
+        "x-message-ttl": 0,
+        "x-expires": 1,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead",
+        "x-delivery-limit": 3,
+        "x-single-active-consumer": True,
+        "x-consumer-timeout": 5000,
+        "x-consumer-disconnected-timeout": 70,
+        "x-quorum-initial-group-size": 5,
+        "x-queue-leader-locator": "balanced",
+        "x-something-else": [1, {"a": None}],
     }
     declaration = declare(given)
     config = declaration.config
@@ -121,10 +153,14 @@ def test_what_cannot_be_is_refused_in_rabbitmqs_words(given: dict[str, Any], pro
     assert caught.value.detail == f"invalid arg '{name}' for queue 'q' in vhost '/': {problem}"
 
 
-@pytest.mark.parametrize("given", [
-    {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
-    {"x-delayed-retry-type": "all"}, {"x-overflow": "reject-publish-dlx"},
-])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
+        {"x-delayed-retry-type": "all"},
+        {"x-overflow": "reject-publish-dlx"},
+    ],
+)
 def test_a_promise_that_would_not_be_kept_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="not available"):
         declare(given)
@@ -152,17 +188,29 @@ def test_long_names_are_refused() -> None:
 
 
 def test_values_become_plain() -> None:
-    given = {"a": Field("b", 1), "b": Timestamp(7), "c": Decimal("1.5"), "d": memoryview(b"x"),
-             "e": [Field("t", True), {"f": None}], "g": 2.5}
+    given = {
+        "a": Field("b", 1),
+        "b": Timestamp(7),
+        "c": Decimal("1.5"),
+        "d": memoryview(b"x"),
+        "e": [Field("t", True), {"f": None}],
+        "g": 2.5,
+    }
     made = arguments.plain(given)
     assert made == {"a": 1, "b": 7, "c": "1.5", "d": b"x", "e": [True, {"f": None}], "g": 2.5}
     assert type(made["b"]) is int and type(made["a"]) is int
 
 
-@pytest.mark.parametrize("flags", [
-    {"durable": False}, {"exclusive": True}, {"auto_delete": True}, {"kind": "classic"},
-    {"asked": {"x-queue-type": "classic"}},
-])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"durable": False},
+        {"exclusive": True},
+        {"auto_delete": True},
+        {"kind": "classic"},
+        {"asked": {"x-queue-type": "classic"}},
+    ],
+)
 @pytest.mark.parametrize("name", ["x-quorum-initial-group-size", "x-quorum-target-group-size"])
 @pytest.mark.parametrize("value", [1, "x"])
 def test_a_classic_queue_has_no_group_size(flags: dict[str, Any], name: str, value: Any) -> None:
@@ -172,7 +220,8 @@ def test_a_classic_queue_has_no_group_size(flags: dict[str, Any], name: str, val
         declare(given, **flags)
     assert caught.value.reply_text == (
         f"PRECONDITION_FAILED - invalid arg '{name}' for queue 'q' in vhost '/' of queue type "
-        "rabbit_classic_queue")
+        "rabbit_classic_queue"
+    )
 
 
 def test_nesting_is_bounded() -> None:
@@ -196,7 +245,11 @@ def test_consumers() -> None:
 
 def check(current: dict[str, Any], received: dict[str, Any], kind: str = "quorum") -> None:
     arguments.check_equivalent_arguments(
-        "/", "q", kind, current, received  # type: ignore[arg-type]
+        "/",
+        "q",
+        kind,
+        current,
+        received,  # type: ignore[arg-type]
     )
 
 
@@ -209,12 +262,14 @@ def test_equivalence() -> None:
         check({"x-max-length": 5}, {})
     assert caught.value.detail == (
         "inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
-        "received none but current is the value '5' of type 'signedint'")
+        "received none but current is the value '5' of type 'signedint'"
+    )
     with pytest.raises(PreconditionFailed) as caught:
         check({"x-queue-type": "classic"}, {"x-queue-type": "quorum"}, "classic")
     assert caught.value.detail == (
         "inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': received the value 'quorum' "
-        "of type 'longstr' but current is the value 'classic' of type 'longstr'")
+        "of type 'longstr' but current is the value 'classic' of type 'longstr'"
+    )
     with pytest.raises(Refusal):
         check({"x-single-active-consumer": True}, {"x-single-active-consumer": False})
 

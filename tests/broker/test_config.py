@@ -22,7 +22,10 @@ trigger_interval = 500
 def test_continuous_reconciliation_is_off_with_rabbitmqs_defaults() -> None:
     settings = load(None, {}).queues.continuous_membership_reconciliation
     assert (settings.enabled, settings.auto_remove, settings.target_group_size) == (
-        False, False, None)
+        False,
+        False,
+        None,
+    )
     assert (settings.interval, settings.trigger_interval) == (3_600_000, 10_000)
 
 
@@ -33,14 +36,26 @@ def test_it_is_set_by_file_and_environment(tmp_path: Path) -> None:
     settings = load(path, {name: "7"}).queues.continuous_membership_reconciliation
     assert settings.enabled and settings.auto_remove
     assert (settings.target_group_size, settings.interval, settings.trigger_interval) == (
-        7, 60_000, 500)
+        7,
+        60_000,
+        500,
+    )
 
 
-@pytest.mark.parametrize("line, text", [
-    ("trigger_intervall = 5", "trigger_intervall: no such key; did you mean 'trigger_interval'?"),
-    ("target_group_size = 0", "target_group_size=0: Input should be greater than or equal to 1"),
-    ("interval = 0", "interval=0: Input should be greater"),
-])
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        (
+            "trigger_intervall = 5",
+            "trigger_intervall: no such key; did you mean 'trigger_interval'?",
+        ),
+        (
+            "target_group_size = 0",
+            "target_group_size=0: Input should be greater than or equal to 1",
+        ),
+        ("interval = 0", "interval=0: Input should be greater"),
+    ],
+)
 def test_mistakes_are_named(tmp_path: Path, line: str, text: str) -> None:
     path = tmp_path / "warren.toml"
     path.write_text(f"[queues.continuous_membership_reconciliation]\n{line}\n")
@@ -49,17 +64,23 @@ def test_mistakes_are_named(tmp_path: Path, line: str, text: str) -> None:
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value", "text"), [
-    ("WARREN_LISTENN__AMQP", "x", "WARREN_LISTENN__AMQP is no setting of a node; did you mean "
-     "WARREN_LISTEN__AMQP?"),
-    ("WARREN_SECRETT", "x", "did you mean WARREN_SECRET?"),
-    ("WARREN_KERNL", "x", "did you mean WARREN_KERNEL?"),
-    ("WARREN_ALARM__DISK_FREE_LIMIT_BYTES", "0", "did you mean WARREN_ALARMS__DISK_FREE_LIMIT"),
-    ("WARREN_SOMETHING_ELSE_ENTIRELY_5", "x", "WARREN_SOMETHING_ELSE_ENTIRELY_5 is no setting"),
-    ("WARREN_", "x", "is no setting of a node"),
-    ("WARREN_LISTEN__AMQB", "x", "listen.amqb: no such key; did you mean 'amqp'?"),
-    ("WARREN_NODE__X", "x", "is no"),
-])
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        (
+            "WARREN_LISTENN__AMQP",
+            "x",
+            "WARREN_LISTENN__AMQP is no setting of a node; did you mean WARREN_LISTEN__AMQP?",
+        ),
+        ("WARREN_SECRETT", "x", "did you mean WARREN_SECRET?"),
+        ("WARREN_KERNL", "x", "did you mean WARREN_KERNEL?"),
+        ("WARREN_ALARM__DISK_FREE_LIMIT_BYTES", "0", "did you mean WARREN_ALARMS__DISK_FREE_LIMIT"),
+        ("WARREN_SOMETHING_ELSE_ENTIRELY_5", "x", "WARREN_SOMETHING_ELSE_ENTIRELY_5 is no setting"),
+        ("WARREN_", "x", "is no setting of a node"),
+        ("WARREN_LISTEN__AMQB", "x", "listen.amqb: no such key; did you mean 'amqp'?"),
+        ("WARREN_NODE__X", "x", "is no"),
+    ],
+)
 def test_an_unknown_variable_is_refused_with_the_nearest_name(
     name: str, value: str, text: str
 ) -> None:
@@ -73,10 +94,19 @@ def test_variables_of_other_programs_and_of_other_parts_are_ignored() -> None:
     assert load(None, {**others, "WARREN_CLUSTER": "c"}).cluster == "c"
 
 
-@pytest.mark.parametrize(("peers", "refused"), [
-    ("127.0.0.1:25672", False), ("[::1]:25672", False), ("localhost:1", False), (":25672", False),
-    ("0.0.0.0:25672", True), ("10.0.0.1:25672", True), ("[::]:25672", True), ("warren-1:1", True),
-])
+@pytest.mark.parametrize(
+    ("peers", "refused"),
+    [
+        ("127.0.0.1:25672", False),
+        ("[::1]:25672", False),
+        ("localhost:1", False),
+        (":25672", False),
+        ("0.0.0.0:25672", True),
+        ("10.0.0.1:25672", True),
+        ("[::]:25672", True),
+        ("warren-1:1", True),
+    ],
+)
 @pytest.mark.parametrize("given", [{}, {"WARREN_SECRET": "warren"}])
 def test_the_default_secret_stays_on_this_machine(
     peers: str, refused: bool, given: dict[str, str]

@@ -15,8 +15,13 @@ from warren_broker.logs import (
 )
 
 
-def record(message: str, *args: object, name: str = "x", level: int = logging.INFO,
-           error: BaseException | None = None) -> logging.LogRecord:
+def record(
+    message: str,
+    *args: object,
+    name: str = "x",
+    level: int = logging.INFO,
+    error: BaseException | None = None,
+) -> logging.LogRecord:
     """A record as a logger makes it."""
     info = None if error is None else (type(error), error, error.__traceback__)
     return logging.LogRecord(name, level, "f.py", 1, message, args, info)
@@ -26,8 +31,9 @@ def test_a_message_is_one_line_whatever_is_in_it() -> None:
     forged = "bye\n2026-01-01T00:00:00.000 CRITICAL warren: all is lost\x1b[2J\x9b"
     line = OneLineFormatter().format(record("closed: %s", forged))
     assert "\n" not in line and "\x1b" not in line and "\x9b" not in line
-    assert line.endswith("INFO x: closed: bye\\n2026-01-01T00:00:00.000 CRITICAL warren: all is "
-                         "lost\\x1b[2J\\x9b")
+    assert line.endswith(
+        "INFO x: closed: bye\\n2026-01-01T00:00:00.000 CRITICAL warren: all is lost\\x1b[2J\\x9b"
+    )
 
 
 def test_a_logger_name_is_no_way_in() -> None:
@@ -49,8 +55,11 @@ def test_a_flood_of_one_kind_is_bounded_and_counted() -> None:
     now = 100.0
     flood = FloodFilter(lambda: now)
 
-    def passes(message: str = "refused %s", level: int = logging.ERROR,
-               name: str = BOUNDED_LOGGER + ".client091") -> logging.LogRecord | None:
+    def passes(
+        message: str = "refused %s",
+        level: int = logging.ERROR,
+        name: str = BOUNDED_LOGGER + ".client091",
+    ) -> logging.LogRecord | None:
         made = record(message, "10.0.0.1", name=name, level=level)
         return made if flood.filter(made) else None
 
@@ -63,7 +72,8 @@ def test_a_flood_of_one_kind_is_bounded_and_counted() -> None:
     now += 1.0
     later = [passes() for _ in range(3 * LINES_PER_SECOND)]
     assert [made is not None for made in later] == (
-        [True] * LINES_PER_SECOND + [False] * 2 * LINES_PER_SECOND)
+        [True] * LINES_PER_SECOND + [False] * 2 * LINES_PER_SECOND
+    )
     assert later[0] is not None and later[1] is not None
     assert later[0].getMessage() == "refused 10.0.0.1 (500 more like this were not logged)"
     assert later[1].getMessage() == "refused 10.0.0.1"

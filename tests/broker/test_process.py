@@ -65,9 +65,7 @@ def test_what_is_not_true_any_more_is_not_written_when_there_is_space_again(
     caplog.set_level(logging.CRITICAL)
     made._write(READY_FILE)
     made._remove(READY_FILE)  # the node is in maintenance
-    monkeypatch.setattr(
-        nodes, "_write", lambda path, values: path.write_text(json.dumps(values))
-    )
+    monkeypatch.setattr(nodes, "_write", lambda path, values: path.write_text(json.dumps(values)))
     calls.pop()()
     assert not (tmp_path / READY_FILE).exists()
     made._write(READY_FILE)

@@ -56,10 +56,20 @@ class MachineReader:
         self.epoch = reply.epoch
         return Registration(reply.epoch, reply.settled)
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0,
-             keep_empty: bool = False) -> Claim:
-        reply = self.world.ask(c.OpenClaim(
-            self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, True, keep_empty))
+    def open(
+        self,
+        number: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        ttl_ms: int = 0,
+        keep_empty: bool = False,
+    ) -> Claim:
+        reply = self.world.ask(
+            c.OpenClaim(
+                self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, True, keep_empty
+            )
+        )
         if isinstance(reply, c.EmptyClaim):
             return Claim(reply.number, 0, 0, True)
         return Claim(reply.number, reply.messages, reply.size_bytes, reply.messages > 0)
@@ -71,8 +81,7 @@ class MachineReader:
         self.world.ask(c.RenewClaims(self.name, self.epoch))
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
-        return self.world.ask(
-            c.ReleaseClaim(self.name, number, self.epoch, failed, True)).messages
+        return self.world.ask(c.ReleaseClaim(self.name, number, self.epoch, failed, True)).messages
 
 
 @dataclass
@@ -104,7 +113,8 @@ class World:
         self.runs: list[Run] = []
         self.trigger = random.choice(("processing", "processing", "once", "available"))
         self.options = {
-            "queue": "q", "maxMessagesPerTrigger": str(random.choice((1, 3, 10))),
+            "queue": "q",
+            "maxMessagesPerTrigger": str(random.choice((1, 3, 10))),
             "claimTtl": f"{random.choice((0, TTL_MS))}ms",
         }
         if random.random() < 0.4:
@@ -114,9 +124,19 @@ class World:
 
     def queue(self, name: str) -> Queue:
         stat = self.machine.stat()
-        return Queue(name, "/", "quorum", True, False, False, "n1", ("n1",),
-                     messages_ready=stat.messages_ready, messages_claimed=stat.messages_claimed,
-                     readers=tuple(Reader(*row) for row in stat.readers))
+        return Queue(
+            name,
+            "/",
+            "quorum",
+            True,
+            False,
+            False,
+            "n1",
+            ("n1",),
+            messages_ready=stat.messages_ready,
+            messages_claimed=stat.messages_claimed,
+            readers=tuple(Reader(*row) for row in stat.readers),
+        )
 
     def reader(self, queue: str, reader: str) -> MachineReader:
         return MachineReader(self, reader)
@@ -132,21 +152,27 @@ class World:
         if 0.1 < chance < 0.13:
             raise errors.Unavailable("the answer was lost")
         if isinstance(reply, c.Refused):
-            kinds = {"claim_lost": errors.ClaimLost, "unknown_reader": errors.ClaimLost,
-                     "fenced": errors.Fenced}
+            kinds = {
+                "claim_lost": errors.ClaimLost,
+                "unknown_reader": errors.ClaimLost,
+                "fenced": errors.Fenced,
+            }
             raise kinds[reply.reason](reply.detail)
         return reply
 
     # ---------------------------------------------------------------- the queue
 
     def names(self, runs: Any) -> list[Name]:
-        return [(self.life, index, i) for index, first, last, *_ in runs
-                for i in range(first, last + 1)]
+        return [
+            (self.life, index, i) for index, first, last, *_ in runs for i in range(first, last + 1)
+        ]
 
     def claimed(self) -> dict[tuple[str, int], list[Name]]:
-        return {(reader.name, number): self.names(claim.runs)
-                for reader in self.machine.state.readers.values()
-                for number, claim in reader.claims.items()}
+        return {
+            (reader.name, number): self.names(claim.runs)
+            for reader in self.machine.state.readers.values()
+            for number, claim in reader.claims.items()
+        }
 
     def apply(self, command: c.AnyCommand | None) -> Any:
         """One entry; whatever left a claim was committed, or is in the queue again."""
@@ -269,7 +295,8 @@ class Run:
         self.options = parse_options({**world.options, "onClaimLost": on_loss}, "read")
         broker: Any = world  # what a driver asks of one
         self.driver = ClaimDriver(
-            broker, self.options, lambda: world.machine.now, lambda seconds: None, self.mint)
+            broker, self.options, lambda: world.machine.now, lambda seconds: None, self.mint
+        )
         self.steps = self.life()
 
     def mint(self) -> str:
@@ -347,7 +374,8 @@ class Run:
         for part in slices:
             yield
             found = claims.claim_slice(
-                world.machine.state, part.reader, part.number, part.first, part.last)
+                world.machine.state, part.reader, part.number, part.first, part.last
+            )
             if found is None:
                 raise errors.ClaimLost("a task found no claim")
             rows += world.names(found)

@@ -41,8 +41,7 @@ def given(cluster: LocalCluster) -> Options:
     """What both drivers are started with: the same queue, and the same reader."""
     name = f"q-{uuid.uuid4().hex[:8]}"
     declare(cluster, name, OLD)
-    return parse_options(
-        {"hosts": cluster.hosts, "queue": name, "readerId": "nightly"}, "read")
+    return parse_options({"hosts": cluster.hosts, "queue": name, "readerId": "nightly"}, "read")
 
 
 def declare(cluster: LocalCluster, name: str, bodies: list[bytes]) -> None:
@@ -61,9 +60,13 @@ def replace(cluster: LocalCluster, name: str) -> None:
 
 def driver_of(cluster: LocalCluster, given: Options) -> ClaimDriver:
     """One with a connection of its own."""
-    return ClaimDriver(WarrenBroker(cluster.connect()), given,
-                       lambda: time.monotonic_ns() // 1_000_000, time.sleep,
-                       lambda: f"reader-{uuid.uuid4().hex}")
+    return ClaimDriver(
+        WarrenBroker(cluster.connect()),
+        given,
+        lambda: time.monotonic_ns() // 1_000_000,
+        time.sleep,
+        lambda: f"reader-{uuid.uuid4().hex}",
+    )
 
 
 def bodies_of(
@@ -71,9 +74,12 @@ def bodies_of(
 ) -> list[bytes]:
     with cluster.connect() as connection:
         broker = WarrenBroker(connection)
-        return [body for part in driver.plan(start, end)
-                for batch in read_slice(lambda _: broker, given, part, SCHEMA)
-                for body in batch.column("body").to_pylist()]
+        return [
+            body
+            for part in driver.plan(start, end)
+            for batch in read_slice(lambda _: broker, given, part, SCHEMA)
+            for body in batch.column("body").to_pylist()
+        ]
 
 
 def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(

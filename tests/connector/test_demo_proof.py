@@ -58,14 +58,17 @@ def test_parquet_that_differs_is_seen(demo: Any, change: str) -> None:
     assert not check(found, wanted).worked
 
 
-@pytest.mark.parametrize(("got", "worked"), [
-    ([(2, 9, "2"), (1, 5, "1"), (3, 5, "3")], [True, True]),
-    ([(2, 9, "2"), (1, 5, "1")], [False, True]),
-    ([(2, 9, "2"), (1, 5, "1"), (3, 5, "3"), (3, 5, "3")], [False, True]),
-    ([(2, 9, "2"), (1, 5, "1"), (3, 5, "3"), (4, 5, "4")], [False, False]),
-    ([(1, 5, "1"), (2, 9, "2"), (3, 5, "3")], [True, False]),
-    ([(2, 9, "2"), (1, 6, "1"), (3, 5, "3")], [True, False]),
-])
+@pytest.mark.parametrize(
+    ("got", "worked"),
+    [
+        ([(2, 9, "2"), (1, 5, "1"), (3, 5, "3")], [True, True]),
+        ([(2, 9, "2"), (1, 5, "1")], [False, True]),
+        ([(2, 9, "2"), (1, 5, "1"), (3, 5, "3"), (3, 5, "3")], [False, True]),
+        ([(2, 9, "2"), (1, 5, "1"), (3, 5, "3"), (4, 5, "4")], [False, False]),
+        ([(1, 5, "1"), (2, 9, "2"), (3, 5, "3")], [True, False]),
+        ([(2, 9, "2"), (1, 6, "1"), (3, 5, "3")], [True, False]),
+    ],
+)
 def test_alerts_that_differ_are_seen(
     demo: Any, got: list[tuple[int, int, str]], worked: list[bool]
 ) -> None:

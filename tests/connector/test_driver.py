@@ -25,8 +25,9 @@ class World:
 
     def driver(self, **more: str) -> ClaimDriver:
         options = parse_options({**self.options, **more}, "read")
-        return ClaimDriver(FakeClient.local(self.broker), options, lambda: self.now_ms, self.sleep,
-                           self.mint)
+        return ClaimDriver(
+            FakeClient.local(self.broker), options, lambda: self.now_ms, self.sleep, self.mint
+        )
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -244,7 +245,9 @@ def test_a_restart_plans_its_batch_first_then_settles_it() -> None:
     again = world.driver()
     slices = again.plan(start, end)
     assert [(part.reader, part.number, part.first, part.last) for part in slices] == [
-        ("r1", 1, 0, 5), ("r1", 1, 5, 10)]
+        ("r1", 1, 0, 5),
+        ("r1", 1, 5, 10),
+    ]
     assert world.state["acknowledged"] == 0
     again.latest(end, 10)
     assert world.state["acknowledged"] == 10

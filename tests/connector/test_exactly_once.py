@@ -82,7 +82,8 @@ def rows_of(spark: Any, count: int = ROWS, more: str = "") -> Any:
 
 def write(frame: Any, queues: Queues, **more: str) -> None:
     frame.write.format("warren").mode("append").options(
-        **queues.options(routingKey=queues.out, **more)).save()
+        **queues.options(routingKey=queues.out, **more)
+    ).save()
 
 
 # ------------------------------------------------------------ df.write
@@ -134,11 +135,20 @@ def test_a_run_id_without_a_number_is_an_error(spark: Any, queues: Queues) -> No
 
 def drain(spark: Any, queues: Queues, checkpoint: Path, **more: str) -> None:
     """Source to `out`, everything that is there."""
-    rows = spark.readStream.format("warren").schema("body binary").options(
-        **queues.options(queue=queues.source)).load()
-    (rows.writeStream.format("warren").trigger(availableNow=True)
-     .options(**queues.options(routingKey=queues.out, **more))
-     .option("checkpointLocation", str(checkpoint)).start().awaitTermination(120))
+    rows = (
+        spark.readStream.format("warren")
+        .schema("body binary")
+        .options(**queues.options(queue=queues.source))
+        .load()
+    )
+    (
+        rows.writeStream.format("warren")
+        .trigger(availableNow=True)
+        .options(**queues.options(routingKey=queues.out, **more))
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+        .awaitTermination(120)
+    )
 
 
 @pytest.mark.parametrize("more", [{}, {"sinkId": "mine"}])
@@ -170,10 +180,19 @@ class Foreach:
             if fail_after_publish:
                 raise RuntimeError("after the publish, before the commit log")
 
-        rows = self.spark.readStream.format("warren").schema("body binary").options(
-            **self.queues.options(queue=self.queues.source)).load()
-        (rows.writeStream.foreachBatch(one_batch).trigger(availableNow=True)
-         .option("checkpointLocation", str(self.checkpoint)).start().awaitTermination(120))
+        rows = (
+            self.spark.readStream.format("warren")
+            .schema("body binary")
+            .options(**self.queues.options(queue=self.queues.source))
+            .load()
+        )
+        (
+            rows.writeStream.foreachBatch(one_batch)
+            .trigger(availableNow=True)
+            .option("checkpointLocation", str(self.checkpoint))
+            .start()
+            .awaitTermination(120)
+        )
 
 
 @pytest.mark.parametrize("more", [{}, {"batchId": "the micro-batch's"}])
@@ -206,11 +225,18 @@ class ToParquet:
 
     def start(self, every: str = "36500 days", **more: str) -> Any:
         given = {"queue": self.queues.source, "readerId": "r", "claimTtl": "10s", **more}
-        rows = self.spark.readStream.format("warren").schema("body binary").options(
-            **self.queues.options(**given)).load()
-        return (rows.writeStream.format("parquet").trigger(processingTime=every)
-                .option("checkpointLocation", str(self.directory / "checkpoint"))
-                .start(str(self.directory / "rows")))
+        rows = (
+            self.spark.readStream.format("warren")
+            .schema("body binary")
+            .options(**self.queues.options(**given))
+            .load()
+        )
+        return (
+            rows.writeStream.format("parquet")
+            .trigger(processingTime=every)
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+            .start(str(self.directory / "rows"))
+        )
 
     def rows(self) -> int:
         return self.spark.read.parquet(str(self.directory / "rows")).count()

@@ -26,8 +26,9 @@ from warren.stages import SinkDriver
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-SCHEMA = pa.schema([("body", pa.binary()), ("priority", pa.int32()),
-                    pa.field("position", ARROW_TYPES["position"])])
+SCHEMA = pa.schema(
+    [("body", pa.binary()), ("priority", pa.int32()), pa.field("position", ARROW_TYPES["position"])]
+)
 BATCH = 1500
 BODY_BYTES = 4000
 SOURCE_PHASES = ("before_open", "after_open", "in_read", "before_settle")
@@ -51,8 +52,9 @@ class Pipeline:
         mark = uuid.uuid4().hex[:8]
         self.source, self.target, self.sink = f"in-{mark}", f"out-{mark}", f"sink-{mark}"
         self.writer = SinkDriver(self.sink, "run", 1)
-        self.options = self.parsed("read", queue=self.source, partitions="2",
-                                   maxMessagesPerTrigger=str(BATCH))
+        self.options = self.parsed(
+            "read", queue=self.source, partitions="2", maxMessagesPerTrigger=str(BATCH)
+        )
         self.broker: WarrenBroker = connect(self.options)
         admin = Admin(self.cluster.connect())
         for name in (self.source, self.target):
@@ -64,10 +66,16 @@ class Pipeline:
     def publish(self, count: int) -> list[bytes]:
         """Numbered messages; in several blocks, so that a slice comes in several pieces."""
         bodies = [b"%06d" % i + bytes(BODY_BYTES - 6) for i in range(count)]
-        rows = (pa.record_batch({"body": pa.array(bodies[at : at + 100], pa.binary())})
-                for at in range(0, count, 100))
-        write_direct(self.broker, self.parsed("write", routingKey=self.source),
-                     Attempt.drawn(SinkDriver(self.sink, "prepare", 1), 0, 0), rows)
+        rows = (
+            pa.record_batch({"body": pa.array(bodies[at : at + 100], pa.binary())})
+            for at in range(0, count, 100)
+        )
+        write_direct(
+            self.broker,
+            self.parsed("write", routingKey=self.source),
+            Attempt.drawn(SinkDriver(self.sink, "prepare", 1), 0, 0),
+            rows,
+        )
         return bodies
 
     def at(self, phase: str) -> None:
@@ -86,8 +94,13 @@ class Pipeline:
             self.dead = None
 
     def driver(self) -> ClaimDriver:
-        return ClaimDriver(self.broker, self.options, lambda: time.monotonic_ns() // 1_000_000,
-                           time.sleep, lambda: f"reader-{uuid.uuid4().hex}")
+        return ClaimDriver(
+            self.broker,
+            self.options,
+            lambda: time.monotonic_ns() // 1_000_000,
+            time.sleep,
+            lambda: f"reader-{uuid.uuid4().hex}",
+        )
 
     def batch(self, driver: ClaimDriver, start: Offset, number: int) -> Offset:
         """One micro-batch, up to where its commit log would be written."""
@@ -106,8 +119,11 @@ class Pipeline:
             assert pa.Table.from_batches(again) == pa.Table.from_batches(rows)
             self.at("before_stage")
             options = self.parsed("write", routingKey=self.target, blockBytes="64k")
-            parts.append(write_staged(
-                self.broker, options, Attempt.drawn(self.writer, number, n), self.staged(rows)))
+            parts.append(
+                write_staged(
+                    self.broker, options, Attempt.drawn(self.writer, number, n), self.staged(rows)
+                )
+            )
         self.at("before_publish")
         stages = [stage for part in parts for stage in part.stages]
         if stages:

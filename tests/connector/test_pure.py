@@ -42,51 +42,76 @@ def test_names_ignore_case_as_spark_does() -> None:
     assert read(MAXMESSAGESPERTRIGGER="5").max_messages == 5
 
 
-@pytest.mark.parametrize(("name", "text", "field", "value"), [
-    ("maxBytesPerTrigger", "64k", "max_bytes", 65536),
-    ("maxBytesPerTrigger", "1GiB", "max_bytes", 1 << 30),
-    ("claimTtl", "5m", "claim_ttl_ms", 300_000),
-    ("claimTtl", "0", "claim_ttl_ms", 0),
-    ("hosts", "a,b:5673,[::1]:7", "hosts", (("a", 5672), ("b", 5673), ("::1", 7))),
-    ("onClaimLost", "Continue", "on_claim_lost", "continue"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("maxBytesPerTrigger", "64k", "max_bytes", 65536),
+        ("maxBytesPerTrigger", "1GiB", "max_bytes", 1 << 30),
+        ("claimTtl", "5m", "claim_ttl_ms", 300_000),
+        ("claimTtl", "0", "claim_ttl_ms", 0),
+        ("hosts", "a,b:5673,[::1]:7", "hosts", (("a", 5672), ("b", 5673), ("::1", 7))),
+        ("onClaimLost", "Continue", "on_claim_lost", "continue"),
+    ],
+)
 def test_values(name: str, text: str, field: str, value: object) -> None:
     assert getattr(read(**{name: text}), field) == value
 
 
-@pytest.mark.parametrize(("name", "text", "says"), [
-    ("maxMessagesPerTrigger", "0", "is below 1"),
-    ("maxMessagesPerTrigger", "many", "whole number"),
-    ("maxBytesPerTrigger", "-1", "such as 256m"),
-    ("claimTtl", "30", "with its unit"),
-    ("claimTtl", "1s", "10s or more"),
-    ("hosts", "a:b", "host:port"),
-    ("hosts", "a:70000", "host:port"),
-    ("onClaimLost", "retry", "fail or continue"),
-    ("broker", "amqp", "not supported"),
-    ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
-    ("exchange", "x", "is for writing"),
-    ("mode", "dropmalformed", "failfast or permissive"),
-    ("columnNameOfCorruptRecord", "body", "the name of another column"),
-    ("zzz", "1", "known ones: uri, hosts"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("maxMessagesPerTrigger", "0", "is below 1"),
+        ("maxMessagesPerTrigger", "many", "whole number"),
+        ("maxBytesPerTrigger", "-1", "such as 256m"),
+        ("claimTtl", "30", "with its unit"),
+        ("claimTtl", "1s", "10s or more"),
+        ("hosts", "a:b", "host:port"),
+        ("hosts", "a:70000", "host:port"),
+        ("onClaimLost", "retry", "fail or continue"),
+        ("broker", "amqp", "not supported"),
+        ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
+        ("exchange", "x", "is for writing"),
+        ("mode", "dropmalformed", "failfast or permissive"),
+        ("columnNameOfCorruptRecord", "body", "the name of another column"),
+        ("zzz", "1", "known ones: uri, hosts"),
+    ],
+)
 def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
     with pytest.raises(OptionRefused) as told:
         read(**{name: text})
     assert says in str(told.value) and str(told.value).startswith("[WARREN_OPTION]")
 
 
-@pytest.mark.parametrize(("where", "how", "call", "given"), [
-    ("write", "stream", "df.write and means nothing with df.writeStream",
-     {"sinkId": "mine", "batchId": "4"}),
-    ("write", "stream", "df.write and means nothing with df.writeStream", {"batchId": "4"}),
-    ("read", "stream", "spark.read and means nothing with spark.readStream", {"maxMessages": "7"}),
-    *(("read", "batch", "spark.readStream and means nothing with spark.read", {name: text})
-      for name, text in (
-          ("maxMessagesPerTrigger", "7"), ("maxBytesPerTrigger", "7m"), ("claimTtl", "5m"),
-          ("partitions", "2"), ("onClaimLost", "fail"), ("readerId", "mine"),
-          ("pollInterval", "1s"))),
-])
+@pytest.mark.parametrize(
+    ("where", "how", "call", "given"),
+    [
+        (
+            "write",
+            "stream",
+            "df.write and means nothing with df.writeStream",
+            {"sinkId": "mine", "batchId": "4"},
+        ),
+        ("write", "stream", "df.write and means nothing with df.writeStream", {"batchId": "4"}),
+        (
+            "read",
+            "stream",
+            "spark.read and means nothing with spark.readStream",
+            {"maxMessages": "7"},
+        ),
+        *(
+            ("read", "batch", "spark.readStream and means nothing with spark.read", {name: text})
+            for name, text in (
+                ("maxMessagesPerTrigger", "7"),
+                ("maxBytesPerTrigger", "7m"),
+                ("claimTtl", "5m"),
+                ("partitions", "2"),
+                ("onClaimLost", "fail"),
+                ("readerId", "mine"),
+                ("pollInterval", "1s"),
+            )
+        ),
+    ],
+)
 def test_an_option_of_the_other_kind_of_call_was_ignored(
     where: str, how: str, call: str, given: dict[str, str]
 ) -> None:
@@ -161,14 +186,16 @@ def test_keys_are_sorted_for_spark_compares_text() -> None:
 def test_the_bytes_of_version_1_stay() -> None:
     assert OFFSET.to_json() == (
         '{"claims": [[6, 10, 100], [7, 5, 50]], "number": 7, "queue": "q", "reader": "r", '
-        '"registered": true, "version": 1, "vhost": "/"}')
+        '"registered": true, "version": 1, "vhost": "/"}'
+    )
 
 
 def test_the_bytes_of_version_2_stay() -> None:
     offset = Offset("/", "q", "r", 1, (ClaimInfo(1, 0, 0),))
     assert offset.to_json() == (
         '{"claims": [[1, 0, 0]], "number": 1, "queue": "q", "reader": "r", "registered": true, '
-        '"version": 2, "vhost": "/"}')
+        '"version": 2, "vhost": "/"}'
+    )
     assert Offset.from_dict(json.loads(offset.to_json())) == offset
 
 
@@ -180,13 +207,16 @@ def test_a_checkpoint_of_another_queue_is_refused() -> None:
     OFFSET.check_is_of("/", "q")
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"version": 3}, "upgrade"),
-    ({"version": None}, "not written by this source"),
-    ({"claims": "x"}, "cannot be read"),
-    ({"claims": [[1, 1, 1]]}, "cannot be read"),
-    ({"number": "x"}, "cannot be read"),
-])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 3}, "upgrade"),
+        ({"version": None}, "not written by this source"),
+        ({"claims": "x"}, "cannot be read"),
+        ({"claims": [[1, 1, 1]]}, "cannot be read"),
+        ({"number": "x"}, "cannot be read"),
+    ],
+)
 def test_strange_offsets_are_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(CheckpointRefused, match=says):
         Offset.from_dict({**OFFSET.to_dict(), **change})
@@ -201,8 +231,9 @@ def test_errors_travel_between_processes() -> None:
 
 
 def at(number: int, *sizes: int, reader: str = "r") -> Offset:
-    claims = tuple(ClaimInfo(number - len(sizes) + 1 + i, size, size * 10)
-                   for i, size in enumerate(sizes))
+    claims = tuple(
+        ClaimInfo(number - len(sizes) + 1 + i, size, size * 10) for i, size in enumerate(sizes)
+    )
     return Offset("/", "q", reader, number, claims)
 
 
@@ -210,17 +241,26 @@ def at(number: int, *sizes: int, reader: str = "r") -> Offset:
 def test_slices_cover_a_claim_once_and_in_order(messages: int, size: int, wanted: int) -> None:
     slices = cut((ClaimInfo(3, messages, size),), "r", wanted)
     assert [i for part in slices for i in (part.first, part.last)] == sorted(
-        [0, messages] + 2 * [part.last for part in slices[:-1]])
+        [0, messages] + 2 * [part.last for part in slices[:-1]]
+    )
     lengths = [part.last - part.first for part in slices]
     assert min(lengths) >= 1 and max(lengths) - min(lengths) <= 1
     most = max(1, -(-messages // SLICE_MESSAGES), -(-size // SLICE_BYTES))
     assert len(slices) == min(messages, wanted or min(SLICES_MAX, most))
 
 
-@pytest.mark.parametrize(("messages", "size", "slices"), [
-    (200_000, 20_000_000, 8), (25_000, 100, 1), (25_001, 100, 2), (10, 256 << 20, 8), (1, 0, 1),
-    (3, 1 << 40, 3), (100_000_000, 1 << 40, 128),
-])
+@pytest.mark.parametrize(
+    ("messages", "size", "slices"),
+    [
+        (200_000, 20_000_000, 8),
+        (25_000, 100, 1),
+        (25_001, 100, 2),
+        (10, 256 << 20, 8),
+        (1, 0, 1),
+        (3, 1 << 40, 3),
+        (100_000_000, 1 << 40, 128),
+    ],
+)
 def test_one_task_per_batch_however_many_messages(messages: int, size: int, slices: int) -> None:
     assert len(cut((ClaimInfo(3, messages, size),), "r", 0)) == slices
 
@@ -228,7 +268,11 @@ def test_one_task_per_batch_however_many_messages(messages: int, size: int, slic
 def test_a_batch_of_several_claims_is_cut_claim_by_claim() -> None:
     claims = claims_between(at(4, 1), at(6, 10, 3))
     assert cut(claims, "r", 2) == (
-        Slice("r", 5, 0, 5), Slice("r", 5, 5, 10), Slice("r", 6, 0, 1), Slice("r", 6, 1, 3))
+        Slice("r", 5, 0, 5),
+        Slice("r", 5, 5, 10),
+        Slice("r", 6, 0, 1),
+        Slice("r", 6, 1, 3),
+    )
 
 
 def test_nothing_between_equal_offsets() -> None:
@@ -247,13 +291,16 @@ def test_offsets_that_do_not_say_their_claims_are_refused() -> None:
 # ------------------------------------------------------------------ sink schema
 
 
-@pytest.mark.parametrize(("columns", "says"), [
-    ({"value": "binary"}, "no column body"),
-    ({"body": "int"}, "cast it to binary or string"),
-    ({"body": "binary", "prioritee": "int"}, "did you mean priority?"),
-    ({"body": "binary", "headers": "string"}, "map with string keys"),
-    ({"body": "binary"}, "routingKey"),
-])
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"value": "binary"}, "no column body"),
+        ({"body": "int"}, "cast it to binary or string"),
+        ({"body": "binary", "prioritee": "int"}, "did you mean priority?"),
+        ({"body": "binary", "headers": "string"}, "map with string keys"),
+        ({"body": "binary"}, "routingKey"),
+    ],
+)
 def test_sink_columns(columns: dict[str, str], says: str) -> None:
     from pyspark_warren.errors import SchemaRefused
 
@@ -264,8 +311,10 @@ def test_sink_columns(columns: dict[str, str], says: str) -> None:
 def test_what_a_source_gives_a_sink_takes() -> None:
     from pyspark_warren.columns import COLUMNS
 
-    check_sink_schema({name: ddl.replace("map<string, ", "map<string,") for name, ddl in
-                       COLUMNS.items()}, parse_options({}, "write"))
+    check_sink_schema(
+        {name: ddl.replace("map<string, ", "map<string,") for name, ddl in COLUMNS.items()},
+        parse_options({}, "write"),
+    )
 
 
 def test_the_manual_lists_every_option_with_its_default() -> None:

@@ -32,11 +32,19 @@ def test_the_session_of_the_readme_did_not_find_the_data_source(tmp_path: Path) 
     other.write_text(PYTHON_WITHOUT_US)
     other.chmod(0o755)
     (tmp_path / "session.py").write_text(session())
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK_", "PYTHONPATH"))
+    }
     environment["PATH"] = f"{other.parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
-        [sys.executable, "session.py"], cwd=tmp_path, env=environment, capture_output=True,
-        text=True, timeout=RUN_S_MAX)
+        [sys.executable, "session.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.strip().splitlines()[-1] == "10000 0"

@@ -56,8 +56,13 @@ def options(cluster: LocalCluster, where: str = "read", **more: str) -> Options:
 
 
 def driver_of(given: Options) -> ClaimDriver:
-    return ClaimDriver(connect(given), given, lambda: time.monotonic_ns() // 1_000_000, time.sleep,
-                       lambda: f"reader-{uuid.uuid4().hex}")
+    return ClaimDriver(
+        connect(given),
+        given,
+        lambda: time.monotonic_ns() // 1_000_000,
+        time.sleep,
+        lambda: f"reader-{uuid.uuid4().hex}",
+    )
 
 
 def read_all(given: Options) -> list[dict[str, Any]]:
@@ -65,8 +70,12 @@ def read_all(given: Options) -> list[dict[str, Any]]:
     driver = driver_of(given)
     start = driver.latest(driver.initial(), 1)
     end = driver.latest(start, None)
-    rows = [row for part in driver.plan(start, end)
-            for batch in read_slice(connect, given, part, SCHEMA) for row in batch.to_pylist()]
+    rows = [
+        row
+        for part in driver.plan(start, end)
+        for batch in read_slice(connect, given, part, SCHEMA)
+        for row in batch.to_pylist()
+    ]
     driver.settle(end)
     return rows
 
@@ -82,28 +91,63 @@ def test_what_pika_published(cluster: LocalCluster, queue: str) -> None:
     channel = channel_of(cluster)
     channel.exchange_declare("connector-topic", "topic")
     channel.queue_bind(queue, "connector-topic", "a.*")
-    channel.basic_publish("connector-topic", "a.b", "käse".encode(), pika.BasicProperties(
-        content_type="text/plain", content_encoding="utf-8", delivery_mode=2, priority=7,
-        correlation_id="c", reply_to="r", expiration="600000", message_id="m",
-        timestamp=int(WHEN.timestamp()), type="t", user_id="guest", app_id="app",
-        headers={"n": 5, "s": "text", "b": True, "when": WHEN, "list": [1, "x"], "none": None}))
+    channel.basic_publish(
+        "connector-topic",
+        "a.b",
+        "käse".encode(),
+        pika.BasicProperties(
+            content_type="text/plain",
+            content_encoding="utf-8",
+            delivery_mode=2,
+            priority=7,
+            correlation_id="c",
+            reply_to="r",
+            expiration="600000",
+            message_id="m",
+            timestamp=int(WHEN.timestamp()),
+            type="t",
+            user_id="guest",
+            app_id="app",
+            headers={"n": 5, "s": "text", "b": True, "when": WHEN, "list": [1, "x"], "none": None},
+        ),
+    )
     channel.basic_publish("", queue, b"")
     channel.connection.close()
     first, second = read_all(options(cluster, queue=queue))
-    headers = {name: {k: v for k, v in value.items() if v is not None}
-               for name, value in first.pop("headers")}
+    headers = {
+        name: {k: v for k, v in value.items() if v is not None}
+        for name, value in first.pop("headers")
+    }
     position = first.pop("position")
     assert first == {
-        "body": "käse".encode(), "exchange": "connector-topic", "routing_key": "a.b", "priority": 7,
-        "content_type": "text/plain", "content_encoding": "utf-8", "delivery_mode": 2,
-        "correlation_id": "c", "reply_to": "r", "expiration": "600000", "message_id": "m",
-        "timestamp": WHEN, "type": "t", "user_id": "guest", "app_id": "app", "delivery_count": 0,
-        "acquired_count": 0, "redelivered": False, "queue": queue}
+        "body": "käse".encode(),
+        "exchange": "connector-topic",
+        "routing_key": "a.b",
+        "priority": 7,
+        "content_type": "text/plain",
+        "content_encoding": "utf-8",
+        "delivery_mode": 2,
+        "correlation_id": "c",
+        "reply_to": "r",
+        "expiration": "600000",
+        "message_id": "m",
+        "timestamp": WHEN,
+        "type": "t",
+        "user_id": "guest",
+        "app_id": "app",
+        "delivery_count": 0,
+        "acquired_count": 0,
+        "redelivered": False,
+        "queue": queue,
+    }
     assert headers == {
-        "n": {"type": "long", "long": 5}, "s": {"type": "string", "string": "text"},
+        "n": {"type": "long", "long": 5},
+        "s": {"type": "string", "string": "text"},
         "b": {"type": "boolean", "boolean": True},
-        "when": {"type": "timestamp", "timestamp": WHEN}, "none": {"type": "void"},
-        "list": {"type": "array", "json": '[1, "x"]'}}
+        "when": {"type": "timestamp", "timestamp": WHEN},
+        "none": {"type": "void"},
+        "list": {"type": "array", "json": '[1, "x"]'},
+    }
     assert position["index"] > 0 and position != second["position"]
     assert (second["body"], second["priority"], second["routing_key"]) == (b"", 4, queue)
     assert second["message_id"] is None and second["headers"] is None
@@ -120,27 +164,40 @@ def test_counts_of_messages_that_came_back(cluster: LocalCluster, queue: str) ->
         refuse(method.delivery_tag, requeue=True)
     channel.connection.close()
     rows = {row["body"]: row for row in read_all(options(cluster, queue=queue))}
-    assert {body: (row["redelivered"], row["acquired_count"] > 0)
-            for body, row in rows.items()} == {
-        b"rejected": (True, True), b"nacked": (True, True), b"untouched": (False, False)}
+    assert {
+        body: (row["redelivered"], row["acquired_count"] > 0) for body, row in rows.items()
+    } == {b"rejected": (True, True), b"nacked": (True, True), b"untouched": (False, False)}
     assert rows[b"rejected"]["delivery_count"] >= 1 and rows[b"untouched"]["delivery_count"] == 0
 
 
 def test_what_the_sink_published_pika_reads(cluster: LocalCluster, queue: str) -> None:
     given = options(cluster, "write", routingKey=queue)
-    rows = pa.record_batch({
-        "body": pa.array([b"low", b"high"]), "priority": pa.array([1, 9]),
-        "message_id": pa.array(["m1", None]), "expiration": pa.array([None, 60000]),
-        "headers": pa.array([[("h", "v")], None], pa.map_(pa.string(), pa.string()))})
+    rows = pa.record_batch(
+        {
+            "body": pa.array([b"low", b"high"]),
+            "priority": pa.array([1, 9]),
+            "message_id": pa.array(["m1", None]),
+            "expiration": pa.array([None, 60000]),
+            "headers": pa.array([[("h", "v")], None], pa.map_(pa.string(), pa.string())),
+        }
+    )
     part = write_staged(connect(given), given, attempt(queue), iter([rows]))
     channel = channel_of(cluster)
     assert channel.basic_get(queue) == (None, None, None)
     assert connect(given).publish_batch(part.driver, 0, part.stages, 30) == 2
     got = [channel.basic_get(queue, auto_ack=True) for _ in range(2)]
     channel.connection.close()
-    assert [(body, props.priority, props.message_id, props.expiration, props.headers,
-             props.delivery_mode) for _, props, body in got] == [
-        (b"high", 9, None, "60000", None, 2), (b"low", 1, "m1", None, {"h": "v"}, 2)]
+    assert [
+        (
+            body,
+            props.priority,
+            props.message_id,
+            props.expiration,
+            props.headers,
+            props.delivery_mode,
+        )
+        for _, props, body in got
+    ] == [(b"high", 9, None, "60000", None, 2), (b"low", 1, "m1", None, {"h": "v"}, 2)]
 
 
 def test_an_exchange_to_two_queues_is_published_in_both(cluster: LocalCluster, queue: str) -> None:
@@ -161,8 +218,12 @@ def test_an_exchange_to_two_queues_is_published_in_both(cluster: LocalCluster, q
 
 def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
     given = options(cluster, "write", routingKey=queue)
-    write_direct(connect(given), given, attempt(queue), iter(
-        [pa.record_batch({"body": pa.array([b"%d" % i for i in range(500)])})]))
+    write_direct(
+        connect(given),
+        given,
+        attempt(queue),
+        iter([pa.record_batch({"body": pa.array([b"%d" % i for i in range(500)])})]),
+    )
     browsing = options(cluster, queue=queue)
     for most in (7, 500):
         seen = sum(batch.num_rows for batch in read_browsed(connect, browsing, most, SCHEMA))
@@ -173,11 +234,14 @@ def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
 # ------------------------------------------------------------------ what goes wrong
 
 
-@pytest.mark.parametrize(("more", "condition", "says"), [
-    ({"queue": "no-such-queue"}, errors.BrokerRefused, "no-such-queue"),
-    ({"queue": "q", "password": "geheim"}, errors.BrokerRefused, "as guest: "),
-    ({"queue": "q", "vhost": "nowhere"}, errors.BrokerRefused, "nowhere"),
-])
+@pytest.mark.parametrize(
+    ("more", "condition", "says"),
+    [
+        ({"queue": "no-such-queue"}, errors.BrokerRefused, "no-such-queue"),
+        ({"queue": "q", "password": "geheim"}, errors.BrokerRefused, "as guest: "),
+        ({"queue": "q", "vhost": "nowhere"}, errors.BrokerRefused, "nowhere"),
+    ],
+)
 def test_refusals_name_what_and_not_the_password(
     cluster: LocalCluster, more: dict[str, str], condition: type[Exception], says: str
 ) -> None:
@@ -191,8 +255,9 @@ def test_refusals_name_what_and_not_the_password(
 
 def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) -> None:
     given = options(cluster, "write")
-    rows = pa.record_batch({"body": pa.array([b"a", b"b"]),
-                            "routing_key": pa.array([queue, "no-such-queue"])})
+    rows = pa.record_batch(
+        {"body": pa.array([b"a", b"b"]), "routing_key": pa.array([queue, "no-such-queue"])}
+    )
     named = "exchange '' has no queue for routing key 'no-such-queue'"
     with pytest.raises(errors.NotRoutable, match=named), named_conditions("publishing"):
         write_staged(connect(given), given, attempt(queue), iter([rows]))
@@ -211,8 +276,10 @@ def test_a_batch_for_a_full_queue_is_refused_and_published_when_there_is_room(
     writer, broker = attempt(queue), connect(given)
     write_direct(broker, given, writer, iter([rows.slice(0, 2)]))
     part = write_staged(broker, given, writer, iter([rows]))
-    with pytest.raises(errors.PublishRefused, match="holds 2 of at most 2"), \
-            named_conditions("publishing", publishing=True):
+    with (
+        pytest.raises(errors.PublishRefused, match="holds 2 of at most 2"),
+        named_conditions("publishing", publishing=True),
+    ):
         broker.publish_batch(writer.driver, 0, part.stages, 10)
     with cluster.connect() as connection:
         Admin(connection).purge_queue(f"{queue}-full")
@@ -234,7 +301,11 @@ def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str
         for node in (0, 1):
             cluster.start(node)
     write = options(cluster, "write", routingKey=queue)
-    write_direct(connect(write), write, attempt(queue), iter(
-        [pa.record_batch({"body": pa.array([b"back"])})]))
+    write_direct(
+        connect(write),
+        write,
+        attempt(queue),
+        iter([pa.record_batch({"body": pa.array([b"back"])})]),
+    )
     patient = driver_of(options(cluster, queue=queue))
     assert patient.latest(start, 10).claims[0].messages == 1

@@ -42,29 +42,53 @@ def read_back(block: Block, *names: str) -> list[dict[str, Any]]:
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
-    arrays = {name: values if isinstance(values, pa.Array) else pa.array(values)
-              for name, values in columns.items()}
+    arrays = {
+        name: values if isinstance(values, pa.Array) else pa.array(values)
+        for name, values in columns.items()
+    }
     return pa.record_batch(arrays)
 
 
 # ------------------------------------------------------------------ round trips
 
 short = st.text(max_size=40) | st.none()
-message = st.fixed_dictionaries({
-    "body": st.binary(max_size=50),
-    "exchange": st.just("") | st.just("x"),
-    "routing_key": st.text(max_size=20),
-    "priority": st.integers(0, 31),
-    "content_type": short, "content_encoding": short, "correlation_id": short, "reply_to": short,
-    "message_id": short, "type": short, "user_id": short, "app_id": short,
-    "delivery_mode": st.sampled_from([1, 2]),
-    "expiration": st.none() | st.integers(0, 2**31).map(str),
-    "timestamp": st.none() | st.integers(0, 2**33).map(
-        lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC)),
-})
-GIVEN = ("body", "exchange", "routing_key", "priority", "content_type", "content_encoding",
-         "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id", "delivery_mode",
-         "expiration", "timestamp")
+message = st.fixed_dictionaries(
+    {
+        "body": st.binary(max_size=50),
+        "exchange": st.just("") | st.just("x"),
+        "routing_key": st.text(max_size=20),
+        "priority": st.integers(0, 31),
+        "content_type": short,
+        "content_encoding": short,
+        "correlation_id": short,
+        "reply_to": short,
+        "message_id": short,
+        "type": short,
+        "user_id": short,
+        "app_id": short,
+        "delivery_mode": st.sampled_from([1, 2]),
+        "expiration": st.none() | st.integers(0, 2**31).map(str),
+        "timestamp": st.none()
+        | st.integers(0, 2**33).map(lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC)),
+    }
+)
+GIVEN = (
+    "body",
+    "exchange",
+    "routing_key",
+    "priority",
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+    "delivery_mode",
+    "expiration",
+    "timestamp",
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -77,7 +101,8 @@ def test_what_a_sink_writes_a_source_reads(
     read = [row for block in blocks for row in read_back(block, *GIVEN)]
     for priority in range(32):
         assert [row for row in read if row["priority"] == priority] == [
-            row for row in messages if row["priority"] == priority]
+            row for row in messages if row["priority"] == priority
+        ]
     assert len(read) == len(messages)
 
 
@@ -85,7 +110,8 @@ def test_what_a_sink_writes_a_source_reads(
 @given(message)
 def test_the_broker_reads_the_same_properties(given_: dict[str, Any]) -> None:
     (block,) = block_of(
-        pa.RecordBatch.from_pylist([given_], schema=schema_of(*GIVEN)), routing_key=None)
+        pa.RecordBatch.from_pylist([given_], schema=schema_of(*GIVEN)), routing_key=None
+    )
     told = broker_properties.decode(block.properties(0))
     for name in GIVEN[3:-1]:
         assert getattr(told, name) == given_[name], name
@@ -96,7 +122,12 @@ def test_the_broker_reads_the_same_properties(given_: dict[str, Any]) -> None:
 
 def test_headers_keep_their_types() -> None:
     values = {
-        "text": "ü", "yes": True, "long": -5, "double": 1.5, "bytes": b"\x00\xff", "nothing": None,
+        "text": "ü",
+        "yes": True,
+        "long": -5,
+        "double": 1.5,
+        "bytes": b"\x00\xff",
+        "nothing": None,
         "when": {"type": "timestamp", "timestamp": 1700000000},
         "exact": {"type": "decimal", "string": "-12.05"},
         "table": {"type": "table", "json": '{"a": [1, "x", {"b": true}]}'},
@@ -105,8 +136,9 @@ def test_headers_keep_their_types() -> None:
     raw = b"\x20\x00" + wire.encode_headers(values)
     block = Block.decode(encode([b""], [raw], (b"", b"q")))
     (row,) = read_back(block, "headers")
-    found = {name: {k: v for k, v in value.items() if v is not None}
-             for name, value in row["headers"]}
+    found = {
+        name: {k: v for k, v in value.items() if v is not None} for name, value in row["headers"]
+    }
     assert found == {
         "text": {"type": "string", "string": "ü"},
         "yes": {"type": "boolean", "boolean": True},
@@ -114,8 +146,10 @@ def test_headers_keep_their_types() -> None:
         "double": {"type": "double", "double": 1.5},
         "bytes": {"type": "binary", "binary": b"\x00\xff"},
         "nothing": {"type": "void"},
-        "when": {"type": "timestamp", "timestamp": datetime.datetime(
-            2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)},
+        "when": {
+            "type": "timestamp",
+            "timestamp": datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC),
+        },
         "exact": {"type": "decimal", "string": "-12.05"},
         "table": {"type": "table", "json": '{"a": [1, "x", {"b": true}]}'},
         "array": {"type": "array", "json": "[1, 2]"},
@@ -126,8 +160,10 @@ def test_headers_keep_their_types() -> None:
 
 
 def test_plain_maps_are_headers_too() -> None:
-    batch = rows(body=[b"", b"", b""], headers=pa.array(
-        [[("n", 1)], None, []], pa.map_(pa.string(), pa.int64())))
+    batch = rows(
+        body=[b"", b"", b""],
+        headers=pa.array([[("n", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+    )
     (block,) = block_of(batch)
     told = [broker_properties.decode(block.properties(i)).headers for i in range(3)]
     assert told == [{"n": 1}, None, {}]
@@ -156,13 +192,21 @@ def test_counts_and_positions_come_from_the_runs() -> None:
     piece = Piece(block, [(5, 2, 3, 0, 0), (9, 0, 0, 1, 4)], "queue")
     batch = to_arrow(piece, ALL)
     batch.validate(full=True)
-    assert [(r["position"], r["delivery_count"], r["acquired_count"], r["redelivered"])
-            for r in batch.to_pylist()] == [
-        ({"index": 5, "ordinal": 2}, 0, 0, False), ({"index": 5, "ordinal": 3}, 0, 0, False),
-        ({"index": 9, "ordinal": 0}, 1, 4, True)]
+    assert [
+        (r["position"], r["delivery_count"], r["acquired_count"], r["redelivered"])
+        for r in batch.to_pylist()
+    ] == [
+        ({"index": 5, "ordinal": 2}, 0, 0, False),
+        ({"index": 5, "ordinal": 3}, 0, 0, False),
+        ({"index": 9, "ordinal": 0}, 1, 4, True),
+    ]
     last = batch.to_pylist()[-1]
     assert (last["queue"], last["exchange"], last["routing_key"], last["priority"]) == (
-        "queue", "x", "k", 7)
+        "queue",
+        "x",
+        "k",
+        7,
+    )
     assert last["message_id"] is None and last["headers"] is None
 
 
@@ -176,8 +220,15 @@ def test_damaged_blocks_and_lying_runs_are_refused() -> None:
 
 
 DAMAGED = [
-    b"", b"\x80", b"\x80\x00\x09ab", b"\x20\x00\x00\x00\x00\x09a", b"\x00\x40", b"\x00\x00rest",
-    b"\x20\x00\x00\x00\x00\x04\x01aS\x00", b"\x20\x00\x00\x00\x00\x03\x01a?", b"\x00\x03",
+    b"",
+    b"\x80",
+    b"\x80\x00\x09ab",
+    b"\x20\x00\x00\x00\x00\x09a",
+    b"\x00\x40",
+    b"\x00\x00rest",
+    b"\x20\x00\x00\x00\x00\x04\x01aS\x00",
+    b"\x20\x00\x00\x00\x00\x03\x01a?",
+    b"\x00\x03",
     b"\x20\x00" + b"\x00\x00\xff\xff" + b"\x01aF\x00\x00\xff\xff" * 400,
     b"\x00\x40" + b"\xff" * 8,  # a timestamp that Spark's type cannot hold
     b"\x20\x00\x00\x00\x00\x0b\x01aT" + b"\xff" * 8,
@@ -195,10 +246,16 @@ def test_properties_that_cannot_be_decoded_were_silently_null(raw: bytes) -> Non
     wanted = schema_of(*names).append(pa.field("bad", pa.binary()))
     read = to_arrow(Piece(block, runs, "q"), wanted, "bad").to_pylist()
     assert [(row["body"], row["bad"], row["delivery_mode"]) for row in read] == [
-        (b"good", None, 2), (b"body", raw, None), (b"bad", raw, None)]
+        (b"good", None, 2),
+        (b"body", raw, None),
+        (b"bad", raw, None),
+    ]
     only = pa.schema([pa.field("bad", pa.binary())])
     assert [row["bad"] for row in to_arrow(Piece(block, runs, "q"), only, "bad").to_pylist()] == [
-        None, raw, raw]
+        None,
+        raw,
+        raw,
+    ]
 
 
 def nested(depth: int) -> bytes:
@@ -220,8 +277,9 @@ def test_what_the_broker_lets_in_the_connector_reads(depth: int) -> None:
     for _ in range(depth - 1):
         found = found["a"]
     assert (name, value["type"], found) == ("a", "table", {"n": 7})
-    (again,) = block_of(rows(body=[b""], headers=pa.array([row["headers"]],
-                                                          ARROW_TYPES["headers"])))
+    (again,) = block_of(
+        rows(body=[b""], headers=pa.array([row["headers"]], ARROW_TYPES["headers"]))
+    )
     assert examine(again.properties(0)) >= 0
     assert read_back(again, "headers") == [row]
 
@@ -289,31 +347,45 @@ def test_spark_and_arrow_agree_on_every_type() -> None:
 # ------------------------------------------------------------------ writing
 
 
-@pytest.mark.parametrize(("columns", "says"), [
-    ({"body": [b"", None]}, "1 of 2 rows are null"),
-    ({"body": [b""], "priority": [-1]}, "-1 is not between 0 and 255"),
-    ({"body": [b""], "priority": [256]}, "256 is not between 0 and 255"),
-    ({"body": [b""], "expiration": ["soon"]}, "'soon' is not a number of milliseconds"),
-    ({"body": [b""], "expiration": [-1]}, "-1 is below 0"),
-    ({"body": [b""], "message_id": ["ü" * 128]}, "256 bytes; AMQP 0.9.1 carries 255"),
-    ({"body": [b""], "routing_key": pa.array([None], pa.string())}, "routing_key: 1 of 1 rows are"),
-    ({"body": [b""], "headers": pa.array([[("k" * 256, "")]], pa.map_(pa.string(), pa.string()))},
-     "a header's name holds 255"),
-    ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
-    ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
-    ({"body": [b"x" * ((16 << 20) + 1)]}, "limit is 16777216"),
-])
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"body": [b"", None]}, "1 of 2 rows are null"),
+        ({"body": [b""], "priority": [-1]}, "-1 is not between 0 and 255"),
+        ({"body": [b""], "priority": [256]}, "256 is not between 0 and 255"),
+        ({"body": [b""], "expiration": ["soon"]}, "'soon' is not a number of milliseconds"),
+        ({"body": [b""], "expiration": [-1]}, "-1 is below 0"),
+        ({"body": [b""], "message_id": ["ü" * 128]}, "256 bytes; AMQP 0.9.1 carries 255"),
+        (
+            {"body": [b""], "routing_key": pa.array([None], pa.string())},
+            "routing_key: 1 of 1 rows are",
+        ),
+        (
+            {
+                "body": [b""],
+                "headers": pa.array([[("k" * 256, "")]], pa.map_(pa.string(), pa.string())),
+            },
+            "a header's name holds 255",
+        ),
+        ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
+        ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
+        ({"body": [b"x" * ((16 << 20) + 1)]}, "limit is 16777216"),
+    ],
+)
 def test_rows_that_cannot_be_sent(columns: dict[str, Any], says: str) -> None:
     with pytest.raises(SchemaRefused, match=says):
         block_of(rows(**columns), routing_key=None if "routing_key" in columns else "q")
 
 
-@pytest.mark.parametrize(("exchange", "key", "routes"), [
-    (None, None, [("x", "a"), ("", "b")]),
-    ("e", None, [("e", "a"), ("e", "b")]),
-    (None, "k", [("", "k"), ("", "k")]),
-    ("e", "k", [("e", "k"), ("e", "k")]),
-])
+@pytest.mark.parametrize(
+    ("exchange", "key", "routes"),
+    [
+        (None, None, [("x", "a"), ("", "b")]),
+        ("e", None, [("e", "a"), ("e", "b")]),
+        (None, "k", [("", "k"), ("", "k")]),
+        ("e", "k", [("e", "k"), ("e", "k")]),
+    ],
+)
 def test_the_source_columns_beat_the_options(
     exchange: str | None, key: str | None, routes: list[tuple[str, str]]
 ) -> None:
@@ -325,7 +397,10 @@ def test_the_source_columns_beat_the_options(
 def test_priorities_are_clamped_as_the_queue_does() -> None:
     (block,) = block_of(rows(body=[b"a", b"b", b"c"], priority=[None, 200, 31]))
     assert [(bytes(block.body(i)), block.priority(i)) for i in range(3)] == [
-        (b"b", 31), (b"c", 31), (b"a", 4)]
+        (b"b", 31),
+        (b"c", 31),
+        (b"a", 4),
+    ]
     assert broker_properties.decode(block.properties(0)).priority == 200
 
 
@@ -338,12 +413,16 @@ def test_delivery_mode_is_persistent_unless_said() -> None:
 
 
 def test_slices_of_a_batch_are_written_from_where_they_begin() -> None:
-    batch = rows(body=[b"%d" % i for i in range(10)], priority=list(range(10)),
-                 routing_key=[f"k{i % 2}" for i in range(10)],
-                 message_id=[str(i) for i in range(10)])
+    batch = rows(
+        body=[b"%d" % i for i in range(10)],
+        priority=list(range(10)),
+        routing_key=[f"k{i % 2}" for i in range(10)],
+        message_id=[str(i) for i in range(10)],
+    )
     (block,) = block_of(batch.slice(3, 4), routing_key=None)
     assert read_back(block, "body", "routing_key", "message_id") == [
-        {"body": b"%d" % i, "routing_key": f"k{i % 2}", "message_id": str(i)} for i in (6, 5, 4, 3)]
+        {"body": b"%d" % i, "routing_key": f"k{i % 2}", "message_id": str(i)} for i in (6, 5, 4, 3)
+    ]
 
 
 def test_blocks_are_bounded_and_one_large_row_goes_alone() -> None:
@@ -351,7 +430,11 @@ def test_blocks_are_bounded_and_one_large_row_goes_alone() -> None:
     blocks = block_of(batch, block_bytes=4096)
     assert [block.count for block in blocks] in ([1, 1, 2], [1, 1, 1, 1])
     assert [len(row["body"]) for block in blocks for row in read_back(block, "body")] == [
-        10, 5000, 10, 10]
+        10,
+        5000,
+        10,
+        10,
+    ]
 
 
 def test_message_ids_for_rows_without_one() -> None:

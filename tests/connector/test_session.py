@@ -54,12 +54,16 @@ def test_fewer_columns_by_schema(spark: Any, server: FakeServer) -> None:
 def test_writing_with_every_property(spark: Any, server: FakeServer) -> None:
     frame = spark.createDataFrame(
         [("a", 3, "id1", {"h": "1"}), ("b", 9, None, None)],
-        "body string, priority int, message_id string, headers map<string,string>")
+        "body string, priority int, message_id string, headers map<string,string>",
+    )
     frame.coalesce(1).write.format("warren_dying").mode("append").options(
-        **options(server, routingKey="out")).save()
+        **options(server, routingKey="out")
+    ).save()
     rows = browse(spark, server, "out").load().collect()
     assert [(row.body, row.priority, row.message_id, row.delivery_mode) for row in rows] == [
-        (b"b", 9, None, 2), (b"a", 3, "id1", 2)]
+        (b"b", 9, None, 2),
+        (b"a", 3, "id1", 2),
+    ]
     assert rows[1].headers["h"].string == "1" and rows[0].headers is None
 
 
@@ -67,7 +71,8 @@ def test_what_was_read_can_be_written_as_it_is(spark: Any, server: FakeServer) -
     server.broker.publish("in", [b"x", b"y"])
     rows = browse(spark, server, "in").load().drop("routing_key")
     rows.write.format("warren_dying").mode("append").options(
-        **options(server, routingKey="out")).save()
+        **options(server, routingKey="out")
+    ).save()
     assert server.broker.bodies("out") == [b"x", b"y"]
 
 
@@ -76,9 +81,15 @@ def test_all_columns_of_one_queue_were_published_back_into_it(
 ) -> None:
     server.broker.publish("in", [b"x", b"y"])
     rows = spark.readStream.format("warren_dying").options(**options(server, queue="in")).load()
-    (rows.drop("queue").writeStream.format("warren_dying")
-     .options(**options(server, routingKey="out")).trigger(availableNow=True)
-     .option("checkpointLocation", str(tmp_path)).start().awaitTermination(60))
+    (
+        rows.drop("queue")
+        .writeStream.format("warren_dying")
+        .options(**options(server, routingKey="out"))
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+        .awaitTermination(60)
+    )
     assert server.broker.bodies("out") == [b"x", b"y"]
     assert server.broker.state("in")["ready"] == 0
 
@@ -89,9 +100,14 @@ def test_a_query_into_its_own_queue_is_refused(
 ) -> None:
     server.broker.publish("in", [b"x", b"y"])
     rows = spark.readStream.format("warren_dying").options(**options(server, queue="in")).load()
-    query = (rows.drop(dropped).writeStream.format("warren_dying")
-             .options(**options(server, routingKey="in")).trigger(availableNow=True)
-             .option("checkpointLocation", str(tmp_path)).start())
+    query = (
+        rows.drop(dropped)
+        .writeStream.format("warren_dying")
+        .options(**options(server, routingKey="in"))
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
     with pytest.raises(Exception, match=r"WARREN_SAME_QUEUE.*reads queue 'in'.*allowLoop=true"):
         query.awaitTermination(60)
     assert (server.broker.bodies("in"), server.broker.state("in")["staged"]) == ([], 0)
@@ -106,46 +122,54 @@ def test_undecodable_properties_are_an_error_or_a_column(spark: Any, server: Fak
     for named, more in (("_corrupt_record", {}), ("bad", {"columnNameOfCorruptRecord": "bad"})):
         rows = browse(spark, server, "in", mode="PERMISSIVE", **more).load().collect()
         assert [(row.body, row.delivery_mode, row[named]) for row in rows] == [
-            (b"a", 2, None), (b"b", None, b"\x80")]
+            (b"a", 2, None),
+            (b"b", None, b"\x80"),
+        ]
 
 
 def test_a_numbered_batch_is_published_once(spark: Any, server: FakeServer) -> None:
     frame = spark.createDataFrame([("a",), ("b",)], "body string")
     for batch in ("4", "4", "5"):
-        frame.write.format("warren_dying").mode("append").options(**options(
-            server, routingKey="out", sinkId="mine", batchId=batch)).save()
+        frame.write.format("warren_dying").mode("append").options(
+            **options(server, routingKey="out", sinkId="mine", batchId=batch)
+        ).save()
     assert sorted(server.broker.bodies("out")) == [b"a", b"a", b"b", b"b"]
 
 
 def test_not_atomic_publishes_at_once_with_ids(spark: Any, server: FakeServer) -> None:
     frame = spark.createDataFrame([("a",), ("b",)], "body string").coalesce(1)
-    frame.write.format("warren_dying").mode("append").options(**options(
-        server, routingKey="out", sinkId="mine", batchId="4", atomicBatch="false")).save()
+    frame.write.format("warren_dying").mode("append").options(
+        **options(server, routingKey="out", sinkId="mine", batchId="4", atomicBatch="false")
+    ).save()
     rows = browse(spark, server, "out").load().collect()
     assert [row.message_id for row in rows] == ["mine-default-4-0-0", "mine-default-4-0-1"]
     assert server.broker.calls_of("publish") == []
 
 
-@pytest.mark.parametrize(("more", "says"), [
-    ({"queue": "nowhere"}, "no queue 'nowhere'"),
-    ({"queue": "in", "maxMessage": "7"}, "did you mean maxMessages?"),
-    ({}, "option queue is missing"),
-    ({"queue": "in", "password": "geheim", "claimTtl": "soon"}, "with its unit"),
-])
-def test_reading_refusals(
-    spark: Any, server: FakeServer, more: dict[str, str], says: str
-) -> None:
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"queue": "nowhere"}, "no queue 'nowhere'"),
+        ({"queue": "in", "maxMessage": "7"}, "did you mean maxMessages?"),
+        ({}, "option queue is missing"),
+        ({"queue": "in", "password": "geheim", "claimTtl": "soon"}, "with its unit"),
+    ],
+)
+def test_reading_refusals(spark: Any, server: FakeServer, more: dict[str, str], says: str) -> None:
     with pytest.raises(Exception) as told:
         spark.read.format("warren_dying").options(**options(server, **more)).load().count()
     assert says in str(told.value) and "geheim" not in str(told.value)
 
 
-@pytest.mark.parametrize(("ddl", "more", "says"), [
-    ("value string", {}, "no column body"),
-    ("body string", {}, "routing key"),
-    ("body string", {"routingKey": "nowhere"}, "no queue for routing key 'nowhere'"),
-    ("body int", {"routingKey": "out"}, "cast it to binary or string"),
-])
+@pytest.mark.parametrize(
+    ("ddl", "more", "says"),
+    [
+        ("value string", {}, "no column body"),
+        ("body string", {}, "routing key"),
+        ("body string", {"routingKey": "nowhere"}, "no queue for routing key 'nowhere'"),
+        ("body int", {"routingKey": "out"}, "cast it to binary or string"),
+    ],
+)
 def test_writing_refusals(
     spark: Any, server: FakeServer, ddl: str, more: dict[str, str], says: str
 ) -> None:
@@ -167,13 +191,20 @@ def told(run: Any) -> list[str]:
     return text.strip().splitlines()
 
 
-@pytest.mark.parametrize(("schema", "more", "condition"), [
-    (None, {"queue": "in", "maxMessage": "7"}, "WARREN_OPTION] unknown option 'maxmessage'"),
-    (None, {}, "WARREN_OPTION] option queue is missing"),
-    ("bodi binary", {"queue": "in"}, "WARREN_SCHEMA] unknown column 'bodi'"),
-    (None, {"queue": "nowhere"}, "WARREN_REFUSED] browsing queue 'nowhere'"),
-    (None, {"queue": "in", "readerId": "r"}, "WARREN_OPTION] option readerId is for spark.readS"),
-])
+@pytest.mark.parametrize(
+    ("schema", "more", "condition"),
+    [
+        (None, {"queue": "in", "maxMessage": "7"}, "WARREN_OPTION] unknown option 'maxmessage'"),
+        (None, {}, "WARREN_OPTION] option queue is missing"),
+        ("bodi binary", {"queue": "in"}, "WARREN_SCHEMA] unknown column 'bodi'"),
+        (None, {"queue": "nowhere"}, "WARREN_REFUSED] browsing queue 'nowhere'"),
+        (
+            None,
+            {"queue": "in", "readerId": "r"},
+            "WARREN_OPTION] option readerId is for spark.readS",
+        ),
+    ],
+)
 def test_the_cause_of_a_refused_read_stood_on_line_10(
     spark: Any, server: FakeServer, schema: str | None, more: dict[str, str], condition: str
 ) -> None:
@@ -182,44 +213,80 @@ def test_the_cause_of_a_refused_read_stood_on_line_10(
     assert condition in first and len(rest) <= 1 and "".join(rest).strip()[:8] in ("", "SQLSTATE")
 
 
-@pytest.mark.parametrize(("more", "condition"), [
-    ({"routingKy": "out"}, "WARREN_OPTION] unknown option 'routingky'; did you mean routingKey?"),
-    ({}, "WARREN_SCHEMA] rows have no routing key"),
-    ({"exchange": "x", "routingKey": "k"}, "no queue for routing key 'k'"),
-])
+@pytest.mark.parametrize(
+    ("more", "condition"),
+    [
+        (
+            {"routingKy": "out"},
+            "WARREN_OPTION] unknown option 'routingky'; did you mean routingKey?",
+        ),
+        ({}, "WARREN_SCHEMA] rows have no routing key"),
+        ({"exchange": "x", "routingKey": "k"}, "no queue for routing key 'k'"),
+    ],
+)
 def test_the_cause_of_a_refused_write_stood_on_line_10(
     spark: Any, server: FakeServer, more: dict[str, str], condition: str
 ) -> None:
     frame = spark.createDataFrame([("a",)], "body string").coalesce(1)
-    lines = told(lambda: frame.write.format("warren_dying").mode("append").options(
-        **options(server, **more)).save())
+    lines = told(
+        lambda: (
+            frame.write.format("warren_dying")
+            .mode("append")
+            .options(**options(server, **more))
+            .save()
+        )
+    )
     if lines[0].endswith("thrown from the Python worker:"):
         del lines[0]  # a task's
         assert "publishing to exchange 'x'" in lines[0] and "partition 0" in lines[0]
     assert condition in lines[0] and len(lines) <= 2
 
 
-@pytest.mark.parametrize(("schema", "source", "sink", "condition"), [
-    ("body binary, bodi binary", {"queue": "in"}, {}, "WARREN_SCHEMA] unknown column 'bodi'"),
-    ("body binary", {}, {}, "WARREN_OPTION] option queue is missing"),
-    ("body binary", {"queue": "nowhere"}, {}, "WARREN_REFUSED] reading queue 'nowhere'"),
-    ("body binary", {"queue": "in"}, {"routingKy": "x"}, "WARREN_OPTION] unknown option"),
-    ("body binary", {"queue": "in"}, {"routingKey": "x"}, "no queue for routing key 'x'"),
-    ("body binary", {"queue": "in"}, {"routingKey": "out", "sinkId": "mine", "batchId": "4"},
-     "WARREN_OPTION] option batchId is for df.write and means nothing with df.writeStream"),
-    ("body binary", {"queue": "in", "maxMessages": "7"}, {"routingKey": "out"},
-     "WARREN_OPTION] option maxMessages is for spark.read and means nothing"),
-])
+@pytest.mark.parametrize(
+    ("schema", "source", "sink", "condition"),
+    [
+        ("body binary, bodi binary", {"queue": "in"}, {}, "WARREN_SCHEMA] unknown column 'bodi'"),
+        ("body binary", {}, {}, "WARREN_OPTION] option queue is missing"),
+        ("body binary", {"queue": "nowhere"}, {}, "WARREN_REFUSED] reading queue 'nowhere'"),
+        ("body binary", {"queue": "in"}, {"routingKy": "x"}, "WARREN_OPTION] unknown option"),
+        ("body binary", {"queue": "in"}, {"routingKey": "x"}, "no queue for routing key 'x'"),
+        (
+            "body binary",
+            {"queue": "in"},
+            {"routingKey": "out", "sinkId": "mine", "batchId": "4"},
+            "WARREN_OPTION] option batchId is for df.write and means nothing with df.writeStream",
+        ),
+        (
+            "body binary",
+            {"queue": "in", "maxMessages": "7"},
+            {"routingKey": "out"},
+            "WARREN_OPTION] option maxMessages is for spark.read and means nothing",
+        ),
+    ],
+)
 def test_the_cause_of_a_failed_query_stood_on_line_64(
-    spark: Any, server: FakeServer, tmp_path: Path, schema: str, source: dict[str, str],
-    sink: dict[str, str], condition: str
+    spark: Any,
+    server: FakeServer,
+    tmp_path: Path,
+    schema: str,
+    source: dict[str, str],
+    sink: dict[str, str],
+    condition: str,
 ) -> None:
     server.broker.publish("in", [b"a"])
-    rows = spark.readStream.format("warren_dying").schema(schema).options(
-        **options(server, **source)).load()
-    query = (rows.writeStream.format("warren_dying").trigger(availableNow=True)
-             .options(**options(server, **sink))
-             .option("checkpointLocation", str(tmp_path)).start())
+    rows = (
+        spark.readStream.format("warren_dying")
+        .schema(schema)
+        .options(**options(server, **source))
+        .load()
+    )
+    query = (
+        rows.writeStream.format("warren_dying")
+        .trigger(availableNow=True)
+        .options(**options(server, **sink))
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
     lines = told(lambda: query.awaitTermination(60))
     assert condition in lines[0], lines
     assert lines[2] == "=== Streaming Query ===", lines  # from here on Spark's own
@@ -240,8 +307,10 @@ def test_a_table_of_the_catalog_says_why_not_and_a_view_does_it(
         spark.sql("DROP TABLE t")
     spark.sql(f"CREATE TEMPORARY VIEW v {read}")
     assert sorted(row.body for row in spark.sql("SELECT body FROM v").collect()) == [b"a", b"b"]
-    spark.sql("CREATE TEMPORARY VIEW w (body STRING) USING warren_dying OPTIONS ("
-              f"hosts '127.0.0.1:{server.port}', routingKey 'out')")
+    spark.sql(
+        "CREATE TEMPORARY VIEW w (body STRING) USING warren_dying OPTIONS ("
+        f"hosts '127.0.0.1:{server.port}', routingKey 'out')"
+    )
     spark.sql("INSERT INTO w VALUES ('c')")
     assert server.broker.bodies("out") == [b"c"]
 
@@ -253,10 +322,18 @@ def test_the_password_is_in_no_plan(spark: Any, server: FakeServer, capsys: Any)
 
 
 def stream(spark: Any, server: FakeServer, checkpoint: Path, queue: str, **more: str) -> Any:
-    rows = spark.readStream.format("warren_dying").options(
-        **options(server, queue=queue, **more)).load()
-    return (rows.select("body").writeStream.format("noop").trigger(availableNow=True)
-            .option("checkpointLocation", str(checkpoint)).start())
+    rows = (
+        spark.readStream.format("warren_dying")
+        .options(**options(server, queue=queue, **more))
+        .load()
+    )
+    return (
+        rows.select("body")
+        .writeStream.format("noop")
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
 
 
 def test_the_checkpoint_of_another_queue_is_refused(

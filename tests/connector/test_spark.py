@@ -47,7 +47,7 @@ def test_once_reads_everything_in_its_one_batch_and_the_next_run_settles_it(worl
 
 
 def test_once_on_a_first_run_killed_around_its_offset_log_left_the_queue_to_nobody(
-    world: World
+    world: World,
 ) -> None:
     bodies = world.publish(1500)
     once = {"once": True}
@@ -73,7 +73,8 @@ def test_two_actions_in_foreach_batch_see_the_same_rows(world: World, tmp_path: 
             read.setdefault(batch.name, []).append(sorted(rows))
     assert all(first == second for first, second in read.values())
     assert sorted(row for first, _ in read.values() for row in first) == sorted(
-        body.hex().upper() for body in bodies)
+        body.hex().upper() for body in bodies
+    )
     assert world.server.broker.state("in")["acknowledged"] == len(bodies)
 
 

@@ -35,8 +35,12 @@ def spark_process(world: World, name: str, *arguments: str) -> Iterator[Path]:
     log = world.directory / f"{name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [str(SPARK_CLASS), *arguments], stdout=out, stderr=out, cwd=world.directory,
-            env={**world.environment(), "SPARK_NO_DAEMONIZE": "1"})
+            [str(SPARK_CLASS), *arguments],
+            stdout=out,
+            stderr=out,
+            cwd=world.directory,
+            env={**world.environment(), "SPARK_NO_DAEMONIZE": "1"},
+        )
     try:
         yield log
     finally:
@@ -52,14 +56,39 @@ def cluster(world: World) -> Iterator[str]:
     url = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     with ExitStack() as stack:
-        master = stack.enter_context(spark_process(
-            world, "master", f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port),
-            "--webui-port", "0"))
+        master = stack.enter_context(
+            spark_process(
+                world,
+                "master",
+                f"{deploy}.master.Master",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--webui-port",
+                "0",
+            )
+        )
         wait_for(master, "New state: ALIVE")
         for host in ("127.0.0.2", "127.0.0.3"):
-            worker = stack.enter_context(spark_process(
-                world, host, f"{deploy}.worker.Worker", "--host", host, "--webui-port", "0",
-                "--cores", "1", "--memory", "1g", "--work-dir", str(world.directory / host), url))
+            worker = stack.enter_context(
+                spark_process(
+                    world,
+                    host,
+                    f"{deploy}.worker.Worker",
+                    "--host",
+                    host,
+                    "--webui-port",
+                    "0",
+                    "--cores",
+                    "1",
+                    "--memory",
+                    "1g",
+                    "--work-dir",
+                    str(world.directory / host),
+                    url,
+                )
+            )
             wait_for(worker, "Successfully registered")
         yield url
 

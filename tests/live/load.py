@@ -112,12 +112,10 @@ class Load:
         self.cluster, self.queue = cluster, queue
         self._stop_publishing, self._stop_consuming = threading.Event(), threading.Event()
         self.publishers = [
-            Publisher(cluster, queue, number, self._stop_publishing)
-            for number in range(publishers)
+            Publisher(cluster, queue, number, self._stop_publishing) for number in range(publishers)
         ]
         self.consumers = [
-            Consumer(cluster, queue, number, self._stop_consuming)
-            for number in range(consumers)
+            Consumer(cluster, queue, number, self._stop_consuming) for number in range(consumers)
         ]
 
     def __enter__(self) -> Load:

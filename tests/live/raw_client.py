@@ -29,9 +29,7 @@ def raw_method(class_id: int, method_id: int, arguments: bytes = b"", channel: i
     return frame(1, channel, struct.pack(">HH", class_id, method_id) + arguments)
 
 
-def content(
-    size: int, properties: bytes = b"\0\0", channel: int = 1, body: bytes = b""
-) -> bytes:
+def content(size: int, properties: bytes = b"\0\0", channel: int = 1, body: bytes = b"") -> bytes:
     """A content header of a message of `size` bytes, with as much of the body as given."""
     header = frame(2, channel, struct.pack(">HHQ", 60, 0, size) + properties)
     return header + (frame(3, channel, body) if body else b"")
@@ -77,9 +75,17 @@ class RawClient:
         steps = (
             lambda: (self.send(PROTOCOL_HEADER), self.expect(spec.Connection.Start)),
             lambda: (
-                self.send(method(spec.Connection.StartOk(
-                    {"capabilities": capabilities or {}}, "PLAIN", f"\0{user}\0{password}",
-                    "en_US"), 0)),
+                self.send(
+                    method(
+                        spec.Connection.StartOk(
+                            {"capabilities": capabilities or {}},
+                            "PLAIN",
+                            f"\0{user}\0{password}",
+                            "en_US",
+                        ),
+                        0,
+                    )
+                ),
                 self.expect(spec.Connection.Tune),
             ),
             lambda: self.send(method(spec.Connection.TuneOk(2047, frame_max, 0), 0)),

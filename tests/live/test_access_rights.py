@@ -148,8 +148,11 @@ def attempt(broker: Broker, operation: Any) -> spec.Channel.Close | None:
             client.send(method(spec.Confirm.Select()))
             client.expect(spec.Confirm.SelectOk)
             header = pamqp.header.ContentHeader(0, 1, spec.Basic.Properties(**given))
-            client.send(method(spec.Basic.Publish(exchange=exchange, routing_key=key))
-                        + method(header) + frame(3, 1, b"x"))
+            client.send(
+                method(spec.Basic.Publish(exchange=exchange, routing_key=key))
+                + method(header)
+                + frame(3, 1, b"x")
+            )
         else:
             client.send(method(operation))
         got = client.next()
@@ -162,8 +165,9 @@ def word(permission: str) -> str:
     return "" if RABBITMQ_310 else f"{permission} "
 
 
-@pytest.mark.parametrize(("name", "needs", "operation"), CLIENT091,
-                         ids=[name for name, _, _ in CLIENT091])
+@pytest.mark.parametrize(
+    ("name", "needs", "operation"), CLIENT091, ids=[name for name, _, _ in CLIENT091]
+)
 def test_an_operation_needs_exactly_its_rights(
     broker: Broker, rights: Rights, name: str, needs: tuple[Right, ...], operation: Any
 ) -> None:
@@ -176,7 +180,8 @@ def test_an_operation_needs_exactly_its_rights(
         assert refused.reply_code == 403
         assert refused.reply_text == (
             f"ACCESS_REFUSED - {word(permission)}access to {kind} '{shown}' in vhost '{VHOST}' "
-            f"refused for user '{USER}'")
+            f"refused for user '{USER}'"
+        )
     held = granted(needs)
     rights.grant(held.configure, held.write, held.read)
     assert attempt(broker, operation) is None
@@ -186,12 +191,15 @@ def test_nobody_publishes_to_an_internal_exchange(broker: Broker, rights: Rights
     rights.grant(".*", ".*", ".*")
     refused = attempt(broker, ("inner", "k", {}))
     assert refused is not None and refused.reply_text == (
-        f"ACCESS_REFUSED - cannot publish to internal exchange 'inner' in vhost '{VHOST}'")
+        f"ACCESS_REFUSED - cannot publish to internal exchange 'inner' in vhost '{VHOST}'"
+    )
 
 
 def topic_text(permission: str, key: str) -> str:
-    return (f"ACCESS_REFUSED - {word(permission)}access to topic '{key}' in exchange 'amq.topic' "
-            f"in vhost '{VHOST}' refused for user '{USER}'")
+    return (
+        f"ACCESS_REFUSED - {word(permission)}access to topic '{key}' in exchange 'amq.topic' "
+        f"in vhost '{VHOST}' refused for user '{USER}'"
+    )
 
 
 def test_topic_permissions(broker: Broker, rights: Rights) -> None:
@@ -217,8 +225,9 @@ def test_a_user_id_is_the_users_own(broker: Broker, rights: Rights) -> None:
     assert attempt(broker, ("", "q", {"user_id": USER})) is None
     refused = attempt(broker, ("", "q", {"user_id": "guest"}))
     assert refused is not None and refused.reply_code == 406
-    assert refused.reply_text == ("PRECONDITION_FAILED - user_id property set to 'guest' but "
-                                  f"authenticated user was '{USER}'")
+    assert refused.reply_text == (
+        f"PRECONDITION_FAILED - user_id property set to 'guest' but authenticated user was '{USER}'"
+    )
 
 
 def test_a_dead_letter_exchange_needs_rights_for_a_new_queue(

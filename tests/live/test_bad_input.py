@@ -73,12 +73,17 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     from warren.local import LocalCluster
 
     directory = tmp_path_factory.mktemp("hostile")
-    settings = {"limits": {"message_size_max": 1 << 20, "connections_max": 400,
-                           "handshake_timeout_ms": 2000}}
+    settings = {
+        "limits": {
+            "message_size_max": 1 << 20,
+            "connections_max": 400,
+            "handshake_timeout_ms": 2000,
+        }
+    }
     with LocalCluster(nodes=1, directory=directory, settings=settings) as cluster:
         yield Broker(tuple(f"amqp://guest:guest@{host}/%2F" for host in cluster.addresses), cluster)
         log = Path(cluster.nodes[0].log_file).read_text()
-    assert "Traceback" not in log, log[log.index("Traceback") - 500:][:4000]
+    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
 
 
 @pytest.fixture(scope="module")
@@ -128,18 +133,35 @@ def test_random_bytes_at_every_stage(address: tuple[str, int], stage: str) -> No
 def test_damaged_frames_at_every_stage(address: tuple[str, int], stage: str) -> None:
     """A good conversation with a few octets changed."""
     drawn = random.Random(stage)
-    good = b"".join((
-        method(spec.Queue.Declare(queue="damaged", auto_delete=True, arguments={"x-expires": 5000,
-               "deep": {"er": [1, "two", None, True, {"x": "y"}]}})),
-        method(spec.Exchange.Declare(exchange="damaged", exchange_type="headers")),
-        method(spec.Queue.Bind(queue="damaged", exchange="damaged", arguments={"x-match": "any"})),
-        method(spec.Confirm.Select()), method(spec.Basic.Qos(0, 3)),
-        method(spec.Basic.Consume(queue="damaged", consumer_tag="c", arguments={"x-priority": 1})),
-        method(spec.Basic.Publish(routing_key="damaged")),
-        content(5, struct.pack(">H", 0x2000) + long(short(b"h") + b"I\0\0\0\1"), body=b"hello"),
-        method(spec.Basic.Ack(1)), method(spec.Basic.Get(queue="damaged")),
-        method(spec.Tx.Select()), method(spec.Channel.Close(200, "", 0, 0)),
-    ))
+    good = b"".join(
+        (
+            method(
+                spec.Queue.Declare(
+                    queue="damaged",
+                    auto_delete=True,
+                    arguments={
+                        "x-expires": 5000,
+                        "deep": {"er": [1, "two", None, True, {"x": "y"}]},
+                    },
+                )
+            ),
+            method(spec.Exchange.Declare(exchange="damaged", exchange_type="headers")),
+            method(
+                spec.Queue.Bind(queue="damaged", exchange="damaged", arguments={"x-match": "any"})
+            ),
+            method(spec.Confirm.Select()),
+            method(spec.Basic.Qos(0, 3)),
+            method(
+                spec.Basic.Consume(queue="damaged", consumer_tag="c", arguments={"x-priority": 1})
+            ),
+            method(spec.Basic.Publish(routing_key="damaged")),
+            content(5, struct.pack(">H", 0x2000) + long(short(b"h") + b"I\0\0\0\1"), body=b"hello"),
+            method(spec.Basic.Ack(1)),
+            method(spec.Basic.Get(queue="damaged")),
+            method(spec.Tx.Select()),
+            method(spec.Channel.Close(200, "", 0, 0)),
+        )
+    )
     for _ in range(40):
         data = bytearray(good)
         for _ in range(drawn.randint(1, 6)):
@@ -151,10 +173,12 @@ def test_damaged_frames_at_every_stage(address: tuple[str, int], stage: str) -> 
 
 
 def test_other_protocols(address: tuple[str, int]) -> None:
-    for first, answer in ((b"GET / HTTP/1.1\r\n\r\n", b"AMQP\0\0\x09\1"),
-                          (b"AMQP\0\0\x09\0", b"AMQP\0\0\x09\1"),
-                          (b"AMQP\1\1\0\x0a", b"AMQP\0\0\x09\1"),
-                          (b"\x16\x03\x01\x02\0\1\0\1\xfc\x03\x03", b"AMQP\0\0\x09\1")):
+    for first, answer in (
+        (b"GET / HTTP/1.1\r\n\r\n", b"AMQP\0\0\x09\1"),
+        (b"AMQP\0\0\x09\0", b"AMQP\0\0\x09\1"),
+        (b"AMQP\1\1\0\x0a", b"AMQP\0\0\x09\1"),
+        (b"\x16\x03\x01\x02\0\1\0\1\xfc\x03\x03", b"AMQP\0\0\x09\1"),
+    ):
         with RawClient(address, "socket") as client:
             client.send(first)
             assert client.next() == (0, answer)
@@ -196,8 +220,15 @@ def test_half_handshakes_end_by_themselves(address: tuple[str, int]) -> None:
 
 
 def test_wrong_password(address: tuple[str, int]) -> None:
-    said = method(spec.Connection.StartOk({"capabilities": {"authentication_failure_close": True}},
-                                          "PLAIN", "\0guest\0wrong", "en_US"), 0)
+    said = method(
+        spec.Connection.StartOk(
+            {"capabilities": {"authentication_failure_close": True}},
+            "PLAIN",
+            "\0guest\0wrong",
+            "en_US",
+        ),
+        0,
+    )
     with RawClient(address, "header") as client:
         client.send(said)
         closed_with(client, 403, "Login was refused using authentication mechanism PLAIN")
@@ -206,8 +237,9 @@ def test_wrong_password(address: tuple[str, int]) -> None:
         assert client.next() is None  # who cannot read a close is only hung up on
 
 
-@pytest.mark.parametrize("response", [
-    "", "guest", "\0\0\0\0", "\0guest\0guest\0more", "\xff\0\xfe"])
+@pytest.mark.parametrize(
+    "response", ["", "guest", "\0\0\0\0", "\0guest\0guest\0more", "\xff\0\xfe"]
+)
 def test_responses_that_are_none(address: tuple[str, int], response: str) -> None:
     with RawClient(address, "header") as client:
         client.send(method(spec.Connection.StartOk({}, "PLAIN", response, "en_US"), 0))
@@ -226,8 +258,9 @@ def test_an_unknown_vhost(address: tuple[str, int]) -> None:
         closed_with(client, 530, "vhost nowhere not found")
 
 
-@pytest.mark.parametrize("tuned", [(2047, 100, 0), (2048, 131_072, 0), (0, 0, 0),
-                                   (2047, 131_073, 0)])
+@pytest.mark.parametrize(
+    "tuned", [(2047, 100, 0), (2048, 131_072, 0), (0, 0, 0), (2047, 131_073, 0)]
+)
 def test_limits_that_were_not_offered(
     address: tuple[str, int], tuned: tuple[int, int, int]
 ) -> None:
@@ -247,11 +280,9 @@ UNREADABLE = {
     "bytes left over": raw_method(20, 10, b"\0more"),
     "a table longer than its frame": raw_method(50, 10, b"\0\0\1q\0\xff\xff\xff\xff"),
     "a field of no known type": raw_method(50, 10, b"\0\0\1q\0" + long(b"\1x?\0")),
-    "tables in tables": raw_method(
-        50, 10, b"\0\0\1q\0" + long(b"\1x" + nested(200))),
+    "tables in tables": raw_method(50, 10, b"\0\0\1q\0" + long(b"\1x" + nested(200))),
     "a name that is not UTF-8": raw_method(50, 10, b"\0\0\2\xc3\x28\0" + long(b"")),
-    "a routing key that is not UTF-8": raw_method(
-        50, 20, b"\0\0\1q\0\2\xff\xfe\0" + long(b"")),
+    "a routing key that is not UTF-8": raw_method(50, 20, b"\0\0\1q\0\2\xff\xfe\0" + long(b"")),
     "a frame that does not end": frame(1, 1, b"\0\x14\0\x0a\0", b"\0"),
     "a frame of no known kind": frame(9, 1, b"what"),
     "a frame above frame_max": frame(1, 1, bytes(200_000)),
@@ -259,11 +290,11 @@ UNREADABLE = {
     "a header without its publish": content(4),
     "a method inside a content": method(spec.Basic.Publish()) + method(spec.Channel.Flow(True)),
     "more body than said": method(spec.Basic.Publish()) + content(3, body=b"four"),
-    "a content of another class": method(spec.Basic.Publish()) + frame(
-        2, 1, struct.pack(">HHQ", 50, 0, 0) + b"\0\0"),
+    "a content of another class": method(spec.Basic.Publish())
+    + frame(2, 1, struct.pack(">HHQ", 50, 0, 0) + b"\0\0"),
     "properties that go beyond": method(spec.Basic.Publish()) + content(0, b"\x80\0\xffabc"),
-    "headers that are no table": method(spec.Basic.Publish()) + content(
-        0, b"\x20\0" + long(b"\1x?")),
+    "headers that are no table": method(spec.Basic.Publish())
+    + content(0, b"\x20\0" + long(b"\1x?")),
     "content on channel 0": method(spec.Basic.Publish(), 0) + content(0, channel=0),
     "a channel method on channel 0": method(spec.Channel.Open(), 0),
     "a connection method on channel 1": method(spec.Connection.Open("/"), 1),
@@ -301,29 +332,53 @@ def test_a_message_above_the_limit(address: tuple[str, int]) -> None:
         refused(client, 406, "larger than configured max size")
 
 
-@pytest.mark.parametrize("arguments", [
-    b"\2\xff\xfeI\0\0\0\1",
-    b"\1tF" + long(b"\2\xc3\x28S" + long(b"x")),
-    b"\1tA" + long(b"F" + long(b"\1\xffV")),
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b"\2\xff\xfeI\0\0\0\1",
+        b"\1tF" + long(b"\2\xc3\x28S" + long(b"x")),
+        b"\1tA" + long(b"F" + long(b"\1\xffV")),
+    ],
+)
 def test_argument_names_that_are_not_utf8(address: tuple[str, int], arguments: bytes) -> None:
     with RawClient(address) as client:
         client.send(raw_method(50, 10, b"\0\0" + short(b"odd") + b"\0" + long(arguments)))
         refused(client, 406, "not UTF-8")
-        client.send(raw_method(40, 10, b"\0\0" + short(b"odd") + short(b"fanout") + b"\0"
-                               + long(arguments)))
+        client.send(
+            raw_method(40, 10, b"\0\0" + short(b"odd") + short(b"fanout") + b"\0" + long(arguments))
+        )
         refused(client, 406, "not UTF-8")
-        client.send(raw_method(50, 20, b"\0\0" + short(b"odd") + short(b"amq.direct") + b"\0\0"
-                               + long(arguments)))
+        client.send(
+            raw_method(
+                50, 20, b"\0\0" + short(b"odd") + short(b"amq.direct") + b"\0\0" + long(arguments)
+            )
+        )
         refused(client, 406, "not UTF-8")
 
 
 def test_values_that_are_not_utf8_are_kept(address: tuple[str, int]) -> None:
     with RawClient(address) as client:
         for _ in range(2):  # the second time it must be found equivalent
-            client.send(raw_method(50, 10, b"\0\0" + short(b"odd") + b"\0" + long(
-                b"\1bx" + long(b"\xff\xfe") + b"\1sS" + long(b"\xc3\x28") + b"\1dd\x7f\xf8"
-                + bytes(6) + b"\1DD\xff\xff\xff\xff\xff" + b"\1TT" + b"\xff" * 8)))
+            client.send(
+                raw_method(
+                    50,
+                    10,
+                    b"\0\0"
+                    + short(b"odd")
+                    + b"\0"
+                    + long(
+                        b"\1bx"
+                        + long(b"\xff\xfe")
+                        + b"\1sS"
+                        + long(b"\xc3\x28")
+                        + b"\1dd\x7f\xf8"
+                        + bytes(6)
+                        + b"\1DD\xff\xff\xff\xff\xff"
+                        + b"\1TT"
+                        + b"\xff" * 8
+                    ),
+                )
+            )
             client.expect(spec.Queue.DeclareOk)
         client.send(method(spec.Queue.Delete(queue="odd")))
         client.expect(spec.Queue.DeleteOk)
@@ -331,16 +386,34 @@ def test_values_that_are_not_utf8_are_kept(address: tuple[str, int]) -> None:
 
 HEADERS = {
     "x-death is a number": b"\7x-deathI\0\0\0\1",
-    "x-death counts in words": b"\7x-deathA" + long(
-        b"F" + long(b"\5countS" + long(b"many") + b"\5queueS" + long(b"dying")
-                    + b"\6reasonS" + long(b"rejected"))),
-    "x-death counts too far": b"\7x-deathA" + long(
-        b"F" + long(b"\5countl\x7f" + b"\xff" * 7 + b"\5queueS" + long(b"dying")
-                    + b"\6reasonS" + long(b"rejected"))),
+    "x-death counts in words": b"\7x-deathA"
+    + long(
+        b"F"
+        + long(
+            b"\5countS"
+            + long(b"many")
+            + b"\5queueS"
+            + long(b"dying")
+            + b"\6reasonS"
+            + long(b"rejected")
+        )
+    ),
+    "x-death counts too far": b"\7x-deathA"
+    + long(
+        b"F"
+        + long(
+            b"\5countl\x7f"
+            + b"\xff" * 7
+            + b"\5queueS"
+            + long(b"dying")
+            + b"\6reasonS"
+            + long(b"rejected")
+        )
+    ),
     "x-death of other things": b"\7x-deathA" + long(b"V" + b"I\0\0\0\1" + b"F" + long(b"\1\xffV")),
     "names that are not UTF-8": b"\2\xff\xfeS" + long(b"\xff") + b"\1aF" + long(b"\1\xfeV"),
-    "decimals, timestamps": b"\1DD\xff\xff\xff\xff\xff" + b"\1TT" + b"\xff" * 8 + b"\1dd\x7f\xf8"
-                            + bytes(6),
+    "decimals, timestamps": b"\1DD\xff\xff\xff\xff\xff"
+    b"\1TT" + b"\xff" * 8 + b"\1dd\x7f\xf8" + bytes(6),
     "sixty tables deep": b"\1a" + nested(60),
     "lists of lists": b"\1a" + nested(60, b"A", b""),
     "a delivery count": b"\x10x-delivery-countS" + long(b"no number"),
@@ -353,26 +426,38 @@ def test_headers_that_lie_go_through_a_whole_life(address: tuple[str, int], what
     correlation = short(b"\xff\xfe")  # and a property that is not UTF-8
     properties = struct.pack(">H", 0x2400) + long(HEADERS[what]) + correlation
     with RawClient(address) as client:
-        for name, arguments in (("dead", {}), ("dying", {
-                "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})):
+        for name, arguments in (
+            ("dead", {}),
+            ("dying", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}),
+        ):
             client.send(method(spec.Queue.Declare(queue=name, durable=True, arguments=arguments)))
             client.expect(spec.Queue.DeclareOk)
-        client.send(method(spec.Queue.Bind(queue="dying", exchange="amq.headers",
-                                           arguments={"x-match": "any", "none": 1}))
-                    + method(spec.Queue.Bind(queue="dying", exchange="amq.fanout"))
-                    + method(spec.Confirm.Select()))
+        client.send(
+            method(
+                spec.Queue.Bind(
+                    queue="dying", exchange="amq.headers", arguments={"x-match": "any", "none": 1}
+                )
+            )
+            + method(spec.Queue.Bind(queue="dying", exchange="amq.fanout"))
+            + method(spec.Confirm.Select())
+        )
         for kind in (spec.Queue.BindOk, spec.Queue.BindOk, spec.Confirm.SelectOk):
             client.expect(kind)
-        client.send(method(spec.Basic.Publish(exchange="amq.headers")) + content(0, properties)
-                    + method(spec.Basic.Publish(exchange="amq.fanout")) + content(0, properties))
+        client.send(
+            method(spec.Basic.Publish(exchange="amq.headers"))
+            + content(0, properties)
+            + method(spec.Basic.Publish(exchange="amq.fanout"))
+            + content(0, properties)
+        )
         acked = 0
         while acked < 2:
             ack = client.expect(spec.Basic.Ack)
             acked = ack.delivery_tag if ack.multiple else acked + 1
         client.send(method(spec.Basic.Get(queue="dying")))
         client.find(spec.Basic.GetOk)
-        client.send(method(spec.Basic.Reject(1, requeue=True))
-                    + method(spec.Basic.Get(queue="dying")))
+        client.send(
+            method(spec.Basic.Reject(1, requeue=True)) + method(spec.Basic.Get(queue="dying"))
+        )
         client.find(spec.Basic.GetOk)
         client.send(method(spec.Basic.Reject(2, requeue=False)))
 
@@ -385,8 +470,9 @@ def test_headers_that_lie_go_through_a_whole_life(address: tuple[str, int], what
                     return isinstance(got[1], spec.Basic.GetOk)
 
         eventually(died, "the dead letter")
-        client.send(method(spec.Queue.Delete(queue="dying")) + method(
-            spec.Queue.Delete(queue="dead")))
+        client.send(
+            method(spec.Queue.Delete(queue="dying")) + method(spec.Queue.Delete(queue="dead"))
+        )
         client.find(spec.Queue.DeleteOk)
         client.find(spec.Queue.DeleteOk)
 
@@ -395,15 +481,21 @@ def test_a_carbon_copy_that_is_no_list(address: tuple[str, int]) -> None:
     with RawClient(address) as client:
         client.send(method(spec.Confirm.Select()))
         client.expect(spec.Confirm.SelectOk)
-        client.send(method(spec.Basic.Publish(routing_key="x"))
-                    + content(0, b"\x20\0" + long(b"\2CCI\0\0\0\1")))
+        client.send(
+            method(spec.Basic.Publish(routing_key="x"))
+            + content(0, b"\x20\0" + long(b"\2CCI\0\0\0\1"))
+        )
         refused(client, 406, "CC")
 
 
 def test_tags_that_were_never_given(address: tuple[str, int]) -> None:
     highest = struct.pack(">Q", (1 << 64) - 1)
-    for bad in (method(spec.Basic.Ack(1)), raw_method(60, 120, highest + b"\1"),
-                raw_method(60, 80, highest + b"\1"), method(spec.Basic.Reject(7))):
+    for bad in (
+        method(spec.Basic.Ack(1)),
+        raw_method(60, 120, highest + b"\1"),
+        raw_method(60, 80, highest + b"\1"),
+        method(spec.Basic.Reject(7)),
+    ):
         with RawClient(address) as client:
             client.send(bad)
             refused(client, 406, "unknown delivery tag")
@@ -420,8 +512,9 @@ def test_gone_in_the_middle_of_a_publish(node: Broker, address: tuple[str, int])
             with RawClient(address) as client:
                 whole = method(spec.Basic.Publish(routing_key="half"))
                 client.send((whole + content(50_000, body=b"x" * 40_000))[:cut])
-                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
-                                         struct.pack("ii", 1, 0))  # a reset, not a farewell
+                client.socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )  # a reset, not a farewell
         assert channel.queue_declare("half", passive=True).method.message_count == 0
         channel.queue_delete("half")
 
@@ -451,12 +544,16 @@ def test_more_channels_than_agreed_on(address: tuple[str, int]) -> None:
 
 def test_many_queues_at_once_and_gone(address: tuple[str, int]) -> None:
     with RawClient(address) as client:
-        client.send(b"".join(
-            method(spec.Queue.Declare(queue=f"many.{n}", exclusive=True, nowait=True))
-            for n in range(1000)))
+        client.send(
+            b"".join(
+                method(spec.Queue.Declare(queue=f"many.{n}", exclusive=True, nowait=True))
+                for n in range(1000)
+            )
+        )
         client.send(method(spec.Channel.Flow(True)))
         client.expect(spec.Channel.FlowOk)
     with RawClient(address) as client:  # the connection's end takes them all
+
         def gone() -> bool:
             client.send(method(spec.Queue.Declare(queue="many.999", passive=True)))
             found = client.find(spec.Channel.Close).reply_code == 404
@@ -485,5 +582,6 @@ def test_who_does_not_read_what_it_asked_for(node: Broker, address: tuple[str, i
             eventually(taken, "it was sent something")
         eventually(
             lambda: channel.queue_declare("unread", passive=True).method.message_count == 100,
-            "all are back")
+            "all are back",
+        )
         channel.queue_delete("unread")

@@ -50,7 +50,11 @@ def run(place: LocalNode, /, **changed: str) -> tuple[int, str]:
     config.write_text(text)
     ended = subprocess.run(
         [sys.executable, "-m", "warren_broker", "--config", str(config)],
-        env=_environment(), capture_output=True, text=True, timeout=30, check=False,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     return ended.returncode, ended.stderr
 
@@ -130,9 +134,7 @@ def test_a_directory_of_a_newer_version_is_refused(stopped: LocalCluster) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 1}', bytes(range(256))])
-def test_an_identity_that_cannot_be_read_is_refused(
-    stopped: LocalCluster, content: bytes
-) -> None:
+def test_an_identity_that_cannot_be_read_is_refused(stopped: LocalCluster, content: bytes) -> None:
     node = stopped.node(0)
     identity = node.data_dir / "node.json"
     kept = identity.read_bytes()
@@ -193,8 +195,11 @@ def test_a_damaged_file_is_named_and_healed_from_the_others(tmp_path: Path, kind
         if kind != "wal":
             fill_more_than_a_log_file(cluster)
         cluster.stop_node(1)
-        files = [path for path in sorted((cluster.node(1).data_dir / kind).rglob("*"))
-                 if path.is_file() and path.stat().st_size > 200]
+        files = [
+            path
+            for path in sorted((cluster.node(1).data_dir / kind).rglob("*"))
+            if path.is_file() and path.stat().st_size > 200
+        ]
         assert files, f"no {kind} was written"
         damage(files[0], files[0].stat().st_size // 2)
         cluster.start(1)
@@ -202,9 +207,12 @@ def test_a_damaged_file_is_named_and_healed_from_the_others(tmp_path: Path, kind
         with cluster.connect() as connection:
             admin = Admin(connection)
             eventually(
-                lambda: (seen := admin.queue_members(QUEUE)).settled
-                and all(each.voter and each.state == "running" for each in seen.members),
-                "it is healed", 60,
+                lambda: (
+                    (seen := admin.queue_members(QUEUE)).settled
+                    and all(each.voter and each.state == "running" for each in seen.members)
+                ),
+                "it is healed",
+                60,
             )
             admin.transfer_leadership(QUEUE, "node-1")
             assert admin.queue(QUEUE).messages_ready == MESSAGES
@@ -220,9 +228,7 @@ def test_a_node_with_the_wrong_secret_does_not_come_in(tmp_path: Path) -> None:
         stranger = cluster.add_node(start=False)
         text = stranger.config_file.read_text()
         assert '"secret" = "local"' in text
-        stranger.config_file.write_text(
-            text.replace('"secret" = "local"', '"secret" = "guessed"')
-        )
+        stranger.config_file.write_text(text.replace('"secret" = "local"', '"secret" = "guessed"'))
         cluster.spawn(stranger.name)
         eventually(lambda: "secret" in cluster.log(stranger.name), "it is told why")
         eventually(lambda: any("secret" in cluster.log(i) for i in range(3)), "they log it")
@@ -230,7 +236,9 @@ def test_a_node_with_the_wrong_secret_does_not_come_in(tmp_path: Path) -> None:
         holds_everything(cluster)
         with cluster.connect() as connection:
             assert [node.name for node in Admin(connection).nodes()] == [
-                "node-0", "node-1", "node-2"
+                "node-0",
+                "node-1",
+                "node-2",
             ]
         # With the right one it joins: nothing was spoilt by the attempt.
         cluster.kill(stranger.name)
@@ -241,9 +249,10 @@ def test_a_node_with_the_wrong_secret_does_not_come_in(tmp_path: Path) -> None:
 
 
 def test_a_node_of_another_cluster_does_not_come_in(tmp_path: Path) -> None:
-    with LocalCluster(nodes=1, directory=tmp_path / "one") as one, LocalCluster(
-        nodes=1, directory=tmp_path / "two"
-    ) as two:
+    with (
+        LocalCluster(nodes=1, directory=tmp_path / "one") as one,
+        LocalCluster(nodes=1, directory=tmp_path / "two") as two,
+    ):
         fill(one)
         fill(two)
         # Node-0 of the second cluster, called node-1, is told that the first one's node is a peer.
@@ -280,8 +289,9 @@ def test_a_copied_directory_is_refused_while_the_original_runs(tmp_path: Path) -
         cluster.start(2)
         cluster.spawn(clone.name)
         eventually(
-            lambda: "node-2" in cluster.log(clone.name)
-            and "data directory" in cluster.log(clone.name),
+            lambda: (
+                "node-2" in cluster.log(clone.name) and "data directory" in cluster.log(clone.name)
+            ),
             "it is told whose directory it has",
         )
         with cluster.connect() as connection:
@@ -342,8 +352,10 @@ def test_a_node_moves_to_another_address(tmp_path: Path) -> None:
         with cluster.connect() as connection:
             admin = Admin(connection)
             eventually(
-                lambda: {n.name: n.address for n in admin.nodes() if n.running}.get("node-2")
-                == place.peers_address,
+                lambda: (
+                    {n.name: n.address for n in admin.nodes() if n.running}.get("node-2")
+                    == place.peers_address
+                ),
                 "the others know where it is",
             )
             eventually(

@@ -42,9 +42,7 @@ def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process started from now on fails its syncs while its directory holds FLAG."""
     source, library = tmp_path / "shim.c", tmp_path / "shim.so"
     source.write_text(SHIM, encoding="utf-8")
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
-    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
 
 

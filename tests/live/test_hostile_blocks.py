@@ -52,9 +52,16 @@ def test_they_are_refused_and_every_node_goes_on(broker: Broker, queue_name: str
         channel = amqp.channel()
         channel.confirm_delivery()
         channel.queue_declare(dead, durable=True)
-        channel.queue_declare(queue_name, durable=True, arguments={
-            "x-queue-type": "quorum", "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": dead, "x-message-ttl": 500})
+        channel.queue_declare(
+            queue_name,
+            durable=True,
+            arguments={
+                "x-queue-type": "quorum",
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": dead,
+                "x-message-ttl": 500,
+            },
+        )
         channel.basic_publish("", queue_name, b"good", pika.BasicProperties(delivery_mode=2))
         route = (b"", queue_name.encode())
         for raw in HOSTILE.values():
@@ -67,8 +74,10 @@ def test_they_are_refused_and_every_node_goes_on(broker: Broker, queue_name: str
                         writer.write(block)
                         writer.finish()
         channel.basic_publish("", queue_name, b"after", pika.BasicProperties(delivery_mode=2))
-        eventually(lambda: channel.queue_declare(dead, passive=True).method.message_count == 2,
-                   "the good messages expired")
+        eventually(
+            lambda: channel.queue_declare(dead, passive=True).method.message_count == 2,
+            "the good messages expired",
+        )
         bodies = [channel.basic_get(dead, auto_ack=True)[2] for _ in range(2)]
         assert bodies == [b"good", b"after"]
         channel.queue_delete(dead)

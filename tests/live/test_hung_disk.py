@@ -95,8 +95,9 @@ class Publishers:
         self.errors: list[Exception] = []
         self.size = size
         self.ending = threading.Event()
-        self.threads = [threading.Thread(target=self.work, args=(uri,), daemon=True)
-                        for uri in uris]
+        self.threads = [
+            threading.Thread(target=self.work, args=(uri,), daemon=True) for uri in uris
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -122,10 +123,17 @@ class Publishers:
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
 
-@pytest.mark.parametrize(("via", "size", "count"), [
-    (0, 100, 1),  # a client of the node itself; each write small enough for the loop's own thread
-    (1, 60_000, 20),  # more than may wait for a disk (`wal_backlog_bytes_max`) within HANG_S
-])
+@pytest.mark.parametrize(
+    ("via", "size", "count"),
+    [
+        (
+            0,
+            100,
+            1,
+        ),  # a client of the node itself; each write small enough for the loop's own thread
+        (1, 60_000, 20),  # more than may wait for a disk (`wal_backlog_bytes_max`) within HANG_S
+    ],
+)
 def test_confirms_go_on_while_the_leader_s_disk_hangs(
     tmp_path: Path, disk: Callable[[Path], Disk], via: int, size: int, count: int
 ) -> None:
@@ -135,7 +143,8 @@ def test_confirms_go_on_while_the_leader_s_disk_hangs(
         uris = [f"amqp://guest:guest@{address}/%2F?heartbeat=0" for address in cluster.addresses]
         with pika.BlockingConnection(pika.URLParameters(uris[0])) as connection:
             connection.channel().queue_declare(
-                "q", durable=True,
+                "q",
+                durable=True,
                 arguments={"x-queue-type": "quorum", "x-max-length": 1000},
             )
         eventually(lambda: cluster.leader_of("q") == 0, "the declaring node leads")

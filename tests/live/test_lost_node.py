@@ -238,8 +238,10 @@ def test_the_next_consumer_takes_over_from_a_single_active_one_on_a_lost_node(
         # What is published before it is suspected is handed to its consumer still.
         with Connection(cluster.node_address(1)) as leading:
             eventually(
-                lambda: [one["name"] for one in Admin(leading).overview()["nodes"]
-                         if not one["alive"]] == [cluster.nodes[2].name],
+                lambda: (
+                    [one["name"] for one in Admin(leading).overview()["nodes"] if not one["alive"]]
+                    == [cluster.nodes[2].name]
+                ),
                 "it is suspected",
             )
         to.basic_publish("", "single", b"next")

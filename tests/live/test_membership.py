@@ -108,11 +108,14 @@ def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
         assert voters(admin) == names[:3]
         states: list[str] = []
         grown = admin.grow(
-            added.name, "all", wait=WAIT_S,
+            added.name,
+            "all",
+            wait=WAIT_S,
             progress=lambda seen: states.extend(each.member.state for each in seen.moving),
         )
         assert [(each.name, each.size, each.error) for each in grown.queues] == [
-            ("held", 4, ""), (QUEUE, 4, "")
+            ("held", 4, ""),
+            (QUEUE, 4, ""),
         ]
         assert voters(admin) == names
         load.goes_on()
@@ -148,8 +151,10 @@ def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> N
         cluster.wipe_node("node-0")
         cluster.start("node-0")
         eventually(
-            lambda: [each.name for each in survivors.nodes() if each.running]
-            == ["node-0", "node-1", "node-2", added.name],
+            lambda: (
+                [each.name for each in survivors.nodes() if each.running]
+                == ["node-0", "node-1", "node-2", added.name]
+            ),
             "it is back as a new one",
         )
         assert "node-0" not in voters(survivors)
@@ -161,8 +166,7 @@ def test_a_node_that_lost_its_disk_gets_everything_back(
 ) -> None:
     bodies = publish(cluster, 3000, size=2000)
     victim = next(
-        name for name in ("node-2", "node-1", "node-0")
-        if name != admin.queue_members(QUEUE).leader
+        name for name in ("node-2", "node-1", "node-0") if name != admin.queue_members(QUEUE).leader
     )
     admin.declare_queue("busy")
     with Load(cluster, "busy") as load:
@@ -229,9 +233,10 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
     assert leader is not None
     others = [node.name for node in cluster.nodes if node.name != leader]
     asked = through(cluster, *others)
-    with connect(cluster, cluster.nodes.index(cluster.node(leader))) as inside, Load(
-        cluster, QUEUE
-    ) as load:
+    with (
+        connect(cluster, cluster.nodes.index(cluster.node(leader))) as inside,
+        Load(cluster, QUEUE) as load,
+    ):
         seen = asked.drain(leader, wait=WAIT_S)
         assert seen.node.drained and seen.node.leaders == 0
         assert all(asked.queue_members(name).leader != leader for name in (*names, QUEUE))
@@ -246,8 +251,10 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
             lambda: connects(cluster, cluster.nodes.index(cluster.node(leader))), "it serves again"
         )
         asked.rebalance(wait=WAIT_S)
-        led = {name: [asked.queue_members(q).leader for q in (*names, QUEUE)].count(name)
-               for name in (leader, *others)}
+        led = {
+            name: [asked.queue_members(q).leader for q in (*names, QUEUE)].count(name)
+            for name in (leader, *others)
+        }
         assert max(led.values()) - min(led.values()) <= 1, led
         load.finish()
     # A start ends maintenance, too.
@@ -289,15 +296,17 @@ def test_a_rolling_restart_that_asks_first_loses_nothing(
     with Load(cluster, QUEUE) as load:
         for node in cluster.nodes:
             others = through(cluster, *(n.name for n in cluster.nodes if n is not node))
-            eventually(lambda a=others, n=node: a.quorum_critical(n.name).safe, "it may stop",
-                       WAIT_S)
+            eventually(
+                lambda a=others, n=node: a.quorum_critical(n.name).safe, "it may stop", WAIT_S
+            )
             others.drain(node.name, wait=WAIT_S)
             cluster.stop_node(node.name)
             for other in cluster.nodes:
                 if other is not node:
                     critical = eventually(
-                        lambda a=others, n=other: not (found := a.quorum_critical(n.name)).safe
-                        and found,
+                        lambda a=others, n=other: (
+                            not (found := a.quorum_critical(n.name)).safe and found
+                        ),
                         "now every other one is critical",
                     )
                     assert critical.metadata and QUEUE in {q.name for q in critical.queues}

@@ -43,9 +43,12 @@ class Log:
 
     def line(self, *parts: str) -> str:
         """The first new line that has all these in it."""
+
         def found() -> str | None:
-            return next((line for line in self.new().splitlines()
-                         if all(part in line for part in parts)), None)
+            return next(
+                (line for line in self.new().splitlines() if all(part in line for part in parts)),
+                None,
+            )
 
         return str(eventually(found, f"a line with {parts}; there are:\n{self.new()}"))
 
@@ -55,11 +58,22 @@ def log(node: LocalCluster) -> Log:
     return Log(node)
 
 
-def connect(node: LocalCluster, user: str = "guest", password: str = "guest", vhost: str = "/",
-            **properties: str) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.ConnectionParameters(
-        "127.0.0.1", node.nodes[0].amqp_port, vhost, pika.PlainCredentials(user, password),
-        client_properties=properties))
+def connect(
+    node: LocalCluster,
+    user: str = "guest",
+    password: str = "guest",
+    vhost: str = "/",
+    **properties: str,
+) -> pika.BlockingConnection:
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(
+            "127.0.0.1",
+            node.nodes[0].amqp_port,
+            vhost,
+            pika.PlainCredentials(user, password),
+            client_properties=properties,
+        )
+    )
 
 
 def test_a_stranger_forges_no_line_before_the_login(node: LocalCluster, log: Log) -> None:
@@ -87,8 +101,9 @@ def test_a_stranger_forges_no_line_before_the_login(node: LocalCluster, log: Log
 
 def test_who_connects_and_goes(node: LocalCluster, log: Log) -> None:
     with connect(node, connection_name="billing\n") as connection:
-        line = log.line("INFO", "AMQP 0.9.1", "user 'guest' authenticated and granted access to "
-                        "vhost '/'")
+        line = log.line(
+            "INFO", "AMQP 0.9.1", "user 'guest' authenticated and granted access to vhost '/'"
+        )
         assert "client 'Pika Python Client Library'" in line and "name 'billing\\n'" in line
         assert re.search(r"connection 127\.0\.0\.1:\d+ ", line)
         connection.channel()
@@ -112,8 +127,11 @@ def test_who_is_refused(node: LocalCluster, log: Log) -> None:
     log.line("ERROR", "login refused: user 'guest', mechanism 'PLAIN': invalid credentials")
     with pytest.raises(pika.exceptions.AMQPError):
         connect(node, vhost="no\nsuch")
-    log.line("ERROR", "the connection: operation connection.open caused NOT_ALLOWED",
-             "vhost no\\nsuch not found")
+    log.line(
+        "ERROR",
+        "the connection: operation connection.open caused NOT_ALLOWED",
+        "vhost no\\nsuch not found",
+    )
     wrong = Address(hosts=node.address.hosts, password="wrong")
     with pytest.raises(WarrenError), Connection(wrong) as warren:
         Admin(warren).overview()
@@ -129,8 +147,12 @@ def test_which_operation_failed(node: LocalCluster, log: Log) -> None:
         channel = connection.channel()
         with pytest.raises(pika.exceptions.ChannelClosedByBroker):
             channel_error(channel)
-    log.line("ERROR", "user 'guest'", "channel 1: operation queue.declare caused NOT_FOUND",
-             "no queue \\'no\\x1bsuch\\' in vhost")
+    log.line(
+        "ERROR",
+        "user 'guest'",
+        "channel 1: operation queue.declare caused NOT_FOUND",
+        "no queue \\'no\\x1bsuch\\' in vhost",
+    )
     with RawClient(("127.0.0.1", node.nodes[0].amqp_port)) as client:
         client.send(method(spec.Basic.Publish(exchange="", routing_key="q", immediate=True)))
         client.everything()

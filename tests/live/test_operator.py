@@ -69,7 +69,9 @@ def test_a_day(warren: Shell) -> None:
     assert "cluster of 3" in warren("cluster", "start").stdout
     overview = warren.json("cluster", "overview")
     assert [(node["name"], node["alive"]) for node in overview["nodes"]] == [
-        ("node-0", True), ("node-1", True), ("node-2", True)
+        ("node-0", True),
+        ("node-1", True),
+        ("node-2", True),
     ]
     warren("queues", "declare", "orders")
     lines = b"".join(b"order %d\n" % i for i in range(300))
@@ -106,8 +108,12 @@ def it_dies_for_good(warren: Shell) -> None:
     """Of four with one down no other one may stop; then it is forgotten."""
     warren("cluster", "kill", "node-3")
     critical = eventually(
-        lambda: (found := warren("nodes", "check-if-quorum-critical", "node-0")).exit_code
-        and "definitions" in found.stderr and "orders" in found.stderr and found,
+        lambda: (
+            (found := warren("nodes", "check-if-quorum-critical", "node-0")).exit_code
+            and "definitions" in found.stderr
+            and "orders" in found.stderr
+            and found
+        ),
         "it is noticed",
     )
     assert critical.exit_code == 69
@@ -162,5 +168,8 @@ def test_leaders_are_spread_while_clients_publish(warren: Shell) -> None:
     assert "leaders then" in moved.stdout
     leads = [node["leaders"] for node in warren.json("nodes", "list")]
     assert sum(leads) == 12 and max(leads) - min(leads) <= 1, leads
-    assert [queue["messages_ready"] for queue in warren.json("queues", "list")
-            if queue["name"] in ("q0", "q1", "q2")] == [200] * 3
+    assert [
+        queue["messages_ready"]
+        for queue in warren.json("queues", "list")
+        if queue["name"] in ("q0", "q1", "q2")
+    ] == [200] * 3

@@ -86,15 +86,23 @@ def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Adm
     # The one that goes down has no member of `one` yet.
     down, other = sorted(set(NODES) - {leader}, key=lambda name: name == alone)
     cluster.kill(down)
-    survivors = Admin(Connection(Address(
-        hosts=tuple(("127.0.0.1", cluster.node(name).amqp_port) for name in (leader, other)),
-        request_timeout_s=20,
-    )))
+    survivors = Admin(
+        Connection(
+            Address(
+                hosts=tuple(
+                    ("127.0.0.1", cluster.node(name).amqp_port) for name in (leader, other)
+                ),
+                request_timeout_s=20,
+            )
+        )
+    )
     try:
         eventually(lambda: not survivors.node_status(down).node.running, "it is missed")
         eventually(
-            lambda: [each.state for each in survivors.queue_members("q").members
-                     if each.node == down] == ["down"],
+            lambda: (
+                [each.state for each in survivors.queue_members("q").members if each.node == down]
+                == ["down"]
+            ),
             "the leader misses it, too",
         )
         with pytest.raises(Conflict, match=r"majority.*start the others"):
@@ -113,8 +121,10 @@ def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Adm
         # The dead one may go: two of two are left.
         survivors.delete_member("q", down, wait=60)
         eventually(
-            lambda: [each.node for each in survivors.queue_members("q").members]
-            == sorted({leader, other}),
+            lambda: (
+                [each.node for each in survivors.queue_members("q").members]
+                == sorted({leader, other})
+            ),
             "it is out",
         )
     finally:
@@ -152,15 +162,14 @@ def test_group_sizes_that_cannot_be(cluster: LocalCluster, admin: Admin) -> None
             channel = connection.channel()
             with pytest.raises(ChannelClosedByBroker) as caught:
                 channel.queue_declare(
-                    "sized", durable=True,
+                    "sized",
+                    durable=True,
                     arguments={**QUORUM, "x-quorum-initial-group-size": size},
                 )
             assert caught.value.reply_code == 406, caught.value
             assert "x-quorum-initial-group-size" in caught.value.reply_text
         with pytest.raises(PeerError, match="x-quorum-initial-group-size"):
-            admin.declare_queue(
-                "sized", arguments={**QUORUM, "x-quorum-initial-group-size": size}
-            )
+            admin.declare_queue("sized", arguments={**QUORUM, "x-quorum-initial-group-size": size})
     assert "sized" not in {queue.name for queue in admin.queues()}
     for size in (1, 2, 3):
         made = admin.declare_queue(
@@ -173,9 +182,11 @@ def test_group_sizes_that_cannot_be(cluster: LocalCluster, admin: Admin) -> None
 def test_a_queue_without_leader_says_who_must_be_started(
     cluster: LocalCluster, admin: Admin
 ) -> None:
-    short = Admin(Connection(Address(
-        hosts=(("127.0.0.1", cluster.node("node-0").amqp_port),), request_timeout_s=6
-    )))
+    short = Admin(
+        Connection(
+            Address(hosts=(("127.0.0.1", cluster.node("node-0").amqp_port),), request_timeout_s=6)
+        )
+    )
     cluster.kill("node-1")
     cluster.kill("node-2")
     try:

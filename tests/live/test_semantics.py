@@ -29,6 +29,7 @@ def address(broker: Broker, node: int = 0) -> tuple[str, int]:
 
 def get(channel: Any, queue: str) -> tuple[Any, Any, bytes]:
     """A message that is bound to come."""
+
     def one() -> Any:
         got = channel.basic_get(queue, auto_ack=True)
         return got if got[0] is not None else None
@@ -103,8 +104,11 @@ def test_carbon_copies_are_shown_blind_ones_never(channel: Any, queue_name: str)
 
 
 def dead_lettering(channel: Any, name: str, to: str, **arguments: Any) -> None:
-    channel.queue_declare(name, durable=True, arguments={
-        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": to, **arguments})
+    channel.queue_declare(
+        name,
+        durable=True,
+        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": to, **arguments},
+    )
 
 
 def test_a_loop_of_timers_ends_where_it_closes(channel: Any, queue_name: str) -> None:
@@ -122,6 +126,7 @@ def test_a_loop_with_a_reject_in_it_goes_on(channel: Any, queue_name: str) -> No
     channel.confirm_delivery()
     channel.basic_publish("", queue_name, b"again")
     for tries in range(3):
+
         def one() -> Any:
             got = channel.basic_get(queue_name)
             return got if got[0] is not None else None
@@ -142,8 +147,12 @@ def test_a_death_names_all_routing_keys(channel: Any, queue_name: str) -> None:
     dead_lettering(channel, queue_name, dead)
     channel.queue_bind(queue_name, "amq.fanout")
     channel.confirm_delivery()
-    channel.basic_publish("amq.fanout", "key", b"x", pika.BasicProperties(
-        headers={"CC": ["copy"], "BCC": ["blind"]}, expiration="60000"))
+    channel.basic_publish(
+        "amq.fanout",
+        "key",
+        b"x",
+        pika.BasicProperties(headers={"CC": ["copy"], "BCC": ["blind"]}, expiration="60000"),
+    )
     channel.basic_reject(channel.basic_get(queue_name)[0].delivery_tag, requeue=False)
     _, properties, _ = get(channel, dead)
     death = properties.headers["x-death"][0]
@@ -157,8 +166,9 @@ def test_a_limit_in_bytes_counts_bodies(channel: Any, queue_name: str) -> None:
     channel.confirm_delivery()
     channel.queue_declare(queue_name, durable=True, arguments={"x-max-length-bytes": 10})
     for i in range(6):
-        channel.basic_publish("", queue_name, b"%d" % i * 4, pika.BasicProperties(
-            headers={"long": "h" * 1000}))
+        channel.basic_publish(
+            "", queue_name, b"%d" % i * 4, pika.BasicProperties(headers={"long": "h" * 1000})
+        )
     assert [get(channel, queue_name)[2] for _ in range(2)] == [b"4444", b"5555"]
 
 
@@ -169,8 +179,10 @@ def test_a_return_comes_before_its_confirm(broker: Broker) -> None:
     with RawClient(address(broker)) as client:
         client.send(method(spec.Confirm.Select()))
         client.expect(spec.Confirm.SelectOk)
-        client.send(method(spec.Basic.Publish(routing_key="nobody.wants", mandatory=True))
-                    + content(4, body=b"back"))
+        client.send(
+            method(spec.Basic.Publish(routing_key="nobody.wants", mandatory=True))
+            + content(4, body=b"back")
+        )
         assert client.expect(spec.Basic.Return).reply_code == 312
         client.expect(ContentHeader)
         assert client.next()[1].value == b"back"
@@ -179,8 +191,10 @@ def test_a_return_comes_before_its_confirm(broker: Broker) -> None:
 
 def test_delete_ok_comes_before_the_consumers_cancel(broker: Broker, queue_name: str) -> None:
     with RawClient(address(broker), capabilities={"consumer_cancel_notify": True}) as client:
-        client.send(method(spec.Queue.Declare(queue=queue_name, durable=True))
-                    + method(spec.Basic.Consume(queue=queue_name, consumer_tag="c")))
+        client.send(
+            method(spec.Queue.Declare(queue=queue_name, durable=True))
+            + method(spec.Basic.Consume(queue=queue_name, consumer_tag="c"))
+        )
         client.expect(spec.Queue.DeclareOk)
         client.expect(spec.Basic.ConsumeOk)
         client.send(method(spec.Queue.Delete(queue=queue_name)))
@@ -219,8 +233,10 @@ def test_nothing_is_lost_between_a_consumer_and_its_cancel(
             client.send(method(spec.Basic.Ack(0, multiple=True)))
         client.send(method(spec.Basic.Get(queue=queue_name)))  # after the ack, and returned at once
         client.find((spec.Basic.GetOk, spec.Basic.GetEmpty))
-    eventually(lambda: depth(channel, queue_name) + delivered == 60,
-               f"{delivered} delivered, the rest in the queue")
+    eventually(
+        lambda: depth(channel, queue_name) + delivered == 60,
+        f"{delivered} delivered, the rest in the queue",
+    )
     channel.queue_delete(queue_name)
 
 
@@ -234,10 +250,16 @@ def test_a_slow_consumer_is_told_in_its_own_way(broker: Broker, queue_name: str)
     for capable in (True, False):
         said = {"consumer_cancel_notify": True} if capable else {}
         with RawClient(address(broker), capabilities=said) as client:
-            client.send(method(spec.Queue.Declare(queue=queue_name, durable=True))
-                        + method(spec.Basic.Publish(routing_key=queue_name)) + content(0)
-                        + method(spec.Basic.Consume(queue=queue_name, consumer_tag="c", arguments={
-                            "x-consumer-timeout": 200})))
+            client.send(
+                method(spec.Queue.Declare(queue=queue_name, durable=True))
+                + method(spec.Basic.Publish(routing_key=queue_name))
+                + content(0)
+                + method(
+                    spec.Basic.Consume(
+                        queue=queue_name, consumer_tag="c", arguments={"x-consumer-timeout": 200}
+                    )
+                )
+            )
             client.find(spec.Basic.Deliver)
             if capable:
                 assert client.find(spec.Basic.Cancel).consumer_tag == "c"
@@ -253,8 +275,9 @@ def test_a_slow_consumer_is_told_in_its_own_way(broker: Broker, queue_name: str)
 
 def test_a_client_without_a_sign_of_life_is_given_up(broker: Broker) -> None:
     with RawClient(address(broker), "started") as client:
-        client.send(method(spec.Connection.TuneOk(10, 131_072, 1), 0)
-                    + method(spec.Connection.Open("/"), 0))
+        client.send(
+            method(spec.Connection.TuneOk(10, 131_072, 1), 0) + method(spec.Connection.Open("/"), 0)
+        )
         client.expect(spec.Connection.OpenOk)
         began = time.monotonic()
         assert client.next() is None  # heartbeats come, then it hangs up
@@ -290,10 +313,13 @@ def test_a_small_frame_max_is_kept_both_ways(broker: Broker, queue_name: str) ->
     with RawClient(address(broker), frame_max=4096) as client:
         client.send(method(spec.Queue.Declare(queue=queue_name, exclusive=True)))
         client.expect(spec.Queue.DeclareOk)
-        pieces = [body[at: at + 4088] for at in range(0, len(body), 4088)]
-        client.send(method(spec.Basic.Publish(routing_key=queue_name)) + content(len(body))
-                    + b"".join(frame(3, 1, piece) for piece in pieces)
-                    + method(spec.Basic.Get(queue=queue_name)))
+        pieces = [body[at : at + 4088] for at in range(0, len(body), 4088)]
+        client.send(
+            method(spec.Basic.Publish(routing_key=queue_name))
+            + content(len(body))
+            + b"".join(frame(3, 1, piece) for piece in pieces)
+            + method(spec.Basic.Get(queue=queue_name))
+        )
         client.find(spec.Basic.GetOk)
         client.expect(ContentHeader)
         came = b""
@@ -323,8 +349,11 @@ def test_names_of_every_kind(broker: Broker, name: str) -> None:
 def test_a_routing_key_of_other_bytes_is_refused_or_kept(broker: Broker) -> None:
     """Short strings are UTF-8; what is not ends that connection, whoever decides it."""
     with RawClient(address(broker)) as client:
-        client.send(frame(1, 1, b"\0\x3c\0\x28\0\0" + short(b"") + short(b"\xff\xfe") + b"\0")
-                    + content(0) + method(spec.Queue.Declare(queue="", exclusive=True)))
+        client.send(
+            frame(1, 1, b"\0\x3c\0\x28\0\0" + short(b"") + short(b"\xff\xfe") + b"\0")
+            + content(0)
+            + method(spec.Queue.Declare(queue="", exclusive=True))
+        )
         got = client.next()
         assert got is not None
         assert isinstance(got[1], spec.Connection.Close | spec.Queue.DeclareOk)
@@ -358,10 +387,15 @@ def test_direct_replies_cross_nodes(broker: Broker, queue_name: str) -> None:
         channel, server = asking.channel(), answering.channel()
         server.queue_declare(queue_name, durable=True)
         replies: list[bytes] = []
-        channel.basic_consume("amq.rabbitmq.reply-to", lambda c, m, p, body: replies.append(body),
-                              auto_ack=True)
-        channel.basic_publish("", queue_name, b"ping", pika.BasicProperties(
-            reply_to="amq.rabbitmq.reply-to", correlation_id="1"))
+        channel.basic_consume(
+            "amq.rabbitmq.reply-to", lambda c, m, p, body: replies.append(body), auto_ack=True
+        )
+        channel.basic_publish(
+            "",
+            queue_name,
+            b"ping",
+            pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="1"),
+        )
         _, properties, _ = get(server, queue_name)
         server.confirm_delivery()
         server.basic_publish("", properties.reply_to, b"pong")
@@ -382,8 +416,10 @@ def test_global_prefetch_is_shared_by_a_channels_consumers(broker: Broker) -> No
         eventually(lambda: connection.process_data_events(0.02) or len(got) >= 3, "three")
         for wanted in (4, 5, 6):
             channel.basic_ack(got[wanted - 4])
-            eventually(lambda n=wanted: connection.process_data_events(0.02) or len(got) >= n,
-                       "one more for each that is acknowledged")
+            eventually(
+                lambda n=wanted: connection.process_data_events(0.02) or len(got) >= n,
+                "one more for each that is acknowledged",
+            )
             connection.process_data_events(0.05)
             assert len(got) == wanted
 

@@ -53,9 +53,12 @@ def twin_of(
     with twin.log_file.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "warren_broker", "--config", str(twin.config_file)],
-            cwd=twin.directory, env=_environment(), stdin=subprocess.DEVNULL, stdout=log,
+            cwd=twin.directory,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
     try:
         yield twin, process
     finally:
@@ -70,8 +73,9 @@ def test_a_twin_is_not_let_in_and_publishing_goes_on_when_the_leader_dies(
     leader = cluster.leader_of(QUEUE)
     index = (leader + after) % 3
     others = [n for n in range(3) if n != index]
-    with Load(cluster, QUEUE) as load, twin_of(cluster, index, tmp_path / "twin") as (
-        twin, process
+    with (
+        Load(cluster, QUEUE) as load,
+        twin_of(cluster, index, tmp_path / "twin") as (twin, process),
     ):
         load.goes_on()
         assert process.wait(60), "it ends with an error"

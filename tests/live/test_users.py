@@ -34,10 +34,14 @@ def admin(cluster: LocalCluster) -> Iterator[Admin]:
         yield Admin(connection)
 
 
-def connect(cluster: LocalCluster, user: str, password: str = "p", vhost: str = "/",
-            node: int = 0) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.ConnectionParameters(
-        "127.0.0.1", cluster.nodes[node].amqp_port, vhost, pika.PlainCredentials(user, password)))
+def connect(
+    cluster: LocalCluster, user: str, password: str = "p", vhost: str = "/", node: int = 0
+) -> pika.BlockingConnection:
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(
+            "127.0.0.1", cluster.nodes[node].amqp_port, vhost, pika.PlainCredentials(user, password)
+        )
+    )
 
 
 def as_user(cluster: LocalCluster, user: str, vhost: str = "/") -> Address:
@@ -84,6 +88,7 @@ def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) 
         # Its end is theirs, on every node, over both protocols.
         admin.delete_user("ann")
         for client in clients:
+
             def ended(client: pika.BlockingConnection = client) -> str | None:
                 try:
                     client.process_data_events(0.05)
@@ -92,7 +97,8 @@ def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) 
                 return None
 
             assert eventually(ended, "the end of a deleted user's connection") == (
-                "320 CONNECTION_FORCED - user 'ann' is deleted")
+                "320 CONNECTION_FORCED - user 'ann' is deleted"
+            )
         with pytest.raises(WarrenError):
             own.whoami()
     assert not admin.permissions(user=None, vhost="/")[1:]
@@ -106,14 +112,17 @@ def test_a_vhosts_clients_go_with_it(cluster: LocalCluster, admin: Admin) -> Non
     assert admin.vhost("short lived").description == "for a test"
     assert [one.user for one in admin.permissions(vhost="short lived")] == ["guest"]
     address = ("127.0.0.1", cluster.nodes[2].amqp_port)
-    with RawClient(address, vhost="short lived") as client, connect(
-        cluster, "guest", "guest", "short lived"
-    ) as other:
+    with (
+        RawClient(address, vhost="short lived") as client,
+        connect(cluster, "guest", "guest", "short lived") as other,
+    ):
         other.channel().queue_declare("q", durable=True)
         admin.delete_vhost("short lived")
         close = client.find(spec.Connection.Close)
         assert (close.reply_code, close.reply_text) == (
-            320, "CONNECTION_FORCED - vhost 'short lived' is deleted")
+            320,
+            "CONNECTION_FORCED - vhost 'short lived' is deleted",
+        )
         with pytest.raises(AMQPError):
             while True:
                 other.process_data_events(0.05)
@@ -134,8 +143,9 @@ def test_a_hash_that_rabbitmq_exported_lets_its_user_in(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     hashed = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
-    admin.put_user("imported", password_hash=hashed,
-                   hashing_algorithm="rabbit_password_hashing_sha256")
+    admin.put_user(
+        "imported", password_hash=hashed, hashing_algorithm="rabbit_password_hashing_sha256"
+    )
     admin.set_permissions("/", "imported", configure="", write="", read="")
     connect(cluster, "imported", "test12").close()
     admin.delete_user("imported")
@@ -145,8 +155,12 @@ def test_a_hash_that_rabbitmq_exported_lets_its_user_in(
 
 def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     def run(*arguments: str, given: str | None = None) -> Result:
-        return CliRunner().invoke(app, arguments, input=given, env={
-            "WARREN_URI": cluster.uri, "COLUMNS": "200", "TERM": "dumb"})
+        return CliRunner().invoke(
+            app,
+            arguments,
+            input=given,
+            env={"WARREN_URI": cluster.uri, "COLUMNS": "200", "TERM": "dumb"},
+        )
 
     def ok(*arguments: str, given: str | None = None) -> str:
         done = run(*arguments, given=given)

@@ -108,8 +108,12 @@ def mutants(root: Path, place: str) -> Iterator[dict[str, Any]]:
                 occurrence += 1
                 if mutable(node):
                     yield {
-                        "file": place, "operator": name, "occurrence": occurrence, "line": line,
-                        "column": column, "end": [last_line, last_column],
+                        "file": place,
+                        "operator": name,
+                        "occurrence": occurrence,
+                        "line": line,
+                        "column": column,
+                        "end": [last_line, last_column],
                         "text": lines[line - 1].strip(),
                     }
 

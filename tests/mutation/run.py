@@ -94,8 +94,9 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in COPIED:
-            shutil.copytree(ROOT / name, folder / name,
-                            ignore=shutil.ignore_patterns("__pycache__", "*.c"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.c")
+            )
         for name in FILES:
             shutil.copy(ROOT / name, folder / name)
         (folder / "tmp").mkdir()
@@ -104,12 +105,22 @@ class Copy:
         """Whether the command fails, or is not over after so many seconds."""
         sources = ("raft", "broker", "python", "connector", "tests")
         path = os.pathsep.join(str(self.folder / source) for source in sources)
-        env = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1",
-                   TMPDIR=str(self.folder / "tmp"),
-                   HYPOTHESIS_STORAGE_DIRECTORY=str(self.folder / ".hypothesis"))
+        env = dict(
+            os.environ,
+            PYTHONPATH=path,
+            PYTHONDONTWRITEBYTECODE="1",
+            TMPDIR=str(self.folder / "tmp"),
+            HYPOTHESIS_STORAGE_DIRECTORY=str(self.folder / ".hypothesis"),
+        )
         limited = ["prlimit", f"--as={MEMORY_BYTES}", sys.executable, *command]
-        process = subprocess.Popen(limited, cwd=self.folder, env=env, start_new_session=True,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            limited,
+            cwd=self.folder,
+            env=env,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             return process.wait(timeout=seconds) != 0
         except subprocess.TimeoutExpired:
@@ -167,8 +178,10 @@ def run(name: str, options: argparse.Namespace, python: Path, folder: Path) -> l
     first = copies.get()
     limits = measure(first, subject)
     copies.put(first)
-    print(f"{name}: {len(everything)} mutants in {len(places)} files, {len(mutants)} in the sample",
-          flush=True)
+    print(
+        f"{name}: {len(everything)} mutants in {len(places)} files, {len(mutants)} in the sample",
+        flush=True,
+    )
 
     ends = time.monotonic() + 60 * options.minutes
 
@@ -194,9 +207,12 @@ def report(result: Result) -> None:
     lines = mutant["source"].splitlines()
     changed = lines[mutant["line"] - 1].strip()
     why = EXPLAINED.get(result.key)
-    print(f"  {'explained' if why else 'SURVIVED'} {mutant['file']}:{mutant['line']} "
-          f"{mutant['operator']}\n    - {mutant['text']}\n    + {changed}"
-          + (f"\n    {why}" if why else ""), flush=True)
+    print(
+        f"  {'explained' if why else 'SURVIVED'} {mutant['file']}:{mutant['line']} "
+        f"{mutant['operator']}\n    - {mutant['text']}\n    + {changed}"
+        + (f"\n    {why}" if why else ""),
+        flush=True,
+    )
 
 
 def summary(name: str, results: Sequence[Result]) -> int:
@@ -204,8 +220,10 @@ def summary(name: str, results: Sequence[Result]) -> int:
     killed = Counter(r.killed_by for r in results if r.killed_by is not None)
     unexplained = sum(r.killed_by is None and r.key not in EXPLAINED for r in results)
     explained = len(results) - killed.total() - unexplained
-    print(f"{name}: {killed.total()} of {len(results)} killed, {explained} explained, "
-          f"{unexplained} survived, {sum(r.seconds for r in results):.0f} s of tests")
+    print(
+        f"{name}: {killed.total()} of {len(results)} killed, {explained} explained, "
+        f"{unexplained} survived, {sum(r.seconds for r in results):.0f} s of tests"
+    )
     for command, count in killed.most_common():
         print(f"  {count:5} by {command}")
     return unexplained
@@ -214,12 +232,20 @@ def summary(name: str, results: Sequence[Result]) -> int:
 def main() -> int:
     """The exit code: 1 when a mutant survived that is not explained."""
     parser = argparse.ArgumentParser(prog="build.py mutate", description=__doc__)
-    parser.add_argument("subjects", nargs="*", default=list(SUBJECTS),
-                        help=f"of {', '.join(SUBJECTS)}; all of them by default")
+    parser.add_argument(
+        "subjects",
+        nargs="*",
+        default=list(SUBJECTS),
+        help=f"of {', '.join(SUBJECTS)}; all of them by default",
+    )
     parser.add_argument("--sample", type=int, default=100, help="mutants per subject")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
-    parser.add_argument("--minutes", type=float, default=math.inf,
-                        help="per subject; what of the sample was not tested by then is left out")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="per subject; what of the sample was not tested by then is left out",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--file", help="only files whose path contains this")
     options = parser.parse_args()
@@ -233,8 +259,13 @@ def main() -> int:
         for name in options.subjects:
             survivors += summary(name, run(name, options, python, Path(folder)))
     if survivors:
-        again = " ".join(["python3 build.py mutate", *options.subjects,
-                          f"--sample {options.sample} --seed {options.seed}"])
+        again = " ".join(
+            [
+                "python3 build.py mutate",
+                *options.subjects,
+                f"--sample {options.sample} --seed {options.seed}",
+            ]
+        )
         print(f"{survivors} mutants survived; again: {again}")
     return 1 if survivors else 0
 

@@ -44,7 +44,8 @@ def _sim(*arguments: str) -> tuple[str, ...]:
 
 
 CLAIM_AND_STAGE = (
-    "broker/warren_broker/queue/claim*.py", "broker/warren_broker/queue/stage*.py",
+    "broker/warren_broker/queue/claim*.py",
+    "broker/warren_broker/queue/stage*.py",
 )
 LONG_RECOVERY = (
     "test_compaction_crash or test_every_two_are_noticed_or_harmless"
@@ -58,17 +59,27 @@ SUBJECTS: dict[str, Subject] = {
         (_pytest("tests/raft/core"), _sim("--seeds", "100"), _sim("--whole", "--seeds", "100")),
     ),
     "recovery": Subject(
-        ("raft/warren_raft/storage/recover*.py", "raft/warren_raft/storage/wal*.py",
-         "raft/warren_raft/storage/file_chain.py", "raft/warren_raft/storage/synced_mark.py",
-         "raft/warren_raft/storage/identity.py", "raft/warren_raft/storage/quarantine.py"),
-        (_pytest("tests/raft/storage", "-k", f"not ({LONG_RECOVERY})"),
-         _pytest("tests/raft/storage", "-k", LONG_RECOVERY),
-         _sim("--whole", "--seeds", "100")),
+        (
+            "raft/warren_raft/storage/recover*.py",
+            "raft/warren_raft/storage/wal*.py",
+            "raft/warren_raft/storage/file_chain.py",
+            "raft/warren_raft/storage/synced_mark.py",
+            "raft/warren_raft/storage/identity.py",
+            "raft/warren_raft/storage/quarantine.py",
+        ),
+        (
+            _pytest("tests/raft/storage", "-k", f"not ({LONG_RECOVERY})"),
+            _pytest("tests/raft/storage", "-k", LONG_RECOVERY),
+            _sim("--whole", "--seeds", "100"),
+        ),
     ),
     "claim-stage": Subject(
         CLAIM_AND_STAGE,
-        (_pytest("tests/broker/queue", "-k", "claim or stage or sink"),
-         _pytest("tests/broker/queue"), _sim("--whole", "--seeds", "100")),
+        (
+            _pytest("tests/broker/queue", "-k", "claim or stage or sink"),
+            _pytest("tests/broker/queue"),
+            _sim("--whole", "--seeds", "100"),
+        ),
     ),
     "queue": Subject(
         ("broker/warren_broker/queue/*.py",),

@@ -13,8 +13,16 @@ AFTER_FAULT_S = 10.0
 GAP_S_MIN = 0.05
 
 MUST_BE_NONE = (
-    "lost", "unexpected", "duplicated", "needless", "reordered", "claim changed",
-    "claims overlap", "batch torn", "batch reordered", "problem",
+    "lost",
+    "unexpected",
+    "duplicated",
+    "needless",
+    "reordered",
+    "claim changed",
+    "claims overlap",
+    "batch torn",
+    "batch reordered",
+    "problem",
 )
 
 
@@ -201,8 +209,11 @@ class Checker:
             ended = end if fault.ended is None else fault.ended
             if fault.began <= end and begin <= ended + AFTER_FAULT_S:
                 return
-        self._wrong("needless", f"{text}: {message.acked_by} acknowledged it at {begin}, "
-                    "its channel is open, and no fault explains it")
+        self._wrong(
+            "needless",
+            f"{text}: {message.acked_by} acknowledged it at {begin}, "
+            "its channel is open, and no fault explains it",
+        )
 
     def _on_ack(self, event: Event) -> None:
         message = self._messages.get((event["s"], event["n"]))
@@ -228,10 +239,14 @@ class Checker:
         known = self._claims.get(claim)
         if known is not None:
             if known != ids:
-                differ = next((i for i, (a, b) in enumerate(zip(known, ids, strict=False))
-                               if a != b), min(len(known), len(ids)))
-                self._wrong("claim changed", f"{claim}: had {len(known)} messages, now {len(ids)};"
-                            f" differs from {differ} on")
+                differ = next(
+                    (i for i, (a, b) in enumerate(zip(known, ids, strict=False)) if a != b),
+                    min(len(known), len(ids)),
+                )
+                self._wrong(
+                    "claim changed",
+                    f"{claim}: had {len(known)} messages, now {len(ids)}; differs from {differ} on",
+                )
             return
         self._claims[claim] = ids
         for key in ids:
@@ -277,7 +292,8 @@ class Checker:
             if message.confirmed and not message.deliveries:
                 if message.queue in self._at_most_once:
                     self._verdict.counts["lost where acks are off"] = (
-                        self._verdict.counts.get("lost where acks are off", 0) + 1)
+                        self._verdict.counts.get("lost where acks are off", 0) + 1
+                    )
                     continue
                 self._wrong("lost", f"{key} of {message.queue}: confirmed, never delivered")
         for batch, ids in self._batches.items():
@@ -299,13 +315,15 @@ class Checker:
         for stream, waits in self._waits.items():
             for since, until in waits:
                 for kind in self._kinds_between(since, until, self._node_of.get(stream)):
-                    self._verdict.gaps[kind] = max(
-                        self._verdict.gaps.get(kind, 0.0), until - since)
+                    self._verdict.gaps[kind] = max(self._verdict.gaps.get(kind, 0.0), until - since)
 
     def _kinds_between(self, before: float, after: float, node: int | None) -> set[str]:
         """The faults that were on meanwhile; none when one of them hit the stream's own node."""
-        on = [fault for fault in self._faults
-              if fault.began <= after and (fault.ended is None or before <= fault.ended)]
+        on = [
+            fault
+            for fault in self._faults
+            if fault.began <= after and (fault.ended is None or before <= fault.ended)
+        ]
         if any(node in fault.nodes for fault in on):
             return set()
         return {fault.kind for fault in on} or {"none"}

@@ -98,11 +98,18 @@ class Client:
 
         connection = AsyncioConnection(
             pika.ConnectionParameters(
-                host, port, connection_attempts=1, socket_timeout=OPEN_S, stack_timeout=OPEN_S,
-                heartbeat=HEARTBEAT_S, blocked_connection_timeout=60,
+                host,
+                port,
+                connection_attempts=1,
+                socket_timeout=OPEN_S,
+                stack_timeout=OPEN_S,
+                heartbeat=HEARTBEAT_S,
+                blocked_connection_timeout=60,
             ),
             on_open_callback=lambda connection: opened.done() or opened.set_result(True),
-            on_open_error_callback=ended, on_close_callback=ended, custom_ioloop=loop,
+            on_open_error_callback=ended,
+            on_close_callback=ended,
+            custom_ioloop=loop,
         )
         if await asyncio.wait_for(opened, 2 * OPEN_S) is None:
             raise ConnectionLost
@@ -118,9 +125,7 @@ class Client:
 
     async def answer(self, future: asyncio.Future[Any]) -> Any:
         """The answer of the broker, unless the connection ends first."""
-        await asyncio.wait(
-            (future, self.closed), timeout=60, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait((future, self.closed), timeout=60, return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
             raise ConnectionLost
         return future.result()
@@ -149,7 +154,13 @@ class Publisher(Client):
     """
 
     def __init__(
-        self, world: World, name: str, node: int, queue: str, priorities: int, restless: bool,
+        self,
+        world: World,
+        name: str,
+        node: int,
+        queue: str,
+        priorities: int,
+        restless: bool,
         share: float = 1.0,
     ) -> None:
         super().__init__(world, name, node)
@@ -171,10 +182,10 @@ class Publisher(Client):
         selected = asyncio.get_running_loop().create_future()
         epoch = self.epoch
         channel.confirm_delivery(
-            lambda frame: self._on_confirm(epoch, frame), lambda frame: _set(selected, True))
+            lambda frame: self._on_confirm(epoch, frame), lambda frame: _set(selected, True)
+        )
         await self.answer(selected)
-        self.world.record(
-            "stream", s=self._stream, node=self.node % len(self.world.nodes))
+        self.world.record("stream", s=self._stream, node=self.node % len(self.world.nodes))
         clock = asyncio.get_running_loop().time
         self._heard = clock()
         self._serving = True
@@ -202,13 +213,18 @@ class Publisher(Client):
     def _publish(self, channel: Any, number: int) -> None:
         priority = self.chance.choice((0, 1, 4, 5, 9)) if self.priorities else None
         self.world.record(
-            "publish", s=self._stream, n=number, q=self.queue,
+            "publish",
+            s=self._stream,
+            n=number,
+            q=self.queue,
             y=4 if priority is None else priority,
         )
         self._open_numbers[number] = None
         self.world.unconfirmed += 1
         channel.basic_publish(
-            "", self.queue, body.make(self._stream, number, self.chance.randrange(BODY_BYTES_MAX)),
+            "",
+            self.queue,
+            body.make(self._stream, number, self.chance.randrange(BODY_BYTES_MAX)),
             pika.BasicProperties(delivery_mode=2, priority=priority),
         )
 
@@ -250,8 +266,17 @@ class Consumer(Client):
     """
 
     def __init__(
-        self, world: World, name: str, node: int, queue: str, *, prefetch: int = 200,
-        priority: int = 0, channels: int = 1, lasts_s: float = 0.0, no_ack: bool = False,
+        self,
+        world: World,
+        name: str,
+        node: int,
+        queue: str,
+        *,
+        prefetch: int = 200,
+        priority: int = 0,
+        channels: int = 1,
+        lasts_s: float = 0.0,
+        no_ack: bool = False,
         late: bool = False,
     ) -> None:
         super().__init__(world, name, node)
@@ -273,8 +298,9 @@ class Consumer(Client):
             tag = f"{self.name}.{self.epoch}.{i}"
             self._tags.append(tag)
             done = asyncio.get_running_loop().create_future()
-            channel.basic_qos(prefetch_count=self.prefetch,
-                              callback=lambda frame, done=done: _set(done, True))
+            channel.basic_qos(
+                prefetch_count=self.prefetch, callback=lambda frame, done=done: _set(done, True)
+            )
             await self.answer(done)
             _Taking(self, channel, tag)
         clock = asyncio.get_running_loop().time
@@ -302,7 +328,10 @@ class _Taking:
         self.scheduled = False
         channel.add_on_cancel_callback(self._cancelled)
         channel.basic_consume(
-            consumer.queue, self._on_message, consumer_tag=tag, auto_ack=consumer.no_ack,
+            consumer.queue,
+            self._on_message,
+            consumer_tag=tag,
+            auto_ack=consumer.no_ack,
             arguments={"x-priority": consumer.priority},
         )
 
@@ -364,8 +393,7 @@ class Getter(Client):
         self._tag = f"{self.name}.{self.epoch}"
         while not self.world.closing:
             got = asyncio.get_running_loop().create_future()
-            channel.add_callback(lambda frame, got=got: _set(got, None),
-                                 [pika.spec.Basic.GetEmpty])
+            channel.add_callback(lambda frame, got=got: _set(got, None), [pika.spec.Basic.GetEmpty])
             channel.basic_get(
                 self.queue, lambda ch, method, properties, data, got=got: _set(got, (method, data))
             )

@@ -91,8 +91,9 @@ def _cut_power(scene: Scene, nodes: list[int]) -> None:
     scene.wait(DOWN_S)
     for node in nodes:
         if not scene.nodes.starts(node):
-            scene.problem(f"node-{node} does not start after a loss of power:\n"
-                          f"{scene.nodes.log_tail(node)}")
+            scene.problem(
+                f"node-{node} does not start after a loss of power:\n{scene.nodes.log_tail(node)}"
+            )
             scene.nodes.wipe(node)
             scene.nodes.start(node)
 
@@ -114,9 +115,13 @@ def power_cut_all(scene: Scene) -> None:
 
 
 def _data_files(place: Path) -> list[Path]:
-    return sorted(path for path in place.rglob("*")
-                  if path.is_file() and path.name not in NOT_DATA
-                  and SET_ASIDE not in path.relative_to(place).parts)
+    return sorted(
+        path
+        for path in place.rglob("*")
+        if path.is_file()
+        and path.name not in NOT_DATA
+        and SET_ASIDE not in path.relative_to(place).parts
+    )
 
 
 def _chosen(scene: Scene, node: int) -> list[Path]:
@@ -137,8 +142,10 @@ def _start_again(scene: Scene, node: int) -> None:
     """As an operator does: where the node refuses its directory, it gets an empty one."""
     scene.wait(DOWN_S)
     if not scene.nodes.starts(node):
-        scene.say(f"node-{node} refuses its directory, and gets an empty one: "
-                  f"{scene.nodes.log_tail(node).splitlines()[-1:]}")
+        scene.say(
+            f"node-{node} refuses its directory, and gets an empty one: "
+            f"{scene.nodes.log_tail(node).splitlines()[-1:]}"
+        )
         scene.nodes.wipe(node)
         scene.nodes.start(node)
     wait_whole(scene)
@@ -185,8 +192,10 @@ def older_file(scene: Scene) -> None:
     scene.nodes.kill(node)
     for path, data in older.items():
         now = path.stat().st_size if path.exists() else None
-        scene.say(f"node-{node}: {path.relative_to(place)} of {now} bytes is replaced by an older "
-                  f"copy of {len(data)} bytes")
+        scene.say(
+            f"node-{node}: {path.relative_to(place)} of {now} bytes is replaced by an older "
+            f"copy of {len(data)} bytes"
+        )
         path.write_bytes(data)
     _start_again(scene, node)
 
@@ -212,12 +221,19 @@ def older_directory(scene: Scene) -> None:
 
 
 FILES: dict[str, Callable[[Scene], None]] = {
-    "missing-file": missing_file, "emptied-file": emptied_file, "older-file": older_file,
+    "missing-file": missing_file,
+    "emptied-file": emptied_file,
+    "older-file": older_file,
     "older-directory": older_directory,
 }
 """Done to the files of a node that is down: these need no disk of its own."""
 DISKS: dict[str, Callable[[Scene], None]] = {
-    "full-disk": full_disk, "hang-short": hang_short, "hang-leader": hang_leader,
-    "hang-follower": hang_follower, "hang-again": hang_again, "hang-kill": hang_kill,
-    "power-cut": power_cut, "power-cut-all": power_cut_all,
+    "full-disk": full_disk,
+    "hang-short": hang_short,
+    "hang-leader": hang_leader,
+    "hang-follower": hang_follower,
+    "hang-again": hang_again,
+    "hang-kill": hang_kill,
+    "power-cut": power_cut,
+    "power-cut-all": power_cut_all,
 }

@@ -208,14 +208,24 @@ def lossy_link(scene: Scene) -> None:
 
 
 LOCAL: dict[str, Callable[[Scene], None]] = {
-    "kill-leader": kill_leader, "kill-follower": kill_follower, "kill-restart": kill_restart,
-    "kill-two": kill_two, "kill-all": kill_all, "rolling-restart": rolling_restart,
-    "pause-short": pause_short, "pause-leader": pause_leader, "pause-follower": pause_follower,
+    "kill-leader": kill_leader,
+    "kill-follower": kill_follower,
+    "kill-restart": kill_restart,
+    "kill-two": kill_two,
+    "kill-all": kill_all,
+    "rolling-restart": rolling_restart,
+    "pause-short": pause_short,
+    "pause-leader": pause_leader,
+    "pause-follower": pause_follower,
     "pause-kill": pause_kill,
 }
 PARTITIONS: dict[str, Callable[[Scene], None]] = {
-    "cut-leader": cut_leader, "cut-follower": cut_follower, "cut-pair": cut_pair,
-    "half-cut": half_cut, "half-isolate": half_isolate, "slow-link": slow_link,
+    "cut-leader": cut_leader,
+    "cut-follower": cut_follower,
+    "cut-pair": cut_pair,
+    "half-cut": half_cut,
+    "half-isolate": half_isolate,
+    "slow-link": slow_link,
     "lossy-link": lossy_link,
 }
 FAULTS = {**LOCAL, **MEMBERS, **PARTITIONS, **DISKS, **FILES}
@@ -224,7 +234,8 @@ FAULTS = {**LOCAL, **MEMBERS, **PARTITIONS, **DISKS, **FILES}
 def possible(can_cut: bool, has_disks: bool) -> set[str]:
     """The faults for which there is what they need on this machine."""
     return {
-        kind for kind in FAULTS
+        kind
+        for kind in FAULTS
         if (can_cut or kind not in PARTITIONS) and (has_disks or kind not in DISKS)
     }
 

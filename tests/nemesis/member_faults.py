@@ -24,8 +24,9 @@ KEPT_FILES = ("node.json", "lock")
 """What is refused when it is damaged, rather than healed."""
 
 
-def _ask(scene: Scene, what: str, call: Callable[[Admin], object], patience_s: float = WHOLE_S
-         ) -> None:
+def _ask(
+    scene: Scene, what: str, call: Callable[[Admin], object], patience_s: float = WHOLE_S
+) -> None:
     """Until it is granted: a request may meet a cluster without a leader."""
     ends = time.monotonic() + patience_s
     while not scene.stop.is_set():
@@ -46,8 +47,11 @@ def _not_whole(scene: Scene) -> str:
         admin = Admin(connection)
         for queue in scene.queues:
             status = admin.queue_members(queue)
-            wrong = [f"{member.node} {member.state}" for member in status.members
-                     if member.state != "running" or not member.voter]
+            wrong = [
+                f"{member.node} {member.state}"
+                for member in status.members
+                if member.state != "running" or not member.voter
+            ]
             if wrong or not status.settled:
                 return f"{queue}: {', '.join(wrong) or 'members are not those wanted'}"
         for node in admin.nodes():
@@ -99,8 +103,11 @@ def wipe_leader(scene: Scene) -> None:
 def _data_files(scene: Scene, node: int) -> list[Path]:
     data = scene.nodes.nodes[node].data_dir
     return sorted(
-        path for path in data.rglob("*")
-        if path.is_file() and path.name not in KEPT_FILES and path.stat().st_size > 0
+        path
+        for path in data.rglob("*")
+        if path.is_file()
+        and path.name not in KEPT_FILES
+        and path.stat().st_size > 0
         and path.parent.name in ("wal", "segments", "snapshots")
     )
 
@@ -200,8 +207,11 @@ def replace_node(scene: Scene) -> None:
     held: list[str] = []
 
     def look(admin: Admin) -> None:
-        held[:] = [queue for queue in scene.queues
-                   if any(member.node == name for member in admin.queue_members(queue).members)]
+        held[:] = [
+            queue
+            for queue in scene.queues
+            if any(member.node == name for member in admin.queue_members(queue).members)
+        ]
 
     _ask(scene, "members", look)
     scene.say(f"{name} is forgotten, another one joins under its name")
@@ -212,8 +222,11 @@ def replace_node(scene: Scene) -> None:
     _ask(scene, f"{name} in the cluster still", lambda admin: _gone(admin, name))
     scene.nodes.start(node)
     for queue in held:
-        _ask(scene, f"add {name} to {queue}",
-             lambda admin, queue=queue: admin.add_member(queue, name))  # type: ignore[misc]
+        _ask(
+            scene,
+            f"add {name} to {queue}",
+            lambda admin, queue=queue: admin.add_member(queue, name),
+        )  # type: ignore[misc]
     wait_whole(scene)
 
 
@@ -227,7 +240,11 @@ def _gone(admin: Admin, name: str) -> None:
 
 
 MEMBERS: dict[str, Callable[[Scene], None]] = {
-    "wipe-follower": wipe_follower, "wipe-leader": wipe_leader, "rot-at-rest": rot_at_rest,
-    "rot-running": rot_running, "change-member": change_member, "drain": drain_node,
+    "wipe-follower": wipe_follower,
+    "wipe-leader": wipe_leader,
+    "rot-at-rest": rot_at_rest,
+    "rot-running": rot_running,
+    "change-member": change_member,
+    "drain": drain_node,
     "replace-node": replace_node,
 }

@@ -144,8 +144,19 @@ class Namespaces:
     def cut(self, sender: int, receiver: int) -> None:
         """See `Network`."""
         self._cuts.add((sender, receiver))
-        _ip("-n", self._space(sender), "neigh", "replace", self.host(receiver),
-            "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
+        _ip(
+            "-n",
+            self._space(sender),
+            "neigh",
+            "replace",
+            self.host(receiver),
+            "lladdr",
+            NOBODY,
+            "nud",
+            "permanent",
+            "dev",
+            "eth0",
+        )
 
     def heal(self, sender: int, receiver: int) -> None:
         """See `Network`."""

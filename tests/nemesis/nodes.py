@@ -61,18 +61,23 @@ class Nodes:
     def _configure(self, i: int, settings: dict[str, Any]) -> None:
         node, host = self.nodes[i], self.network.host(i)
         tables: dict[str, dict[str, Any]] = {
-            "listen": {
-                "amqp": f"{host}:{node.amqp_port}", "peers": f"{host}:{node.peers_port}"
-            },
+            "listen": {"amqp": f"{host}:{node.amqp_port}", "peers": f"{host}:{node.peers_port}"},
             "peers": {
                 each.name: f"{self.network.host(j)}:{each.peers_port}"
                 for j, each in enumerate(self.nodes)
             },
             **settings,
         }
-        lines = [f"{key} = {_toml(value)}" for key, value in (
-            ("node", node.name), ("cluster", "nemesis"), ("secret", "nemesis"),
-            ("data_dir", str(node.data_dir)), ("loopback_users", "none"))]
+        lines = [
+            f"{key} = {_toml(value)}"
+            for key, value in (
+                ("node", node.name),
+                ("cluster", "nemesis"),
+                ("secret", "nemesis"),
+                ("data_dir", str(node.data_dir)),
+                ("loopback_users", "none"),
+            )
+        ]
         for name, table in tables.items():
             lines += [f"[{name}]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in table.items())]
         node.config_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -89,10 +94,20 @@ class Nodes:
             (node.data_dir / name).unlink(missing_ok=True)
         with node.log_file.open("ab") as log:
             self._processes[i] = subprocess.Popen(
-                [*self.network.inside(i), sys.executable, "-m", "warren_broker",
-                 "--config", str(node.config_file)],
-                cwd=node.directory, env=_environment(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                [
+                    *self.network.inside(i),
+                    sys.executable,
+                    "-m",
+                    "warren_broker",
+                    "--config",
+                    str(node.config_file),
+                ],
+                cwd=node.directory,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         self._dismiss_guard(i)
         self._guards[i] = _guard(self._processes[i].pid)
@@ -186,8 +201,11 @@ class Nodes:
 
     def died(self) -> list[int]:
         """Nodes that ended by themselves."""
-        return [i for i, process in self._processes.items()
-                if i not in self.down and process.poll() is not None]
+        return [
+            i
+            for i, process in self._processes.items()
+            if i not in self.down and process.poll() is not None
+        ]
 
     def memory_bytes(self, i: int) -> int:
         """Resident memory; 0: it does not run."""

@@ -90,8 +90,10 @@ class Claimer(Working):
                 self._epoch = registration.epoch
                 known = (self._next - 1, self._next)
                 if self._next and registration.settled not in known:
-                    self.world.record("problem", what=f"{self.name}: {registration}, "
-                                      f"claim {self._next} is the next one")
+                    self.world.record(
+                        "problem",
+                        what=f"{self.name}: {registration}, claim {self._next} is the next one",
+                    )
                 self._settling = self._settling and registration.settled < self._next
                 self._next = registration.settled + 1
             if self._settling:
@@ -133,9 +135,7 @@ class Claimer(Working):
                         self.world.record("stray", q=self.queue, what=repr(block.body(i)[:80]))
                     else:
                         ids.append(found)
-        self.world.record(
-            "claimed", q=self.queue, reader=self.name, number=claim.number, ids=ids
-        )
+        self.world.record("claimed", q=self.queue, reader=self.name, number=claim.number, ids=ids)
         self.world.delivered += len(ids)
 
 
@@ -174,9 +174,7 @@ class Stager(Working):
         self.world.record("staged", q=self.queue, sink=self.name, batch=self._batch, ids=self._ids)
         self._parts = parts
 
-    def _stage(
-        self, connection: Connection, partition: int, what: str, record: bool
-    ) -> StagedPart:
+    def _stage(self, connection: Connection, partition: int, what: str, record: bool) -> StagedPart:
         self._attempt += 1
         stream = f"{self.name}.{what}.{self._batch}.{partition}.{self._attempt}"
         count = self.chance.randrange(1, BATCH_MESSAGES_MAX)
@@ -187,8 +185,7 @@ class Stager(Working):
             for first in range(0, count, 40):
                 numbers = range(first, min(first + 40, count))
                 bodies = [body.make(stream, n, self.chance.randrange(300)) for n in numbers]
-                writer.write(encode(bodies, [b"\0\0"] * len(bodies),
-                                    (b"", self.queue.encode())))
+                writer.write(encode(bodies, [b"\0\0"] * len(bodies), (b"", self.queue.encode())))
             part = writer.finish()
         if record:
             self._ids += [(stream, n) for n in range(count)]
@@ -205,8 +202,10 @@ class Stager(Working):
                 connection, self._driver, self._batch, self._parts, timeout_s=REQUEST_S
             )
             if first != len(self._ids) or again != first:
-                what = (f"{self.name}: batch {self._batch} of {len(self._ids)} messages: {first} "
-                        f"published, then {again}")
+                what = (
+                    f"{self.name}: batch {self._batch} of {len(self._ids)} messages: {first} "
+                    f"published, then {again}"
+                )
                 self.world.record("problem", what=what)
         self._parts = []
         self._batch += 1

@@ -51,8 +51,9 @@ class Run:
         self.record = history.Recorder(directory / "history.jsonl")
         net, what = network.make(options.nodes)
         self.nodes = Nodes(options.nodes, directory, net, SETTINGS)
-        self.say(f"{options.nodes} nodes, {what}, {self.nodes.what}; seed {options.seed}; "
-                 f"{directory}")
+        self.say(
+            f"{options.nodes} nodes, {what}, {self.nodes.what}; seed {options.seed}; {directory}"
+        )
         self.world = World(self.nodes, self.record, options.seed, options.rate)
         self.scene = Scene(self.nodes, self.record, list(QUEUES), self.say, self.problem)
         self.threads: list[Working] = []
@@ -78,8 +79,10 @@ class Run:
         self._declare()
         self.record("no_ack", q=NO_ACK)
         self._clients.start()
-        self.threads = [Claimer(self.world, "claimer", CLAIMED),
-                        Stager(self.world, "stager", STAGED)]
+        self.threads = [
+            Claimer(self.world, "claimer", CLAIMED),
+            Stager(self.world, "stager", STAGED),
+        ]
         for thread in self.threads:
             thread.start()
         self._inflict()
@@ -93,8 +96,10 @@ class Run:
         """Each queue at another node, which leads it."""
         for i, queue in enumerate(QUEUES):
             host, port = self.nodes.endpoint(i % len(self.nodes))
-            arguments = {"x-queue-type": "quorum",
-                         "x-quorum-initial-group-size": len(self.nodes) if i % 2 else 3}
+            arguments = {
+                "x-queue-type": "quorum",
+                "x-quorum-initial-group-size": len(self.nodes) if i % 2 else 3,
+            }
             with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
                 connection.channel().queue_declare(queue, durable=True, arguments=arguments)
 
@@ -151,8 +156,10 @@ class Run:
 
     def _say_progress(self) -> None:
         memory = "/".join(str(self.nodes.memory_bytes(i) >> 20) for i in range(len(self.nodes)))
-        self.say(f"{self.world.confirmed} confirmed, {self.world.unconfirmed} open, "
-                 f"{self.world.delivered} delivered, {memory} MiB")
+        self.say(
+            f"{self.world.confirmed} confirmed, {self.world.unconfirmed} open, "
+            f"{self.world.delivered} delivered, {memory} MiB"
+        )
 
     def _look_for_dead(self) -> None:
         for i in self.nodes.died():
@@ -164,23 +171,34 @@ class Run:
         """No faults: everything published is answered, and the cluster serves."""
         self.world.stopping = True
         self._until(SETTLE_S, "publishes unanswered", lambda: self.world.unconfirmed)
-        self._until(SETTLE_S, "stages and claims under way", lambda: [
-            thread.name for thread in self.threads if thread.is_alive() and not thread.idle])
+        self._until(
+            SETTLE_S,
+            "stages and claims under way",
+            lambda: [
+                thread.name for thread in self.threads if thread.is_alive() and not thread.idle
+            ],
+        )
 
     def _drain(self) -> None:
         """Everything is delivered and settled."""
-        self._until(DRAIN_S, "messages left in queues", lambda: [
-            text for name in QUEUES if (text := _left_in(self._queue(name)))])
+        self._until(
+            DRAIN_S,
+            "messages left in queues",
+            lambda: [text for name in QUEUES if (text := _left_in(self._queue(name)))],
+        )
 
     def _leave(self) -> None:
         """Clients go; what was theirs alone goes with them."""
         self.dismiss()
-        self._until(SETTLE_S, "exclusive queues left", lambda: [
-            queue.name for queue in self._queues() if queue.exclusive])
+        self._until(
+            SETTLE_S,
+            "exclusive queues left",
+            lambda: [queue.name for queue in self._queues() if queue.exclusive],
+        )
         for i in range(len(self.nodes)):
             text = self.nodes.nodes[i].log_file.read_text(encoding="utf-8", errors="replace")
             if "Traceback" in text:
-                where = text[text.index("Traceback"):][:TRACE_CHARS]
+                where = text[text.index("Traceback") :][:TRACE_CHARS]
                 self.problem(f"node-{i} has written a traceback:\n{where}")
 
     def dismiss(self) -> None:
@@ -221,8 +239,10 @@ class Run:
 
 def _left_in(queue: Queue) -> str:
     counts = {
-        "ready": queue.messages_ready, "unacknowledged": queue.messages_unacknowledged,
-        "claimed": queue.messages_claimed, "staged": queue.messages_staged,
+        "ready": queue.messages_ready,
+        "unacknowledged": queue.messages_unacknowledged,
+        "claimed": queue.messages_claimed,
+        "staged": queue.messages_staged,
     }
     if queue.name == STAGED:
         counts.pop("staged")  # stages of attempts that never won wait for the next batch
@@ -279,9 +299,11 @@ def _judge(options: argparse.Namespace, directory: Path) -> int:
             shutil.rmtree(directory, ignore_errors=True)
         return 0
     chosen = f" --faults {options.faults}" if options.faults else ""
-    print(f"wrong; logs and history are in {directory}; the same schedule again:\n"
-          f"python3 build.py nemesis --minutes {options.minutes:g} --seed {options.seed} "
-          f"--nodes {options.nodes} --rate {options.rate:g}{chosen}")
+    print(
+        f"wrong; logs and history are in {directory}; the same schedule again:\n"
+        f"python3 build.py nemesis --minutes {options.minutes:g} --seed {options.seed} "
+        f"--nodes {options.nodes} --rate {options.rate:g}{chosen}"
+    )
     return 1
 
 

@@ -105,8 +105,10 @@ def test_planted_stranger():
 
 
 def test_planted_message_of_another_queue():
-    only(judge([*good(), {"e": "deliver", "c": "c.1", "q": "s", "s": "p.1", "n": 3, "r": False}]),
-         "unexpected")
+    only(
+        judge([*good(), {"e": "deliver", "c": "c.1", "q": "s", "s": "p.1", "n": 3, "r": False}]),
+        "unexpected",
+    )
 
 
 def test_planted_reorder():
@@ -146,13 +148,15 @@ def test_planted_losing_attempt():
 
 
 def test_planted_older_batch_after_a_newer():
-    events = [*good(),
-              {"e": "staged", "q": "s", "sink": "w", "batch": 1, "ids": [["w.1", 0]]},
-              {"e": "batch", "q": "s", "sink": "w", "batch": 1}]
+    events = [
+        *good(),
+        {"e": "staged", "q": "s", "sink": "w", "batch": 1, "ids": [["w.1", 0]]},
+        {"e": "batch", "q": "s", "sink": "w", "batch": 1},
+    ]
     newer = {"e": "deliver", "c": "c.2", "q": "s", "s": "w.1", "n": 0, "r": False}
     at = first(events, e="deliver", s="w.0", n=0)
     staged = first(events, e="staged", batch=1)
-    moved = [*events[:at], events[staged], newer, *events[at:staged], *events[staged + 1:]]
+    moved = [*events[:at], events[staged], newer, *events[at:staged], *events[staged + 1 :]]
     verdict = judge(moved)
     assert verdict.wrong["batch reordered"]
 
@@ -163,17 +167,19 @@ def test_what_the_run_saw_itself_counts():
 
 def test_the_gap_belongs_to_the_fault_and_to_clients_of_other_nodes():
     def gap(node):
-        return judge([
-            {"e": "stream", "s": "p.1", "node": node},
-            *({"e": "publish", "s": "p.1", "n": n, "q": "a", "y": 4} for n in (1, 2)),
-            {"e": "confirm", "s": "p.1", "n": [[1, 1]]},
-            {"e": "fault", "kind": "kill", "phase": "begin"},
-            {"e": "fault", "kind": "", "phase": "hit", "nodes": [1]},
-            {"e": "fault", "kind": "kill", "phase": "end"},
-            {"e": "confirm", "s": "p.1", "n": [[2, 2]]},
-            {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 1, "r": False},
-            {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 2, "r": False},
-        ]).gaps
+        return judge(
+            [
+                {"e": "stream", "s": "p.1", "node": node},
+                *({"e": "publish", "s": "p.1", "n": n, "q": "a", "y": 4} for n in (1, 2)),
+                {"e": "confirm", "s": "p.1", "n": [[1, 1]]},
+                {"e": "fault", "kind": "kill", "phase": "begin"},
+                {"e": "fault", "kind": "", "phase": "hit", "nodes": [1]},
+                {"e": "fault", "kind": "kill", "phase": "end"},
+                {"e": "confirm", "s": "p.1", "n": [[2, 2]]},
+                {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 1, "r": False},
+                {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 2, "r": False},
+            ]
+        ).gaps
 
     assert gap(node=0) == {"kill": 4.0, "none": 2.0}
     assert gap(node=1) == {"none": 2.0}
@@ -183,14 +189,18 @@ def test_a_publisher_with_nothing_open_waits_for_nothing():
     def publish(n):
         return {"e": "publish", "s": "p.1", "n": n, "q": "a", "y": 4}
 
-    verdict = judge([
-        publish(1), {"e": "confirm", "s": "p.1", "n": [[1, 1]]},
-        {"e": "fault", "kind": "kill", "phase": "begin"},
-        {"e": "fault", "kind": "kill", "phase": "end"},
-        publish(2), {"e": "confirm", "s": "p.1", "n": [[2, 2]]},
-        {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 1, "r": False},
-        {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 2, "r": False},
-    ])
+    verdict = judge(
+        [
+            publish(1),
+            {"e": "confirm", "s": "p.1", "n": [[1, 1]]},
+            {"e": "fault", "kind": "kill", "phase": "begin"},
+            {"e": "fault", "kind": "kill", "phase": "end"},
+            publish(2),
+            {"e": "confirm", "s": "p.1", "n": [[2, 2]]},
+            {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 1, "r": False},
+            {"e": "deliver", "c": "c", "q": "a", "s": "p.1", "n": 2, "r": False},
+        ]
+    )
     assert verdict.gaps == {"none": 1.0}
 
 

@@ -105,7 +105,10 @@ os._exit(9)
 def test_what_a_killed_run_has_left_goes_with_the_next_one(made: Disks, tmp_path: Path):
     below = tmp_path / "killed"
     done = subprocess.run(
-        [sys.executable, "-c", LEFT, str(below)], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", LEFT, str(below)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"},
     )
     assert done.returncode == 9, done.stderr

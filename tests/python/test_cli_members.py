@@ -79,8 +79,10 @@ def test_members_are_shown_with_what_they_lack(run: Run, world: FakeCluster) -> 
 def test_waiting_shows_who_has_caught_up(run: Run, world: FakeCluster) -> None:
     world.script = {
         m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
-        m.GetMembers: [members(RUNNING, LEARNING, settled=False),
-                       members(RUNNING, VOTING, settled=True)],
+        m.GetMembers: [
+            members(RUNNING, LEARNING, settled=False),
+            members(RUNNING, VOTING, settled=True),
+        ],
     }
     found = run("queues", "add-member", "q", "w-4", "--wait")
     assert found.stdout == "q has its members on w-1, w-4\n"
@@ -95,7 +97,9 @@ def test_waiting_shows_who_has_caught_up(run: Run, world: FakeCluster) -> None:
 
 
 def test_what_is_not_done_in_time_exits_with_75(
-    monkeypatch: pytest.MonkeyPatch, place: str, world: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    world: FakeCluster,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world.script = {
@@ -108,7 +112,9 @@ def test_what_is_not_done_in_time_exits_with_75(
 
 
 def test_a_refusal_exits_with_1_and_its_reason(
-    monkeypatch: pytest.MonkeyPatch, place: str, world: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    world: FakeCluster,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world.refuse[m.ForgetNode] = [errors.PreconditionFailed("node 'w-4' is running: stop it")]
@@ -156,7 +162,8 @@ def test_nodes_are_listed_with_their_state(run: Run, world: FakeCluster) -> None
     shown = run("nodes", "list").stdout
     assert "down, in maintenance, being forgotten" in shown
     assert [each["name"] for each in json.loads(run("nodes", "list", "--json").stdout)] == [
-        "w-1", "w-4"
+        "w-1",
+        "w-4",
     ]
     shown = run("nodes", "status", "w-4").stdout
     assert "w-4 snapshot (1,000 of 2,500 bytes)" in shown
@@ -193,8 +200,10 @@ def test_a_critical_node_exits_with_69_as_rabbitmqs_does(run: Run, world: FakeCl
 def test_a_forgotten_node_names_the_queues_that_went_with_it(run: Run, world: FakeCluster) -> None:
     world.script = {
         m.ForgetNode: [v.Forgetting("w-4", 3, (("/", "alone"),))],
-        m.GetNode: [v.NodeStatus(node(forgetting=True, moving=3), (), False),
-                    errors.NotFound("no node 'w-4'")],
+        m.GetNode: [
+            v.NodeStatus(node(forgetting=True, moving=3), (), False),
+            errors.NotFound("no node 'w-4'"),
+        ],
     }
     found = run("nodes", "forget", "w-4", "--wait")
     assert "alone" in found.stdout and "w-4 is forgotten: 3 queues" in found.stdout

@@ -230,9 +230,7 @@ def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
         driver = register_sink(connection, "s", "run 1")
         parts = []
         for partition in (0, 1):
-            with StageWriter(
-                connection, driver, batch=7, partition=partition, attempt=3
-            ) as writer:
+            with StageWriter(connection, driver, batch=7, partition=partition, attempt=3) as writer:
                 for i in range(40):
                     writer.write(make_block("p" if i % 2 else "q", b"%d-%d" % (partition, i)))
                 parts.append(writer.finish())
@@ -255,9 +253,7 @@ def test_a_stage_survives_its_node(cluster: FakeCluster, lost_after: int) -> Non
         each.die_after[asks.StageBlock] = lost_after
     with connect(*nodes) as connection:
         driver = register_sink(connection, "s", "r")
-        writer = StageWriter(
-            connection, driver, batch=0, partition=0, attempt=0, window_bytes=3000
-        )
+        writer = StageWriter(connection, driver, batch=0, partition=0, attempt=0, window_bytes=3000)
         for i in range(60):
             writer.write(make_block("q", b"%d" % i * 20))
         part = writer.finish()

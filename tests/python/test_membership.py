@@ -30,15 +30,21 @@ VOTING = v.MemberInfo("w-4", "follower", "running", True, 90, 0)
 
 
 def members(*found: v.MemberInfo, settled: bool, leader: str | None = "w-1") -> v.QueueMembers:
-    return v.QueueMembers(
-        "/", "q", "quorum", leader, 3, 90, 90, found, ("w-1", "w-4"), settled
-    )
+    return v.QueueMembers("/", "q", "quorum", leader, 3, 90, 90, found, ("w-1", "w-4"), settled)
 
 
 def node(name: str = "w-4", **changed: object) -> v.NodeInfo:
     fields = {
-        "name": name, "address": "h:1", "running": True, "drained": False, "forgetting": False,
-        "metadata": "follower", "members": 3, "leaders": 0, "local_queues": 0, "moving": 0,
+        "name": name,
+        "address": "h:1",
+        "running": True,
+        "drained": False,
+        "forgetting": False,
+        "metadata": "follower",
+        "members": 3,
+        "leaders": 0,
+        "local_queues": 0,
+        "moving": 0,
     }
     return v.NodeInfo(**{**fields, **changed})
 
@@ -58,8 +64,9 @@ def admin(world: FakeCluster) -> Iterator[Admin]:
 
 def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> None:
     status = members(RUNNING, LEARNING, settled=False)
-    resizing = v.Resizing("w/4", (v.Resized("/", "q", 4), v.Resized("a", "r", 3, "is down")),
-                          count=2, failed=1)
+    resizing = v.Resizing(
+        "w/4", (v.Resized("/", "q", 4), v.Resized("a", "r", 3, "is down")), count=2, failed=1
+    )
     rebalanced = v.Rebalanced(
         (v.LeaderMove("/", "q", "w-1", "w-2"),), (v.NodeLeaders("w-1", 1),), count=1
     )
@@ -93,7 +100,10 @@ def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> No
     assert asked[m.GetMembers].queue == "a/ü"
     grown = asked[m.GrowNode]
     assert (grown.node, grown.strategy, grown.vhost_pattern, grown.queue_pattern) == (
-        "w/4", "even", ".*", "^o"
+        "w/4",
+        "even",
+        ".*",
+        "^o",
     )
     assert asked[m.ShrinkNode].errors_only
     assert asked[m.RebalanceQueues].vhost_pattern == "^p"
@@ -187,7 +197,8 @@ def test_rebalancing_asks_until_nothing_is_left_to_move(admin: Admin, world: Fak
     moves = (v.LeaderMove("/", "q", "w-1", "w-2"), v.LeaderMove("/", "r", "w-1", "w-3"))
     world.script = {
         m.RebalanceQueues: [
-            v.Rebalanced(moves, ()), v.Rebalanced(moves[1:], ()),
+            v.Rebalanced(moves, ()),
+            v.Rebalanced(moves[1:], ()),
             errors.PreconditionFailed("1 leadership is being handed over already"),
             v.Rebalanced((), ()),
         ],
@@ -206,7 +217,8 @@ def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
     assert admin.quorum_critical("w-4") == critical and not critical.safe
     assert time.monotonic() - began < 4, "it was asked again and again"
     world.script[m.CheckQuorumCritical] = [
-        errors.Unavailable("no majority"), m.Criticality(v.QuorumCritical("w-4", False, (), 0))
+        errors.Unavailable("no majority"),
+        m.Criticality(v.QuorumCritical("w-4", False, (), 0)),
     ]
     assert admin.quorum_critical().safe, "a node that cannot say is no answer"
 
@@ -224,7 +236,6 @@ def test_refusals_are_told_with_their_reason(admin: Admin, world: FakeCluster) -
 
 
 def test_an_answer_of_another_version_is_told_as_such(admin: Admin, world: FakeCluster) -> None:
-    world.script = {m.ListNodes: [requests.Overview(
-        "fake-1", "fake", "0", ())]}
+    world.script = {m.ListNodes: [requests.Overview("fake-1", "fake", "0", ())]}
     with pytest.raises(PeerError, match="client of the cluster's version"):
         admin.nodes()

@@ -39,8 +39,15 @@ def queue(connection: Connection) -> str:
     return name
 
 
-def stage(connection: Connection, driver: SinkDriver, queue: str, batch: int = 0,
-          rows: list[bytes] = ROWS, blocks: int = 3, partition: int = 0) -> StagedPart:  # fmt: skip
+def stage(
+    connection: Connection,
+    driver: SinkDriver,
+    queue: str,
+    batch: int = 0,
+    rows: list[bytes] = ROWS,
+    blocks: int = 3,
+    partition: int = 0,
+) -> StagedPart:
     with StageWriter(connection, driver, batch=batch, partition=partition) as writer:
         size = -(-len(rows) // blocks)
         for at in range(0, len(rows), size):
@@ -117,8 +124,9 @@ def test_a_batch_run_again_in_another_order_is_there_once_and_other_rows_are_an_
     assert ready(connection, queue) == ROWS
 
 
-def publish_rows(connection: Connection, run: str, queue: str, rows: list[bytes], batch: int = 0,
-                 blocks: int = 3) -> int:  # fmt: skip
+def publish_rows(
+    connection: Connection, run: str, queue: str, rows: list[bytes], batch: int = 0, blocks: int = 3
+) -> int:
     driver = register_sink(connection, "s", run)
     part = stage(connection, driver, queue, batch, rows, blocks)
     return publish_batch(connection, driver, batch, [part])
@@ -190,8 +198,10 @@ def test_a_conflict_in_one_queue_does_not_keep_the_batch_from_the_others(
         Admin(connection).declare_queue(name)
     publish_rows(connection, "run", queue, ROWS)
     driver = register_sink(connection, "s", "run")
-    parts = [stage(connection, driver, name, 0, ROWS[:7], 1, partition)
-             for partition, name in enumerate((queue, *others))]  # fmt: skip
+    parts = [
+        stage(connection, driver, name, 0, ROWS[:7], 1, partition)
+        for partition, name in enumerate((queue, *others))
+    ]
     with pytest.raises(BatchConflict, match="batch 0 was published with 100 messages"):
         publish_batch(connection, driver, 0, parts)
     assert ready(connection, queue) == ROWS

@@ -16,13 +16,19 @@ ANY = st.integers(0, int_runs.VALUE_MAX)
 STEPS = st.sampled_from([1, 1, 1, 2, 300, PAGE, 1 << 40])
 
 
-@given(st.one_of(
-    st.lists(ANY, min_size=1, max_size=60),
-    st.lists(st.integers(90, 400), min_size=1, max_size=60),
-    st.builds(lambda first, n, step: [first + i * step for i in range(n)],
-              st.integers(0, 10**12), st.integers(1, 60), st.integers(0, 500)),
-    st.lists(STEPS, min_size=1, max_size=60).map(lambda steps: list(accumulate(steps))),
-))  # fmt: skip
+@given(
+    st.one_of(
+        st.lists(ANY, min_size=1, max_size=60),
+        st.lists(st.integers(90, 400), min_size=1, max_size=60),
+        st.builds(
+            lambda first, n, step: [first + i * step for i in range(n)],
+            st.integers(0, 10**12),
+            st.integers(1, 60),
+            st.integers(0, 500),
+        ),
+        st.lists(STEPS, min_size=1, max_size=60).map(lambda steps: list(accumulate(steps))),
+    )
+)
 def test_what_is_packed_is_unpacked(values: list[int]) -> None:
     data = b"before" + int_runs.pack(values)
     assert list(int_runs.unpack(data, 6)) == values

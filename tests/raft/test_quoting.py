@@ -7,20 +7,23 @@ import pytest
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX, escaped, quoted
 
 
-@pytest.mark.parametrize(("given", "shown"), [
-    ("plain", "'plain'"),
-    ("", "''"),
-    ("über – 名", "'über – 名'"),
-    ("a\nb\r\n", "'a\\nb\\r\\n'"),
-    ("\x1b[2J\x07\x00\x7f\x9b", "'\\x1b[2J\\x07\\x00\\x7f\\x9b'"),
-    ("right\u202eleft\u2028", "'right\\u202eleft\\u2028'"),
-    ("it's \\n", "'it\\'s \\\\n'"),
-    ("\udcff", "'\\udcff'"),
-    (b"\xff\n", "'\\udcff\\n'"),
-    (memoryview(b"x"), "'x'"),
-    (5, "'5'"),
-    ({"a": "\n"}, "'{\\'a\\': \\'\\\\n\\'}'"),
-])
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("plain", "'plain'"),
+        ("", "''"),
+        ("über – 名", "'über – 名'"),
+        ("a\nb\r\n", "'a\\nb\\r\\n'"),
+        ("\x1b[2J\x07\x00\x7f\x9b", "'\\x1b[2J\\x07\\x00\\x7f\\x9b'"),
+        ("right\u202eleft\u2028", "'right\\u202eleft\\u2028'"),
+        ("it's \\n", "'it\\'s \\\\n'"),
+        ("\udcff", "'\\udcff'"),
+        (b"\xff\n", "'\\udcff\\n'"),
+        (memoryview(b"x"), "'x'"),
+        (5, "'5'"),
+        ({"a": "\n"}, "'{\\'a\\': \\'\\\\n\\'}'"),
+    ],
+)
 def test_quoted(given: object, shown: str) -> None:
     assert quoted(given) == shown
     assert quoted(given).isprintable()

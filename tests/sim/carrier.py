@@ -61,9 +61,16 @@ class Carrier:
         assert kept is not None
         payload = msgspec.msgpack.encode((kept.time_ms, encode(kept.membership), kept.state))
         self.outgoing[to] = Outgoing(
-            self.group, self.member.name, to, kept.index, kept.term, array("Q"), payload,
-            no_live, self.member.now(),
-        )  # fmt: skip
+            self.group,
+            self.member.name,
+            to,
+            kept.index,
+            kept.term,
+            array("Q"),
+            payload,
+            no_live,
+            self.member.now(),
+        )
         self.offer(self.member.life, to, self.outgoing[to])
 
     def offer(self, life: int, to: NodeId, sending: Outgoing) -> None:
@@ -97,9 +104,16 @@ class Carrier:
         if coming.complete and not repeat:
             self.install_later(coming, node.log.sequence)
         wanted = SnapshotWanted(
-            self.group, member.name, chunk.sender, node.term, coming.index, coming.term,
-            coming.live_after, len(coming.payload), repeat,
-        )  # fmt: skip
+            self.group,
+            member.name,
+            chunk.sender,
+            node.term,
+            coming.index,
+            coming.term,
+            coming.live_after,
+            len(coming.payload),
+            repeat,
+        )
         member.send((wanted,))
 
     def install_later(self, coming: Incoming, after: int) -> None:
@@ -109,9 +123,7 @@ class Carrier:
         new term is not.  3. A crash: the log would end in a term that this member was never in.
         """
         member = self.member
-        member.world.agenda.after(
-            member.sync_ms(), self.install, member.life, coming, after
-        )
+        member.world.agenda.after(member.sync_ms(), self.install, member.life, coming, after)
 
     def install(self, life: int, coming: Incoming, after: int) -> None:
         """It is on disk: begin anew after it, unless the log has caught up by itself."""

@@ -25,9 +25,7 @@ def leader(membership: Membership = THREE, config: RaftConfig | None = None) -> 
     return one
 
 
-def config(
-    membership: Membership, prev: tuple[int, int], term: int, commit: int = 0
-) -> Append:
+def config(membership: Membership, prev: tuple[int, int], term: int, commit: int = 0) -> Append:
     """An Append from `a` with a CONFIG."""
     wire = ((term, EntryKind.CONFIG, NOW, encode(membership)),)
     return Append(1, "a", "b", term, *prev, commit, wire)

@@ -64,7 +64,11 @@ class OneVote:
             ]
             require(
                 len(votes) >= majority(len(members.voters)),
-                "a leader without a majority's votes", member.name, soft.term, members, votes,
+                "a leader without a majority's votes",
+                member.name,
+                soft.term,
+                members,
+                votes,
             )
 
     def sent(self, member: Member, message: VoteReply) -> None:
@@ -75,7 +79,10 @@ class OneVote:
         require(known == message.to, "two votes in a term", vote, known, message.to)
         require(
             disk.term > message.term or (disk.term, disk.vote) == (message.term, message.to),
-            "a vote leaves before it is on disk", vote, message.to, disk,
+            "a vote leaves before it is on disk",
+            vote,
+            message.to,
+            disk,
         )
 
 
@@ -104,12 +111,18 @@ class Acknowledgement:
         disk = member.disk
         require(
             disk.hard_state.term >= message.term,
-            "a term is told before it is on disk", member.name, disk.hard_state, message,
+            "a term is told before it is on disk",
+            member.name,
+            disk.hard_state,
+            message,
         )
         if message.ok and disk.hard_state.term == message.term:
             require(
                 disk.safe.last_index() >= message.index,
-                "acknowledged before it is on disk", member.name, disk.safe.last_index(), message,
+                "acknowledged before it is on disk",
+                member.name,
+                disk.safe.last_index(),
+                message,
             )
 
     def turned(self, member: Member) -> None:
@@ -120,12 +133,17 @@ class Acknowledgement:
         require(log.durable <= log.last, "durable beyond the log", member.name, log.durable)
         require(
             log.durable <= safe.last_index(),
-            "durable beyond the disk", member.name, log.durable, safe.last_index(),
+            "durable beyond the disk",
+            member.name,
+            log.durable,
+            safe.last_index(),
         )
         if log.durable > safe.base:
             require(
                 safe.term(log.durable) == log.term(log.durable),
-                "durable is another entry on disk", member.name, log.durable,
+                "durable is another entry on disk",
+                member.name,
+                log.durable,
             )
 
 
@@ -142,14 +160,18 @@ class Candidate:
         disk = member.disk
         require(
             disk.hard_state.term >= message.term,
-            "a vote is asked for in a term that is not on disk", member.name, message,
+            "a vote is asked for in a term that is not on disk",
+            member.name,
+            message,
         )
         # One that has found a leader of that term meanwhile, and cut its log for it, stands no
         # more: its term is on disk with its own vote, so no vote can elect it any more.
         if member.node is not None and member.node.role is Role.CANDIDATE:
             require(
                 disk.safe.last_index() >= message.last_index,
-                "a vote is asked for with entries that are not on disk", member.name, message,
+                "a vote is asked for with entries that are not on disk",
+                member.name,
+                message,
             )
 
 
@@ -176,7 +198,9 @@ class Committed:
             # By counting, only entries of its own term are committed (Raft paper, 5.4.2).
             require(
                 node.log.term(node.commit) == node.term,
-                "an entry of an earlier term committed by counting", member.name, node.commit,
+                "an entry of an earlier term committed by counting",
+                member.name,
+                node.commit,
             )
         while len(self.entries) < node.commit:
             index = len(self.entries) + 1
@@ -187,7 +211,10 @@ class Committed:
                 allowed.append(node.configs.at(node.configs.latest_index - 1) or node.membership)
             require(
                 any(self.held(members, entry) for members in allowed),
-                "committed without a majority on disk", member.name, entry, allowed,
+                "committed without a majority on disk",
+                member.name,
+                entry,
+                allowed,
             )
             self.entries.append(entry)
             self.terms.append(node.term)
@@ -196,8 +223,7 @@ class Committed:
     def held(self, members: Membership, entry: Entry) -> bool:
         """A majority of those voters has it on disk, or had it on a disk that was lost since."""
         disks = [
-            self.world.members[voter].disk.held_as(members.id_of(voter))
-            for voter in members.voters
+            self.world.members[voter].disk.held_as(members.id_of(voter)) for voter in members.voters
         ]
         holders = sum(disk.holds(entry.index, entry.term) for disk in disks)
         return holders >= majority(len(disks))
@@ -217,7 +243,10 @@ class Committed:
                     term >= soft.term
                     or entry.index <= base
                     or (entry.index <= log.last and log.term(entry.index) == entry.term),
-                    "a leader lacks a committed entry", member.name, soft, entry,
+                    "a leader lacks a committed entry",
+                    member.name,
+                    soft,
+                    entry,
                 )
 
     def applied(self, member: Member, entry: Entry) -> None:
@@ -255,7 +284,9 @@ class Configurations:
             in_effect = decode(configs[-1].data)
             require(
                 node.membership == in_effect,
-                "a membership is not in effect that is in the log", member.name, node.membership,
+                "a membership is not in effect that is in the log",
+                member.name,
+                node.membership,
                 in_effect,
             )
 
@@ -273,11 +304,16 @@ class Configurations:
         earlier = [place for place, _ in member.node.configs.entries if place < entry.index]
         require(
             not earlier or earlier[-1] <= log.committed,
-            "a change before the last one was committed", member.name, entry, earlier,
+            "a change before the last one was committed",
+            member.name,
+            entry,
+            earlier,
         )
         require(
             log.term(log.committed) == entry.term,
-            "a change before an entry of the leader's own term was committed", member.name, entry,
+            "a change before an entry of the leader's own term was committed",
+            member.name,
+            entry,
             log.committed,
         )
 

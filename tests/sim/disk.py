@@ -133,9 +133,7 @@ class Disk:
         self.graves: dict[MemberId, Log] = {}
         self.on_synced: Callable[[int], None] = lambda sequence: None
 
-    def write(
-        self, sequence: int, hard_state: HardState | None, entries: Sequence[Entry]
-    ) -> None:
+    def write(self, sequence: int, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
         """Begin a write; `on_synced(sequence)` follows."""
         self.unsynced.append(Write(sequence, hard_state, entries))
         if not self.syncing:

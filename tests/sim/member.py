@@ -74,10 +74,19 @@ class Member:
         kept = self.disk.snapshot
         self.snapshot_index = kept.index if kept is not None else 0
         self.node = Node(
-            GROUP, self.name, kept.membership if kept is not None else world.founders,
-            self.disk.hard_state, self.disk.safe, world.profile.config, self.rng, self.now(),
-            world.preferred, self.snapshot_index, self.disk.member_id, self.disk.safe.configs(),
-        )  # fmt: skip
+            GROUP,
+            self.name,
+            kept.membership if kept is not None else world.founders,
+            self.disk.hard_state,
+            self.disk.safe,
+            world.profile.config,
+            self.rng,
+            self.now(),
+            world.preferred,
+            self.snapshot_index,
+            self.disk.member_id,
+            self.disk.safe.configs(),
+        )
         self.carrier = Carrier(self, GROUP)
         self.state = world.machine.init() if kept is None else world.machine.restore(kept.state)
         self.last_seen = self.node.last_index

@@ -41,9 +41,16 @@ class One:
         )
         hard = HardState(max(terms, default=0) if term is None else term, vote)
         self.node = Node(
-            1, "b", membership or Membership(voters), hard, self.log, config or RaftConfig(),
-            Random(5), NOW, member_id=member_id,
-        )  # fmt: skip
+            1,
+            "b",
+            membership or Membership(voters),
+            hard,
+            self.log,
+            config or RaftConfig(),
+            Random(5),
+            NOW,
+            member_id=member_id,
+        )
         self.hard = hard
         self.committed: list[Entry] = []
         self.readys: list[Ready] = []

@@ -49,8 +49,7 @@ def commit_old_term_by_counting() -> list[Replacement]:
     def eager(node: Node, lead: Any) -> None:
         log = node.log
         index = held_by_majority(
-            log.durable if v == node.id else lead.progress[v].match
-            for v in node.membership.voters
+            log.durable if v == node.id else lead.progress[v].match for v in node.membership.voters
         )
         if index > log.committed:
             log.commit_to(index)
@@ -80,8 +79,7 @@ def leader_counts_itself_unsynced() -> list[Replacement]:
     def eager(node: Node, lead: Any) -> None:
         log = node.log
         index = held_by_majority(
-            log.last if v == node.id else lead.progress[v].match
-            for v in node.membership.voters
+            log.last if v == node.id else lead.progress[v].match for v in node.membership.voters
         )
         if index > log.committed and index >= lead.first:
             log.commit_to(index)
@@ -116,8 +114,14 @@ def vote_request_before_sync() -> list[Replacement]:
         for voter in node.others(node.membership.voters):
             node.messages.append(
                 Vote(
-                    node.group, node.id, voter, node.term, node.log.last, node.log.last_term,
-                    node.membership.id_of(voter), node.member_id,
+                    node.group,
+                    node.id,
+                    voter,
+                    node.term,
+                    node.log.last,
+                    node.log.last_term,
+                    node.membership.id_of(voter),
+                    node.member_id,
                 )
             )
 
@@ -134,10 +138,10 @@ def acknowledge_the_end() -> list[Replacement]:
         sends(
             self,
             tuple(
-                AppendReply(
-                    m.group, m.sender, m.to, m.term, True, last, m.commit, member=m.member
-                )
-                if type(m) is AppendReply and m.ok and m.term == self.node.term
+                AppendReply(m.group, m.sender, m.to, m.term, True, last, m.commit, member=m.member)
+                if type(m) is AppendReply
+                and m.ok
+                and m.term == self.node.term
                 and self.disk.safe.last_index() >= last
                 else m
                 for m in batch
@@ -163,11 +167,7 @@ def keep_conflicting_entries() -> list[Replacement]:
 
     def blind(node: Node, first: int, wire: Any) -> None:
         log = node.log
-        fresh = [
-            Entry(first + at, *wire[at])
-            for at in range(len(wire))
-            if first + at > log.last
-        ]
+        fresh = [Entry(first + at, *wire[at]) for at in range(len(wire)) if first + at > log.last]
         if fresh:
             log.append(fresh)
 
@@ -288,8 +288,7 @@ def membership_survives_truncation() -> list[Replacement]:
     def check(self: Node) -> None:
         """Its own invariant would find it at once; the checkers outside must, too."""
 
-    return [(Configs, "truncate_from", blind), (Configs, "append", append),
-            (Node, "check", check)]  # fmt: skip
+    return [(Configs, "truncate_from", blind), (Configs, "append", append), (Node, "check", check)]
 
 
 def wiped_member_votes() -> list[Replacement]:
@@ -370,9 +369,17 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
         node.adopt()
         if node.leader is not None:
             reply = AppendReply(
-                node.group, node.id, node.leader, node.term, True, index, index, 0, 0,
+                node.group,
+                node.id,
+                node.leader,
+                node.term,
+                True,
+                index,
+                index,
+                0,
+                0,
                 node.member_id,
-            )  # fmt: skip
+            )
             node.after_sync.append(reply)
 
     return [(Node, "may_install", eager), (follower, "installed", whole)]

@@ -62,9 +62,11 @@ def priorities_are_not_in_the_snapshot() -> list[Replacement]:
     def confused(self: Order, returned: Any, lanes: Any) -> None:
         rows = list(lanes)
         numbers = [row[0] for row in rows]
-        load(self, returned, [
-            (number, *row[1:]) for number, row in zip(reversed(numbers), rows, strict=True)
-        ])
+        load(
+            self,
+            returned,
+            [(number, *row[1:]) for number, row in zip(reversed(numbers), rows, strict=True)],
+        )
 
     return [(Order, "load", confused)]
 

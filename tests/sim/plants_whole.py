@@ -149,10 +149,15 @@ def the_dead_keep_their_messages() -> list[Replacement]:
     """Nobody tells the queues that a life of a node has ended."""
     return [
         (Leading, "_end", lambda self, group, life: None),
-        (Leading, "start", lambda self, group, effects: (
-            self.led.add(group), self._held.carry_out(group, 0, None, effects),
-        )),
-    ]  # fmt: skip
+        (
+            Leading,
+            "start",
+            lambda self, group, effects: (
+                self.led.add(group),
+                self._held.carry_out(group, 0, None, effects),
+            ),
+        ),
+    ]
 
 
 def state_depends_on_the_member() -> list[Replacement]:

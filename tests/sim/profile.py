@@ -50,16 +50,29 @@ class Profile:
     config: RaftConfig
 
 
-KINDS = ("crash", "crash", "crash_all", "pause", "split", "isolate", "half_cut", "reset",
-         "transfer", "campaign", "slow_disk", "crash_leader", "crash_leader", "doubt", "wipe",
-         "strand")
+KINDS = (
+    "crash",
+    "crash",
+    "crash_all",
+    "pause",
+    "split",
+    "isolate",
+    "half_cut",
+    "reset",
+    "transfer",
+    "campaign",
+    "slow_disk",
+    "crash_leader",
+    "crash_leader",
+    "doubt",
+    "wipe",
+    "strand",
+)
 
 
 def draw(rng: Random) -> Profile:
     """A profile; the same generator state gives the same one."""
-    kinds = tuple(
-        (kind, rng.choice((0, 1, 2))) for kind in dict.fromkeys(KINDS)
-    )
+    kinds = tuple((kind, rng.choice((0, 1, 2))) for kind in dict.fromkeys(KINDS))
     if not any(weight for _, weight in kinds):
         kinds = (("crash", 1),)
     small = rng.random() < 0.3

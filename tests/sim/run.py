@@ -48,8 +48,12 @@ class Kind:
 
     def again(self, seed: int) -> str:
         """The command that runs that world again."""
-        words = ["python3 build.py sim", "--whole" if self.whole else "", f"--seed {seed}",
-                 f"--plant {self.plant}" if self.plant else ""]  # fmt: skip
+        words = [
+            "python3 build.py sim",
+            "--whole" if self.whole else "",
+            f"--seed {seed}",
+            f"--plant {self.plant}" if self.plant else "",
+        ]
         return " ".join(word for word in words if word)
 
 

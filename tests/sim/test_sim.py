@@ -93,9 +93,13 @@ def test_two_interpreters_with_two_hash_seeds_see_the_same_worlds() -> None:
             str(path) for path in (TESTS, TESTS.parent / "raft", TESTS.parent / "broker")
         )
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True,
-            check=True, timeout=120,
-        )  # fmt: skip
+            [sys.executable, "-c", SCRIPT],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
         seen.append(done.stdout.split())
     assert len(seen[0]) == 12
     assert len(set(seen[0])) == 12, "worlds differ from seed to seed"

@@ -64,8 +64,11 @@ from warren_raft.types import Entry, EntryKind, HardState, Membership
 
 SEPARATOR = "----"
 CHANGES: dict[str, Callable[[str], Change]] = {
-    "add": AddLearner, "promote": Promote, "remove": Remove, "demote": Demote,
-}  # fmt: skip
+    "add": AddLearner,
+    "promote": Promote,
+    "remove": Remove,
+    "demote": Demote,
+}
 MARKS = ("voter", "leader", "suspected", "snapshotting", "lost", "changing")
 
 
@@ -182,9 +185,11 @@ class Transcript:
 
     def do_batch(self, size: str, messages: str = "128") -> None:
         self.config = replace(
-            self.config, append_bytes_max=int(size), probe_bytes_max=int(size),
+            self.config,
+            append_bytes_max=int(size),
+            probe_bytes_max=int(size),
             inflight_messages_max=int(messages),
-        )  # fmt: skip
+        )
 
     def do_hold(self) -> None:
         self.config = replace(self.config, promote_learners=False)
@@ -193,8 +198,16 @@ class Transcript:
         place = self.places[name]
         assert place.node is None
         place.node = Node(
-            1, name, place.membership, place.hard_state, place.disk, self.config,
-            Random(name), self.now_ms, member_id=place.member_id, configs=place.disk.configs(),
+            1,
+            name,
+            place.membership,
+            place.hard_state,
+            place.disk,
+            self.config,
+            Random(name),
+            self.now_ms,
+            member_id=place.member_id,
+            configs=place.disk.configs(),
         )
         self.say(f"{name} starts: term {place.node.term} last {place.node.last_index}")
 

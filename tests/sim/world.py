@@ -100,10 +100,12 @@ class World:
             return False
         members = self.roster.latest
         return all(
-            node is not None and node.applied == node.last_index and node.leader is not None
+            node is not None
+            and node.applied == node.last_index
+            and node.leader is not None
             and node.membership == members
             for node in nodes
-        ) and not (members.learners and self.profile.config.promote_learners)  # fmt: skip
+        ) and not (members.learners and self.profile.config.promote_learners)
 
     def present(self) -> list[tuple[str, Member]]:
         """The members of the group, as it is committed."""

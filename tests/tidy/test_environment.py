@@ -19,10 +19,14 @@ def test_every_variable_is_in_the_list() -> None:
             continue
         for number, line in enumerate(module.lines, 1):
             if re.search("env", line, re.IGNORECASE):
-                findings += [f"{module.place}:{number}: {name}" for name in NAME.findall(line)
-                             if name not in known]
-    house.report(findings, "name it in OTHER_VARIABLES of warren_broker/config.py, with what "
-                           "reads it")
+                findings += [
+                    f"{module.place}:{number}: {name}"
+                    for name in NAME.findall(line)
+                    if name not in known
+                ]
+    house.report(
+        findings, "name it in OTHER_VARIABLES of warren_broker/config.py, with what reads it"
+    )
 
 
 def test_no_variable_of_another_part_looks_like_a_setting() -> None:

@@ -29,8 +29,10 @@ def test_nothing_is_swallowed() -> None:
             if isinstance(node, ast.ExceptHandler) and catches_all(node):
                 if not any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
                     measured[module.place] = measured.get(module.place, 0) + 1
-    house.report(over("swallowed", 0, measured),
-                 "catch the type that you can do something about; let the rest travel")
+    house.report(
+        over("swallowed", 0, measured),
+        "catch the type that you can do something about; let the rest travel",
+    )
 
 
 def test_tests_wait_for_something() -> None:
@@ -39,8 +41,10 @@ def test_tests_wait_for_something() -> None:
         if not module.path.name.startswith("test_"):
             continue  # a fake or a sample program may take its time
         looped = {
-            inner for node in ast.walk(module.tree)
-            if isinstance(node, ast.While | ast.For | ast.AsyncFor) for inner in ast.walk(node)
+            inner
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.While | ast.For | ast.AsyncFor)
+            for inner in ast.walk(node)
         }
         for node in ast.walk(module.tree):
             if is_sleep(node) and node not in looped:

@@ -19,8 +19,11 @@ def test_imports_go_down() -> None:
                 findings.append(
                     f"{here}: floor {module.floor} imports {name} on floor {house.floor_of(name)}"
                 )
-    house.report(findings, "imports go down only (docs/architecture.md): move the shared value "
-                           "to a lower floor, or hand it in as an argument")
+    house.report(
+        findings,
+        "imports go down only (docs/architecture.md): move the shared value "
+        "to a lower floor, or hand it in as an argument",
+    )
 
 
 def allowed_floor(module: house.Module, target: str) -> int:

@@ -61,7 +61,8 @@ def as_a_type(module: house.Module, name: str) -> bool:
     if name == "random.Random" or (module.name, name) in ALLOWED:
         return True
     used = {
-        node.attr for node in ast.walk(module.tree)
+        node.attr
+        for node in ast.walk(module.tree)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "random"
     }
     return name == "random" and used == {"Random"}
@@ -71,7 +72,9 @@ def test_no_async() -> None:
     kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     findings = [
         f"{module.place}:{node.lineno}"
-        for module in house.pure() for node in ast.walk(module.tree) if isinstance(node, kinds)
+        for module in house.pure()
+        for node in ast.walk(module.tree)
+        if isinstance(node, kinds)
     ]
     house.report(findings, "no `async` on floors 0 and 1: return what is to be done as a value")
 
@@ -87,15 +90,23 @@ def test_no_impure_calls() -> None:
                 name = called
                 findings.append(f"{module.place}:{node.lineno}: {name}(): {BANNED_CALLS[name]}")
             if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
-                findings.append(f"{module.place}:{node.lineno}: .{node.func.attr}(): take the time "
-                                "as an argument")
+                findings.append(
+                    f"{module.place}:{node.lineno}: .{node.func.attr}(): take the time "
+                    "as an argument"
+                )
     house.report(findings, "floors 0 and 1 are functions of their arguments")
 
 
 def may_call(module: house.Module, name: str, call: ast.Call) -> bool:
     """What is replicated or counted may not be a float; values of protocols, options, rows may."""
-    exact = ("warren_raft", "warren_broker.queue", "warren_broker.metadata",
-             "warren_broker.routing", "warren_broker.amqp091", "warren_broker.amqp10")
+    exact = (
+        "warren_raft",
+        "warren_broker.queue",
+        "warren_broker.metadata",
+        "warren_broker.routing",
+        "warren_broker.amqp091",
+        "warren_broker.amqp10",
+    )
     if name == "float":
         return not module.name.startswith(exact)
     return name == "hash" and any(
@@ -118,5 +129,8 @@ def test_no_set_order() -> None:
 
 def is_set_call(node: ast.expr) -> bool:
     """`set(...)` or `frozenset(...)`."""
-    return (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-            and node.func.id in ("set", "frozenset"))
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("set", "frozenset")
+    )

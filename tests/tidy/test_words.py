@@ -35,8 +35,11 @@ def documented_elsewhere() -> frozenset[str]:
     for module in house.sources():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef) and is_contract(node):
-                found |= {item.name for item in node.body
-                          if isinstance(item, ast.FunctionDef) and ast.get_docstring(item)}
+                found |= {
+                    item.name
+                    for item in node.body
+                    if isinstance(item, ast.FunctionDef) and ast.get_docstring(item)
+                }
     return frozenset(found)
 
 
@@ -49,8 +52,10 @@ def is_contract(node: ast.ClassDef) -> bool:
 def is_contract_of_others(node: ast.ClassDef) -> bool:
     """A class that a library calls: pyspark's and Proton's documentation describe its methods."""
     return any(
-        re.search(r"DataSource|DataSourceReader|StreamReader|Writer|Handler|Listener|Protocol$",
-                  ast.unparse(base))
+        re.search(
+            r"DataSource|DataSourceReader|StreamReader|Writer|Handler|Listener|Protocol$",
+            ast.unparse(base),
+        )
         for base in node.bases
     )
 
@@ -72,8 +77,10 @@ def undocumented(module: house.Module) -> list[str]:
             findings += [
                 f"{module.place}:{item.lineno}: {node.name}.{item.name}"
                 for item in node.body
-                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and public(item.name)
-                and not ast.get_docstring(item) and not is_setter(item)
+                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+                and public(item.name)
+                and not ast.get_docstring(item)
+                and not is_setter(item)
                 and item.name not in documented_elsewhere()
             ]
     return findings
@@ -89,6 +96,7 @@ def test_nothing_is_left_undone() -> None:
     findings = [
         f"{module.place}:{number}: {line.strip()[:80]}"
         for module in house.sources()
-        for number, line in enumerate(module.lines, 1) if words.search(line)
+        for number, line in enumerate(module.lines, 1)
+        if words.search(line)
     ]
     house.report(findings, "do it, or refuse it with a typed error that says what is missing")

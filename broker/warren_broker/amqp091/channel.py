@@ -101,10 +101,29 @@ class Channel:
     held_back deliveries beyond the channel-wide prefetch, in order
     """
 
-    __slots__ = ("at", "confirm", "connection", "consumers", "deliveries", "getters",
-                 "global_prefetch", "held_back", "inbox", "inbox_bytes", "last_queue", "number",
-                 "past", "prefetch", "publishes", "reply_consumer", "reply_name", "session",
-                 "state", "tx", "waiting")
+    __slots__ = (
+        "at",
+        "confirm",
+        "connection",
+        "consumers",
+        "deliveries",
+        "getters",
+        "global_prefetch",
+        "held_back",
+        "inbox",
+        "inbox_bytes",
+        "last_queue",
+        "number",
+        "past",
+        "prefetch",
+        "publishes",
+        "reply_consumer",
+        "reply_name",
+        "session",
+        "state",
+        "tx",
+        "waiting",
+    )
 
     def __init__(self, connection: Connection, number: int, session: SessionId) -> None:
         self.connection = connection

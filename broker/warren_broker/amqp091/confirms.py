@@ -122,8 +122,9 @@ class PublishLedger:
             self._ack(first + at, first + at)
         return nowhere
 
-    def answered(self, first: int, part: int, ok: bool,
-                 refused: Iterable[int] | None = None) -> None:
+    def answered(
+        self, first: int, part: int, ok: bool, refused: Iterable[int] | None = None
+    ) -> None:
         """One queue has its part, or has refused it.
 
         refused  with ok=False: only these positions of the batch; None: all of the part
@@ -143,8 +144,9 @@ class PublishLedger:
             batch.parts = [range(count)] * len(batch.parts)
             positions = range(count)
         assert positions is not None
-        self._answered_each(batch, positions, set(positions if refused is None else refused)
-                            if not ok else set())
+        self._answered_each(
+            batch, positions, set(positions if refused is None else refused) if not ok else set()
+        )
         if not batch.waits:
             del self.batches[first]
 

@@ -79,8 +79,9 @@ class Connection:
     0 or a key of the unanswered requests.
     """
 
-    def __init__(self, config: ConnectionConfig, view: requests.BrokerView,
-                 ids: requests.Ids) -> None:
+    def __init__(
+        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.Ids
+    ) -> None:
         self.config = config
         self.view = view
         self.ids = ids
@@ -105,8 +106,11 @@ class Connection:
         self._head = bytearray()
         self._out_of_step = False
         first = handshake.FRAME_BYTES_MAX_FIRST
-        self._scanner = FrameScanner(min(config.frame_max or first, first),
-                                     config.message_bytes_max, config.unfinished_bytes_max)
+        self._scanner = FrameScanner(
+            min(config.frame_max or first, first),
+            config.message_bytes_max,
+            config.unfinished_bytes_max,
+        )
         self._last_token = 0
         self._asked: dict[requests.Token, _Asked] = {}
         self.publishes = Publishes()
@@ -163,8 +167,9 @@ class Connection:
         elif self.state == "running":
             self._content(item, table)
         elif self.state not in ("closing", "ending"):
-            self.close(errors.UnexpectedFrame(f"content on channel {item.channel} before "
-                                              "connection.open"))
+            self.close(
+                errors.UnexpectedFrame(f"content on channel {item.channel} before connection.open")
+            )
 
     def _content(self, item: PublishRun | AckRun | ContentRefused, table: MessageTable) -> None:
         channel = self._channel(item.channel)
@@ -192,7 +197,7 @@ class Connection:
         self._head += data
         if _CLOSE_OK in self._head:
             self.finish(self.close_reason)
-        del self._head[:-len(_CLOSE_OK)]
+        del self._head[: -len(_CLOSE_OK)]
 
     def _method(self, raw: RawMethod) -> None:
         code = raw.class_id << 16 | raw.method_id
@@ -209,7 +214,8 @@ class Connection:
                 self._on_connection(method)
             elif self.state != "running":
                 raise errors.UnexpectedFrame(
-                    f"{method.name} on channel {raw.channel} before connection.open")
+                    f"{method.name} on channel {raw.channel} before connection.open"
+                )
             else:
                 self._on_channel(raw.channel, method)
         except Refusal as refusal:
@@ -221,7 +227,8 @@ class Connection:
             if method.code >> 16 != 10:
                 raise errors.CommandInvalid(f"{method.name} on channel 0")
             raise errors.ChannelMisused(
-                f"unexpected method {method.name} in connection state {self.state}")
+                f"unexpected method {method.name} in connection state {self.state}"
+            )
         handler(self, method)
 
     def _on_channel(self, number: int, method: Method) -> None:
@@ -247,9 +254,12 @@ class Connection:
                 return None
             if len(self.channels) >= self.channel_max:
                 # RabbitMQ counts them and lets them have any number; so clients use high ones.
-                self.close(errors.NotAllowed(
-                    f"number of channels opened ({len(self.channels)}) has reached the negotiated "
-                    f"channel_max ({self.channel_max})"))
+                self.close(
+                    errors.NotAllowed(
+                        f"number of channels opened ({len(self.channels)}) has reached the "
+                        f"negotiated channel_max ({self.channel_max})"
+                    )
+                )
                 return None
             channel = Channel(self, number, self.ids.session())
             self.channels[number] = channel
@@ -277,8 +287,9 @@ class Connection:
         self.publishes.routed(token, parts)
         self._commit()
 
-    def confirmed(self, token: requests.Token, part: int, ok: bool,
-                  refused: Iterable[int] | None = None) -> None:
+    def confirmed(
+        self, token: requests.Token, part: int, ok: bool, refused: Iterable[int] | None = None
+    ) -> None:
         """A queue has part number `part` of a Publish, or has refused it (ok=False).
 
         refused  table positions, when only some of the part were refused
@@ -320,9 +331,13 @@ class Connection:
         elif reason == "timeout":
             channel.at = 0
             shown = "" if timeout_ms is None else f" Timeout value used: {timeout_ms} ms."
-            self.refuse(channel, errors.PreconditionFailed(
-                f"delivery acknowledgement on channel {channel.number} timed out.{shown} This "
-                "timeout value can be configured, see consumers doc guide to learn more"))
+            self.refuse(
+                channel,
+                errors.PreconditionFailed(
+                    f"delivery acknowledgement on channel {channel.number} timed out.{shown} This "
+                    "timeout value can be configured, see consumers doc guide to learn more"
+                ),
+            )
 
     def blocked(self, reason: str) -> None:
         """A resource is low: tell a client that publishes and wants to know."""
@@ -379,9 +394,14 @@ class Connection:
         """Tell the queues what has left for no_ack consumers."""
         for consumer in self._to_report.values():
             consumer.unreported = consumer.unreported_bytes = 0
-            self.requests.append(requests.SetCredit(
-                consumer=consumer.number, queue=consumer.queue,
-                delivered=consumer.next_msg_id, credit=0))
+            self.requests.append(
+                requests.SetCredit(
+                    consumer=consumer.number,
+                    queue=consumer.queue,
+                    delivered=consumer.next_msg_id,
+                    credit=0,
+                )
+            )
         self._to_report.clear()
 
     def take_faults(self) -> list[Fault]:
@@ -430,14 +450,25 @@ class Connection:
         """Ask for a publish; number: the first sequence number, 0: nobody waits for confirms."""
         self._last_token += 1
         self.publishes.add(self._last_token, channel, run, number)
-        self.requests.append(requests.Publish(
-            token=self._last_token, session=channel.session, table=run.table, first=run.first,
-            last=run.last, confirm=bool(number), mandatory=run.mandatory, flags=run.flags))
+        self.requests.append(
+            requests.Publish(
+                token=self._last_token,
+                session=channel.session,
+                table=run.table,
+                first=run.first,
+                last=run.last,
+                confirm=bool(number),
+                mandatory=run.mandatory,
+                flags=run.flags,
+            )
+        )
 
     def delivered_no_ack(self, consumer: Consumer) -> None:
         """Its window moves when this output is taken."""
-        if (consumer.unreported >= NO_ACK_WINDOW // 2
-                or consumer.unreported_bytes >= WINDOW_BYTES // 2):
+        if (
+            consumer.unreported >= NO_ACK_WINDOW // 2
+            or consumer.unreported_bytes >= WINDOW_BYTES // 2
+        ):
             self._to_report[consumer.number] = consumer
 
     def _commit(self) -> None:
@@ -453,9 +484,15 @@ class Connection:
             return
         amqp091_publish.tell_confirms(channel)
         self.faults.append(Fault(channel.number, codec.method_name(channel.at), refusal))
-        self.send(channel.number, methods.ChannelClose(
-            reply_code=refusal.reply_code, reply_text=refusal.reply_text,
-            class_id=channel.at >> 16, method_id=channel.at & 0xFFFF))
+        self.send(
+            channel.number,
+            methods.ChannelClose(
+                reply_code=refusal.reply_code,
+                reply_text=refusal.reply_text,
+                class_id=channel.at >> 16,
+                method_id=channel.at & 0xFFFF,
+            ),
+        )
         self._scanner.discard_channel(channel.number)
         channel.state = "closing"
         channel.end(lambda _: None)
@@ -500,9 +537,15 @@ class Connection:
         if not began and not isinstance(refusal, errors.LoginRefused):
             self.finish(refusal.reply_text)  # a stranger is not answered
             return
-        self.send(0, methods.ConnectionClose(
-            reply_code=refusal.reply_code, reply_text=refusal.reply_text, class_id=at >> 16,
-            method_id=at & 0xFFFF))
+        self.send(
+            0,
+            methods.ConnectionClose(
+                reply_code=refusal.reply_code,
+                reply_text=refusal.reply_text,
+                class_id=at >> 16,
+                method_id=at & 0xFFFF,
+            ),
+        )
         self.state = "closing"
         self._liveness.begin()
         self._leave(lambda _: None)
@@ -555,8 +598,16 @@ def _refusal(code: int, text: str) -> Refusal:
 
 
 _BY_CODE: dict[int, type[Refusal]] = {
-    kind.reply_code: kind for kind in (
-        errors.ContentTooLarge, errors.PreconditionFailed, errors.FrameError,
-        errors.SyntaxRefused, errors.CommandInvalid, errors.ChannelMisused,
-        errors.UnexpectedFrame, errors.NotImplementedHere, errors.ResourceError)
+    kind.reply_code: kind
+    for kind in (
+        errors.ContentTooLarge,
+        errors.PreconditionFailed,
+        errors.FrameError,
+        errors.SyntaxRefused,
+        errors.CommandInvalid,
+        errors.ChannelMisused,
+        errors.UnexpectedFrame,
+        errors.NotImplementedHere,
+        errors.ResourceError,
+    )
 }

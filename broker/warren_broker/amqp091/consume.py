@@ -27,8 +27,10 @@ from warren_broker.kernel import (
 from warren_broker.queue.commands import Delivery
 
 _ACK_METHODS = {
-    ACK: methods.BasicAck.code, NACK_REQUEUE: methods.BasicNack.code,
-    NACK_DISCARD: methods.BasicNack.code, REJECT_REQUEUE: methods.BasicReject.code,
+    ACK: methods.BasicAck.code,
+    NACK_REQUEUE: methods.BasicNack.code,
+    NACK_DISCARD: methods.BasicNack.code,
+    REJECT_REQUEUE: methods.BasicReject.code,
     REJECT_DISCARD: methods.BasicReject.code,
 }
 
@@ -65,9 +67,17 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     explicit = bool(channel.global_prefetch) and not method.no_ack
     if explicit and kind == "quorum":
         raise errors.NotImplementedHere(
-            f"{errors.named('queue', name, connection.vhost)} does not support global qos")
-    consumer = Consumer(number=connection.ids.consumer(), tag=tag, queue=name, channel=channel,
-                        no_ack=method.no_ack, prefetch=channel.prefetch, explicit=explicit)
+            f"{errors.named('queue', name, connection.vhost)} does not support global qos"
+        )
+    consumer = Consumer(
+        number=connection.ids.consumer(),
+        tag=tag,
+        queue=name,
+        channel=channel,
+        no_ack=method.no_ack,
+        prefetch=channel.prefetch,
+        explicit=explicit,
+    )
     channel.consumers[tag] = consumer
     connection.consumers[consumer.number] = consumer
 
@@ -80,10 +90,19 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
             deliver(consumer, delivery, block)
 
     channel.ask(
-        requests.Checkout, consuming, consumer=consumer.number, queue=name, tag=tag,
-        prefetch=0 if method.no_ack else channel.prefetch, explicit_credit=explicit,
-        priority=asked.priority, no_ack=method.no_ack, exclusive=method.exclusive,
-        timeout_ms=asked.timeout_ms, arguments=method.arguments)
+        requests.Checkout,
+        consuming,
+        consumer=consumer.number,
+        queue=name,
+        tag=tag,
+        prefetch=0 if method.no_ack else channel.prefetch,
+        explicit_credit=explicit,
+        priority=asked.priority,
+        no_ack=method.no_ack,
+        exclusive=method.exclusive,
+        timeout_ms=asked.timeout_ms,
+        arguments=method.arguments,
+    )
     global_prefetch.changed(channel)
 
 
@@ -114,8 +133,7 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
         if not method.no_wait:
             channel.send(reply)
 
-    channel.ask(requests.CancelConsumer, cancelled, consumer=consumer.number,
-                queue=consumer.queue)
+    channel.ask(requests.CancelConsumer, cancelled, consumer=consumer.number, queue=consumer.queue)
 
 
 def _cancel_ok(channel: Channel, method: methods.BasicCancelOk) -> None:
@@ -177,8 +195,14 @@ def _new_part(consumer: Consumer, delivery: Delivery) -> Delivery:
     seen = consumer.next_msg_id - delivery.first_msg_id
     if seen <= 0:
         return delivery
-    return Delivery(delivery.first_msg_id + seen, delivery.index, delivery.first + seen,
-                    delivery.last, delivery.delivery_count, delivery.acquired_count)
+    return Delivery(
+        delivery.first_msg_id + seen,
+        delivery.index,
+        delivery.first + seen,
+        delivery.last,
+        delivery.delivery_count,
+        delivery.acquired_count,
+    )
 
 
 def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
@@ -190,12 +214,15 @@ def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
         return  # a reply is at most once: a client that agrees on small frames gets small ones
     tag = channel.deliveries.delivered(0, "", 0, 1, keep=False)
     route = table.route(at)
-    channel.send(methods.BasicDeliver(
-        consumer_tag=channel.reply_consumer, delivery_tag=tag,
-        exchange=route.exchange.decode("utf-8", "surrogateescape"),
-        routing_key=route.routing_key.decode("utf-8", "surrogateescape")))
-    for frame in codec.content_frames(channel.number, shown, table.body(at),
-                                      connection.frame_max):
+    channel.send(
+        methods.BasicDeliver(
+            consumer_tag=channel.reply_consumer,
+            delivery_tag=tag,
+            exchange=route.exchange.decode("utf-8", "surrogateescape"),
+            routing_key=route.routing_key.decode("utf-8", "surrogateescape"),
+        )
+    )
+    for frame in codec.content_frames(channel.number, shown, table.body(at), connection.frame_max):
         connection.out += frame
 
 
@@ -225,8 +252,11 @@ def settle(channel: Channel, kind: int, held: Held) -> None:
         if kind == ACK:
             channel.request(requests.Settle(consumer=number, queue=queue, msg_ids=msg_ids))
         elif kind in (NACK_REQUEUE, REJECT_REQUEUE):
-            channel.request(requests.Return(consumer=number, queue=queue, msg_ids=msg_ids,
-                                            failed=kind == REJECT_REQUEUE))
+            channel.request(
+                requests.Return(
+                    consumer=number, queue=queue, msg_ids=msg_ids, failed=kind == REJECT_REQUEUE
+                )
+            )
         else:
             channel.request(requests.Discard(consumer=number, queue=queue, msg_ids=msg_ids))
         global_prefetch.settled(channel, number, msg_ids)

@@ -44,38 +44,79 @@ def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None
     channel.ask(
         requests.DeclareExchange,
         lambda _: _reply(channel, method.no_wait, methods.ExchangeDeclareOk()),
-        name=name, kind=method.kind, passive=method.passive, durable=method.durable,
-        auto_delete=method.auto_delete, internal=method.internal, arguments=method.arguments)
+        name=name,
+        kind=method.kind,
+        passive=method.passive,
+        durable=method.durable,
+        auto_delete=method.auto_delete,
+        internal=method.internal,
+        arguments=method.arguments,
+    )
 
 
 def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     name = strip(method.exchange)
     channel.connection.access.delete_exchange(name)
-    channel.ask(requests.DeleteExchange,
-                lambda _: _reply(channel, method.no_wait, methods.ExchangeDeleteOk()),
-                name=name, if_unused=method.if_unused)
+    channel.ask(
+        requests.DeleteExchange,
+        lambda _: _reply(channel, method.no_wait, methods.ExchangeDeleteOk()),
+        name=name,
+        if_unused=method.if_unused,
+    )
 
 
 def _exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
-    _bind(channel, requests.Bind, method.source, method.destination, False, method.routing_key,
-          method.arguments, method.no_wait, methods.ExchangeBindOk())
+    _bind(
+        channel,
+        requests.Bind,
+        method.source,
+        method.destination,
+        False,
+        method.routing_key,
+        method.arguments,
+        method.no_wait,
+        methods.ExchangeBindOk(),
+    )
 
 
 def _exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
-    _bind(channel, requests.Unbind, method.source, method.destination, False, method.routing_key,
-          method.arguments, method.no_wait, methods.ExchangeUnbindOk())
+    _bind(
+        channel,
+        requests.Unbind,
+        method.source,
+        method.destination,
+        False,
+        method.routing_key,
+        method.arguments,
+        method.no_wait,
+        methods.ExchangeUnbindOk(),
+    )
 
 
-def _bind(channel: Channel, kind: type[requests.Request], source: str, destination: str,
-          to_queue: bool, routing_key: str, arguments: dict[str, Any], no_wait: bool,
-          reply: Method) -> None:
+def _bind(
+    channel: Channel,
+    kind: type[requests.Request],
+    source: str,
+    destination: str,
+    to_queue: bool,
+    routing_key: str,
+    arguments: dict[str, Any],
+    no_wait: bool,
+    reply: Method,
+) -> None:
     source, destination = strip(source), strip(destination)
     if to_queue and destination.startswith(REPLY_TO):
         raise errors.AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
     channel.connection.access.bind(source, destination, to_queue, routing_key)
-    channel.ask(kind, lambda _: _reply(channel, no_wait, reply), source=source,
-                destination=destination, to_queue=to_queue, routing_key=routing_key,
-                arguments=arguments)
+    channel.ask(
+        kind,
+        lambda _: _reply(channel, no_wait, reply),
+        source=source,
+        destination=destination,
+        to_queue=to_queue,
+        routing_key=routing_key,
+        arguments=arguments,
+    )
 
 
 # ------------------------------------------------------------------ queues
@@ -98,12 +139,25 @@ def _queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
 
     def declared(result: requests.QueueDeclared) -> None:
         channel.last_queue = result.name
-        _reply(channel, method.no_wait, methods.QueueDeclareOk(
-            queue=result.name, message_count=result.messages, consumer_count=result.consumers))
+        _reply(
+            channel,
+            method.no_wait,
+            methods.QueueDeclareOk(
+                queue=result.name, message_count=result.messages, consumer_count=result.consumers
+            ),
+        )
 
-    channel.ask(requests.DeclareQueue, declared, name=name, passive=method.passive,
-                durable=method.durable and not method.exclusive, exclusive=method.exclusive,
-                auto_delete=method.auto_delete, arguments=arguments, server_named=server_named)
+    channel.ask(
+        requests.DeclareQueue,
+        declared,
+        name=name,
+        passive=method.passive,
+        durable=method.durable and not method.exclusive,
+        exclusive=method.exclusive,
+        auto_delete=method.auto_delete,
+        arguments=arguments,
+        server_named=server_named,
+    )
 
 
 def _server_name(channel: Channel, prefix: object, arguments: dict[str, Any]) -> str:
@@ -114,7 +168,8 @@ def _server_name(channel: Channel, prefix: object, arguments: dict[str, Any]) ->
         raise errors.InvalidArgument(f"x-name-prefix is no string but {type(prefix).__name__}")
     if len(prefix.encode()) > NAME_PREFIX_BYTES_MAX:
         raise errors.PreconditionFailed(
-            f"Queue name prefix '{strip(prefix)}' exceeds the {NAME_PREFIX_BYTES_MAX}-byte limit")
+            f"Queue name prefix '{strip(prefix)}' exceeds the {NAME_PREFIX_BYTES_MAX}-byte limit"
+        )
     return channel.connection.ids.name(strip(prefix))
 
 
@@ -124,8 +179,7 @@ def _declare_replies(channel: Channel, name: str, no_wait: bool) -> None:
     if name not in (REPLY_TO, channel.reply_name) and not connection.view.reply_queue_exists(name):
         raise errors.no_queue(name, connection.vhost)
     channel.last_queue = name
-    _reply(channel, no_wait, methods.QueueDeclareOk(queue=name, message_count=0,
-                                                    consumer_count=1))
+    _reply(channel, no_wait, methods.QueueDeclareOk(queue=name, message_count=0, consumer_count=1))
 
 
 def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
@@ -133,9 +187,13 @@ def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     channel.connection.access.delete_queue(name)
     channel.ask(
         requests.DeleteQueue,
-        lambda result: _reply(channel, method.no_wait,
-                              methods.QueueDeleteOk(message_count=result.messages)),
-        name=name, if_unused=method.if_unused, if_empty=method.if_empty)
+        lambda result: _reply(
+            channel, method.no_wait, methods.QueueDeleteOk(message_count=result.messages)
+        ),
+        name=name,
+        if_unused=method.if_unused,
+        if_empty=method.if_empty,
+    )
 
 
 def _queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
@@ -143,9 +201,11 @@ def _queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     channel.connection.access.read_queue(name)
     channel.ask(
         requests.PurgeQueue,
-        lambda result: _reply(channel, method.no_wait,
-                              methods.QueuePurgeOk(message_count=result.messages)),
-        name=name)
+        lambda result: _reply(
+            channel, method.no_wait, methods.QueuePurgeOk(message_count=result.messages)
+        ),
+        name=name,
+    )
 
 
 def _routing_key(channel: Channel, queue: str, routing_key: str) -> str:
@@ -153,15 +213,31 @@ def _routing_key(channel: Channel, queue: str, routing_key: str) -> str:
 
 
 def _queue_bind(channel: Channel, method: methods.QueueBind) -> None:
-    _bind(channel, requests.Bind, method.exchange, queue_name(channel, method.queue), True,
-          _routing_key(channel, method.queue, method.routing_key), method.arguments,
-          method.no_wait, methods.QueueBindOk())
+    _bind(
+        channel,
+        requests.Bind,
+        method.exchange,
+        queue_name(channel, method.queue),
+        True,
+        _routing_key(channel, method.queue, method.routing_key),
+        method.arguments,
+        method.no_wait,
+        methods.QueueBindOk(),
+    )
 
 
 def _queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
-    _bind(channel, requests.Unbind, method.exchange, queue_name(channel, method.queue), True,
-          _routing_key(channel, method.queue, method.routing_key), method.arguments,
-          False, methods.QueueUnbindOk())
+    _bind(
+        channel,
+        requests.Unbind,
+        method.exchange,
+        queue_name(channel, method.queue),
+        True,
+        _routing_key(channel, method.queue, method.routing_key),
+        method.arguments,
+        False,
+        methods.QueueUnbindOk(),
+    )
 
 
 HANDLERS: dict[type[Method], Any] = {

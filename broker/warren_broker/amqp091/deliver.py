@@ -20,8 +20,14 @@ REPLACED = "its properties are malformed; the client is sent x-unreadable-proper
 
 def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
     """Messages start <= k < end of a run, counted from its first."""
-    return Delivery(delivery.first_msg_id + start, delivery.index, delivery.first + start,
-                    delivery.first + end - 1, delivery.delivery_count, delivery.acquired_count)
+    return Delivery(
+        delivery.first_msg_id + start,
+        delivery.index,
+        delivery.first + start,
+        delivery.first + end - 1,
+        delivery.delivery_count,
+        delivery.acquired_count,
+    )
 
 
 def count_headers(delivery: Delivery) -> dict[str, int] | None:
@@ -50,8 +56,15 @@ def hand_out(consumer: Consumer, delivery: Delivery, block: Any) -> bool:
             at, reason, elsewhere = found.ordinal - delivery.first, str(found), found.elsewhere
         if at:
             _write(consumer, part_of(delivery, 0, at), block)
-        set_aside(consumer.channel, consumer.number, consumer.queue, part_of(delivery, at, at + 1),
-                  reason, elsewhere, consumer.no_ack)
+        set_aside(
+            consumer.channel,
+            consumer.number,
+            consumer.queue,
+            part_of(delivery, at, at + 1),
+            reason,
+            elsewhere,
+            consumer.no_ack,
+        )
         sent = False
         if consumer.explicit:
             consumer.settled += 1
@@ -69,11 +82,20 @@ def _write(consumer: Consumer, delivery: Delivery, block: Any) -> None:
     count = delivery.last - delivery.first + 1
     before = len(connection.out)
     replaced = format_deliveries(
-        connection.out, block, delivery.first, delivery.last + 1, channel.number, consumer.tag,
-        channel.deliveries.next_tag, delivery.acquired_count > 0, connection.frame_max,
-        count_headers(delivery))
-    channel.deliveries.delivered(consumer.number, consumer.queue, delivery.first_msg_id, count,
-                                 keep=not consumer.no_ack)
+        connection.out,
+        block,
+        delivery.first,
+        delivery.last + 1,
+        channel.number,
+        consumer.tag,
+        channel.deliveries.next_tag,
+        delivery.acquired_count > 0,
+        connection.frame_max,
+        count_headers(delivery),
+    )
+    channel.deliveries.delivered(
+        consumer.number, consumer.queue, delivery.first_msg_id, count, keep=not consumer.no_ack
+    )
     for ordinal in replaced:
         _note(channel, consumer.number, delivery, ordinal, REPLACED)
     if consumer.no_ack:
@@ -82,27 +104,43 @@ def _write(consumer: Consumer, delivery: Delivery, block: Any) -> None:
         connection.delivered_no_ack(consumer)
 
 
-def answer_get(channel: Channel, number: ConsumerId, queue: str, result: requests.Got,
-               no_ack: bool) -> bool:
+def answer_get(
+    channel: Channel, number: ConsumerId, queue: str, result: requests.Got, no_ack: bool
+) -> bool:
     """basic.get-ok with the message; False: it cannot be sent to this client."""
     delivery, connection = result.delivery, channel.connection
     try:
         replaced = format_get_ok(
-            connection.out, result.block, delivery.first, channel.number,
-            channel.deliveries.next_tag, delivery.acquired_count > 0, result.messages_ready,
-            connection.frame_max, count_headers(delivery))
+            connection.out,
+            result.block,
+            delivery.first,
+            channel.number,
+            channel.deliveries.next_tag,
+            delivery.acquired_count > 0,
+            result.messages_ready,
+            connection.frame_max,
+            count_headers(delivery),
+        )
     except Unsendable as found:
         set_aside(channel, number, queue, delivery, str(found), found.elsewhere, no_ack)
         return False
-    channel.deliveries.delivered(number, queue, delivery.first_msg_id, 1, keep=not no_ack,
-                                 counted=False)
+    channel.deliveries.delivered(
+        number, queue, delivery.first_msg_id, 1, keep=not no_ack, counted=False
+    )
     for ordinal in replaced:
         _note(channel, number, delivery, ordinal, REPLACED)
     return True
 
 
-def set_aside(channel: Channel, number: ConsumerId, queue: str, delivery: Delivery, reason: str,
-              elsewhere: bool, no_ack: bool) -> None:
+def set_aside(
+    channel: Channel,
+    number: ConsumerId,
+    queue: str,
+    delivery: Delivery,
+    reason: str,
+    elsewhere: bool,
+    no_ack: bool,
+) -> None:
     """Settle one message that could not be sent, as if the consumer had rejected it.
 
     elsewhere  another client may be able to take it: it goes back as a failed delivery, as it would
@@ -119,8 +157,14 @@ def set_aside(channel: Channel, number: ConsumerId, queue: str, delivery: Delive
         channel.request(requests.Discard(consumer=number, queue=queue, msg_ids=msg_ids))
 
 
-def _note(channel: Channel, number: ConsumerId, delivery: Delivery, ordinal: int,
-          reason: str) -> None:
-    channel.request(requests.SetAside(
-        consumer=number, index=delivery.index,
-        msg_id=delivery.first_msg_id + ordinal - delivery.first, reason=reason))
+def _note(
+    channel: Channel, number: ConsumerId, delivery: Delivery, ordinal: int, reason: str
+) -> None:
+    channel.request(
+        requests.SetAside(
+            consumer=number,
+            index=delivery.index,
+            msg_id=delivery.first_msg_id + ordinal - delivery.first,
+            reason=reason,
+        )
+    )

@@ -71,8 +71,15 @@ class DeliveryLedger:
     def __len__(self) -> int:
         return sum(map(len, self.runs))
 
-    def delivered(self, consumer: ConsumerId, queue: str, first_msg_id: int, count: int,
-                  keep: bool, counted: bool = True) -> int:
+    def delivered(
+        self,
+        consumer: ConsumerId,
+        queue: str,
+        first_msg_id: int,
+        count: int,
+        keep: bool,
+        counted: bool = True,
+    ) -> int:
         """Give tags to `count` deliveries; the first one.
 
         keep  they are to be acknowledged (not no_ack)
@@ -86,8 +93,13 @@ class DeliveryLedger:
         if counted:
             self.counted += count
         last = self.runs[-1] if self.runs else None
-        if (last is not None and last.last == tag - 1 and last.consumer == consumer
-                and last.offset == offset and last.counted is counted):
+        if (
+            last is not None
+            and last.last == tag - 1
+            and last.consumer == consumer
+            and last.offset == offset
+            and last.counted is counted
+        ):
             last.last = tag + count - 1
         else:
             self.runs.append(HeldRun(tag, tag + count - 1, offset, consumer, queue, counted))
@@ -178,5 +190,6 @@ def by_consumer(held: Held) -> list[tuple[ConsumerId, str, MsgIds]]:
             ranges[-1] = (ranges[-1][0], last)
         else:
             ranges.append((first, last))
-    return [(consumer, queue, tuple(sorted(ranges)))
-            for consumer, (queue, ranges) in grouped.items()]
+    return [
+        (consumer, queue, tuple(sorted(ranges))) for consumer, (queue, ranges) in grouped.items()
+    ]

@@ -55,9 +55,14 @@ def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:
 def give_back(consumer: Consumer, delivery: Delivery) -> None:
     """What was held back never reached the client."""
     last = delivery.first_msg_id + delivery.last - delivery.first
-    consumer.channel.request(requests.Return(
-        consumer=consumer.number, queue=consumer.queue,
-        msg_ids=((delivery.first_msg_id, last),), failed=False))
+    consumer.channel.request(
+        requests.Return(
+            consumer=consumer.number,
+            queue=consumer.queue,
+            msg_ids=((delivery.first_msg_id, last),),
+            failed=False,
+        )
+    )
 
 
 def _share_out(channel: Channel) -> None:
@@ -75,5 +80,11 @@ def _share_out(channel: Channel) -> None:
         # Half a share is enough to go on with: not every acknowledgement is worth a command.
         if target > granted and granted <= target // 2:
             consumer.granted = consumer.next_msg_id + target
-            channel.request(requests.SetCredit(consumer=consumer.number, queue=consumer.queue,
-                                               delivered=consumer.next_msg_id, credit=target))
+            channel.request(
+                requests.SetCredit(
+                    consumer=consumer.number,
+                    queue=consumer.queue,
+                    delivered=consumer.next_msg_id,
+                    credit=target,
+                )
+            )

@@ -19,9 +19,15 @@ FRAME_BYTES_MAX_FIRST = 8192
 """Of frames before tune-ok, as in RabbitMQ: strangers get no more."""
 MECHANISMS = "PLAIN AMQPLAIN"
 CAPABILITIES = (
-    "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
-    "connection.blocked", "consumer_priorities", "authentication_failure_close",
-    "per_consumer_qos", "direct_reply_to",
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
 )
 """What we tell the client we can do; RabbitMQ's list."""
 
@@ -66,7 +72,9 @@ def start(config: ConnectionConfig) -> methods.ConnectionStart:
             "product": config.product,
             "version": config.version,
         },
-        mechanisms=MECHANISMS.encode(), locales=b"en_US")
+        mechanisms=MECHANISMS.encode(),
+        locales=b"en_US",
+    )
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
@@ -76,7 +84,8 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
     """
     if mechanism not in MECHANISMS.split():
         raise errors.CommandInvalid(
-            f"unknown authentication mechanism '{mechanism}'; offered are {MECHANISMS}")
+            f"unknown authentication mechanism '{mechanism}'; offered are {MECHANISMS}"
+        )
     try:
         if mechanism == "PLAIN":
             _, user, password = response.split(b"\0")
@@ -86,15 +95,18 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
         return str(table["LOGIN"]), str(table["PASSWORD"])
     except (ValueError, KeyError, Refusal) as bad:
         raise errors.SyntaxRefused(
-            f"{mechanism} response of {len(response)} bytes is invalid") from bad
+            f"{mechanism} response of {len(response)} bytes is invalid"
+        ) from bad
 
 
 def _start_ok(connection: Connection, method: methods.ConnectionStartOk) -> None:
     connection.client_properties = method.client_properties
     given = method.client_properties.get("capabilities")
-    connection.capabilities = frozenset(
-        name for name, value in given.items() if value is True) if isinstance(given, dict) \
+    connection.capabilities = (
+        frozenset(name for name, value in given.items() if value is True)
+        if isinstance(given, dict)
         else frozenset()
+    )
     user, password = credentials(method.mechanism, method.response)
     connection.state = "securing"
 
@@ -105,13 +117,23 @@ def _start_ok(connection: Connection, method: methods.ConnectionStartOk) -> None
         connection.user = user
         connection.state = "tuning"
         config = connection.config
-        connection.send(0, methods.ConnectionTune(
-            channel_max=config.channel_max, frame_max=config.frame_max,
-            heartbeat=config.heartbeat_s))
+        connection.send(
+            0,
+            methods.ConnectionTune(
+                channel_max=config.channel_max,
+                frame_max=config.frame_max,
+                heartbeat=config.heartbeat_s,
+            ),
+        )
 
-    connection.requests.append(requests.Authenticate(
-        token=connection.new_token(None, authenticated), mechanism=method.mechanism, user=user,
-        password=password))
+    connection.requests.append(
+        requests.Authenticate(
+            token=connection.new_token(None, authenticated),
+            mechanism=method.mechanism,
+            user=user,
+            password=password,
+        )
+    )
 
 
 def _not_authenticated(connection: Connection, mechanism: str, refusal: Refusal) -> None:
@@ -133,12 +155,15 @@ def _tune_ok(connection: Connection, method: methods.ConnectionTuneOk) -> None:
 
 def _within(field: str, given: int, lowest: int, highest: int) -> None:
     if given and given < lowest:
-        raise errors.NotAllowed(f"negotiated {field} = {given} is lower than the minimum allowed "
-                                f"value ({lowest})")
+        raise errors.NotAllowed(
+            f"negotiated {field} = {given} is lower than the minimum allowed value ({lowest})"
+        )
     if highest and (given == 0 or given > highest):
         note = " (no limit)" if given == 0 else ""
-        raise errors.NotAllowed(f"negotiated {field} = {given}{note} is higher than the maximum "
-                                f"allowed value ({highest})")
+        raise errors.NotAllowed(
+            f"negotiated {field} = {given}{note} is higher than the maximum "
+            f"allowed value ({highest})"
+        )
 
 
 def _open(connection: Connection, method: methods.ConnectionOpen) -> None:
@@ -151,22 +176,32 @@ def _open(connection: Connection, method: methods.ConnectionOpen) -> None:
         connection.send(0, methods.ConnectionOpenOk())
 
     connection.state = "asking"
-    connection.requests.append(requests.OpenVhost(
-        token=connection.new_token(None, opened), vhost=method.virtual_host,
-        user=connection.user))
+    connection.requests.append(
+        requests.OpenVhost(
+            token=connection.new_token(None, opened),
+            vhost=method.virtual_host,
+            user=connection.user,
+        )
+    )
 
 
 def _update_secret(connection: Connection, method: methods.ConnectionUpdateSecret) -> None:
     def updated(result: Any) -> None:
         if isinstance(result, Refusal):
-            connection.close(errors.NotAllowed("New secret was refused by one of the backends"),
-                             at=methods.ConnectionUpdateSecret.code)
+            connection.close(
+                errors.NotAllowed("New secret was refused by one of the backends"),
+                at=methods.ConnectionUpdateSecret.code,
+            )
             return
         connection.send(0, methods.ConnectionUpdateSecretOk())
 
-    connection.requests.append(requests.UpdateSecret(
-        token=connection.new_token(None, updated), user=connection.user,
-        password=method.new_secret.decode("utf-8", "surrogateescape")))
+    connection.requests.append(
+        requests.UpdateSecret(
+            token=connection.new_token(None, updated),
+            user=connection.user,
+            password=method.new_secret.decode("utf-8", "surrogateescape"),
+        )
+    )
 
 
 def _client_close(connection: Connection, method: methods.ConnectionClose) -> None:
@@ -178,7 +213,9 @@ HANDLERS: dict[tuple[str, type[Method]], Any] = {
     ("tuning", methods.ConnectionTuneOk): _tune_ok,
     ("opening", methods.ConnectionOpen): _open,
     ("running", methods.ConnectionUpdateSecret): _update_secret,
-    **{(state, methods.ConnectionClose): _client_close
-       for state in ("starting", "securing", "tuning", "opening", "asking", "running")},
+    **{
+        (state, methods.ConnectionClose): _client_close
+        for state in ("starting", "securing", "tuning", "opening", "asking", "running")
+    },
 }
 """(state, method) to what is done with it; anything else is a CHANNEL_ERROR on channel 0."""

@@ -20,8 +20,16 @@ class Liveness:
     tick a second is exact to a second.
     """
 
-    __slots__ = ("_deadline_ms", "_heard", "_heard_ms", "_sent", "_sent_ms", "closing_ms",
-                 "handshake_ms", "heartbeat_ms")
+    __slots__ = (
+        "_deadline_ms",
+        "_heard",
+        "_heard_ms",
+        "_sent",
+        "_sent_ms",
+        "closing_ms",
+        "handshake_ms",
+        "heartbeat_ms",
+    )
 
     def __init__(self, handshake_ms: int, closing_ms: int) -> None:
         self.heartbeat_ms = 0

@@ -30,7 +30,8 @@ def publish(channel: Channel, item: TableRun) -> None:
     routes = _routes(item)
     last, refusal = _refused_by_route(channel, item.table, routes, first, last)
     last, refused = message_checks.first_refused(
-        item.table, first, last, item.run.flags, bool(channel.reply_name))
+        item.table, first, last, item.run.flags, bool(channel.reply_name)
+    )
     refusal = refused or refusal
     if item.run.flags & (USER_ID | CC):
         access = channel.connection.access
@@ -64,16 +65,19 @@ def _hand_over(channel: Channel, run: CheckedRun) -> None:
 # ------------------------------------------------------------------ what is refused
 
 
-def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], first: int,
-                      last: int) -> tuple[int, Refusal | None]:
+def _refused_by_route(
+    channel: Channel, table: MessageTable, routes: list[int], first: int, last: int
+) -> tuple[int, Refusal | None]:
     """Where the run must end, and why; looked up once per distinct route."""
     refusal = None
     access = channel.connection.access
     for route in routes:
         entry = table.routes.entries[route]
         try:
-            access.publish(entry.exchange.decode("utf-8", "surrogateescape"),
-                           (entry.routing_key.decode("utf-8", "surrogateescape"),))
+            access.publish(
+                entry.exchange.decode("utf-8", "surrogateescape"),
+                (entry.routing_key.decode("utf-8", "surrogateescape"),),
+            )
         except Refusal as refused:
             at = next((i for i in range(first, last) if table.route_id(i) == route), last)
             if at < last:
@@ -81,16 +85,18 @@ def _refused_by_route(channel: Channel, table: MessageTable, routes: list[int], 
     return last, refusal
 
 
-def _with_reply_name(channel: Channel, table: MessageTable, first: int,
-                     last: int) -> tuple[MessageTable, int, int]:
+def _with_reply_name(
+    channel: Channel, table: MessageTable, first: int, last: int
+) -> tuple[MessageTable, int, int]:
     """The same messages with the pseudo queue's name replaced by the channel's routable one."""
     changed = MessageTable()
     for i in range(first, last):
         raw = table.properties_of(i)
         if table.flags(i) & DIRECT_REPLY_TO and properties.decode(raw).reply_to == REPLY_TO:
             raw = properties.replace(raw, reply_to=channel.reply_name)
-        changed.append(table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i),
-                       table.flags(i))
+        changed.append(
+            table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i), table.flags(i)
+        )
     return changed, 0, changed.count
 
 
@@ -102,16 +108,24 @@ def return_unroutable(channel: Channel, table: MessageTable, positions: list[int
     connection = channel.connection
     for at in positions:
         if table.route(at).mandatory:
-            format_return(connection.out, table, at, channel.number, errors.NoRoute.reply_code,
-                          errors.NoRoute.word, connection.frame_max)
+            format_return(
+                connection.out,
+                table,
+                at,
+                channel.number,
+                errors.NoRoute.reply_code,
+                errors.NoRoute.word,
+                connection.frame_max,
+            )
 
 
 def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
     """Table positions first <= i < last that are in no part."""
     left = set(range(first, last))
     for part in parts:
-        left.difference_update(range(part.first, part.last) if part.indices is None
-                               else part.indices)
+        left.difference_update(
+            range(part.first, part.last) if part.indices is None else part.indices
+        )
     return sorted(left)
 
 

@@ -41,8 +41,9 @@ class Publishes:
     def add(self, token: requests.Token, channel: Channel, run: CheckedRun, number: int) -> None:
         """A Publish was asked for; number: its first sequence number, 0: no confirms."""
         if number or run.mandatory:
-            self._published[token] = _Published(channel, run.table, run.first, run.last, number,
-                                                run.mandatory)
+            self._published[token] = _Published(
+                channel, run.table, run.first, run.last, number, run.mandatory
+            )
 
     def routed(self, token: requests.Token, parts: Sequence[Part]) -> None:
         """Where its messages go; what goes nowhere and is mandatory comes back at once."""
@@ -63,8 +64,9 @@ class Publishes:
         if published.number:
             self._answered(token, published)
 
-    def confirmed(self, token: requests.Token, part: int, ok: bool,
-                  refused: Iterable[int] | None) -> None:
+    def confirmed(
+        self, token: requests.Token, part: int, ok: bool, refused: Iterable[int] | None
+    ) -> None:
         """A queue has its part, or refused it, or (table positions) some of it."""
         published = self._published.get(token)
         if published is None:
@@ -102,6 +104,7 @@ class Publishes:
     def forget(self, channel: Channel) -> None:
         """Nothing can be told to it any more."""
         self.to_confirm.pop(channel.session, None)
-        for token in [token for token, published in self._published.items()
-                      if published.channel is channel]:
+        for token in [
+            token for token, published in self._published.items() if published.channel is channel
+        ]:
             del self._published[token]

@@ -54,9 +54,10 @@ def admit(data: bytes | memoryview, exchange: str, limits: BlockLimits) -> Messa
     _check_sizes(block, limits.message_bytes_max)
     try:
         table = load_block(
-            block, exchange=exchange.encode("utf-8", "surrogateescape"),
+            block,
+            exchange=exchange.encode("utf-8", "surrogateescape"),
             properties_max=limits.properties_bytes_max,
-        )  # fmt: skip
+        )
     except BlockError as error:
         raise errors.InvalidArgument(str(error)) from error
     flags = flags_of(table, 0, table.count)

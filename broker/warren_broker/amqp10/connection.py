@@ -204,11 +204,13 @@ class Connection10:
 
     def overrun(self) -> None:
         """End it: too many blocks have been begun and not finished."""
-        self._close_with(ResourceError(
-            f"{self.unfinished_bytes} bytes of blocks that are not complete; a connection may have "
-            f"{self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): finish some before "
-            "you begin others"
-        ))  # fmt: skip
+        self._close_with(
+            ResourceError(
+                f"{self.unfinished_bytes} bytes of blocks that are not complete; a connection may "
+                f"have {self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): finish "
+                "some before you begin others"
+            )
+        )
 
     def may_read(self) -> bool:
         """Whether resources, and blocks in flight, leave room for another."""

@@ -47,10 +47,23 @@ from warren_broker.block.layout import (
 )
 
 __all__ = [
-    "BLOCK_BYTES_MAX", "BLOCK_MESSAGES_MAX", "Block", "BlockError", "FORM_AMQP091", "FORM_AMQP10",
-    "MESSAGE_BYTES_MAX", "PRIORITY_DEFAULT", "PRIORITY_MAX", "Route", "TTL_NONE", "compress",
-    "concat", "decompress", "encode", "encode_columns",
-]  # fmt: skip
+    "BLOCK_BYTES_MAX",
+    "BLOCK_MESSAGES_MAX",
+    "Block",
+    "BlockError",
+    "FORM_AMQP091",
+    "FORM_AMQP10",
+    "MESSAGE_BYTES_MAX",
+    "PRIORITY_DEFAULT",
+    "PRIORITY_MAX",
+    "Route",
+    "TTL_NONE",
+    "compress",
+    "concat",
+    "decompress",
+    "encode",
+    "encode_columns",
+]
 
 if sys.byteorder != "little":
     raise ImportError("blocks are read in place: little-endian machines only")
@@ -84,7 +97,7 @@ class Block:
         "routes",
         "routes_start",
         "ttl_column",
-    )  # fmt: skip
+    )
 
     buffer: memoryview
     count: int
@@ -105,9 +118,13 @@ class Block:
 
     @classmethod
     def decode(
-        cls, buffer: Buffer, verify: bool = True, bytes_max: int = BLOCK_BYTES_MAX,
-        messages_max: int | None = None, columns: bool = True,
-    ) -> Block:  # fmt: skip
+        cls,
+        buffer: Buffer,
+        verify: bool = True,
+        bytes_max: int = BLOCK_BYTES_MAX,
+        messages_max: int | None = None,
+        columns: bool = True,
+    ) -> Block:
         """Read a block, decompressing it when it is compressed; BlockError when it is none.
 
         verify     check the checksum and every offset; without it only what keeps the header's
@@ -123,9 +140,7 @@ class Block:
         head = HEADER.unpack_from(view)
         magic, version, form, which, codec, count, crc, length, routes, runs, _ = head
         if magic != MAGIC or version != VERSION:
-            raise BlockError(
-                f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}"
-            )
+            raise BlockError(f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}")
         if form > FORM_AMQP10 or which > 7 or codec > CODEC_LZ4_AREAS:
             raise BlockError(f"block of unknown form {form}, columns {which} or codec {codec}")
         if messages_max is not None and max(count, routes) > messages_max:
@@ -160,9 +175,7 @@ class Block:
             return cls.decode(buffer, verify=False)
         head = HEADER.unpack_from(view)
         if head[:2] != (MAGIC, VERSION):
-            raise BlockError(
-                f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}"
-            )
+            raise BlockError(f"not a block of version {VERSION}: starts with {bytes(view[:5])!r}")
         start = areas_start(head)
         if not start <= min(len(view), head[7]) or head[7] > BLOCK_BYTES_MAX:
             raise BlockError(f"block of {head[7]} bytes came as {len(view)}")

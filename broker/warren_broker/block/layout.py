@@ -74,9 +74,16 @@ def areas_start(head: Sequence[int]) -> int:
 
 
 def encode_head(
-    *, form: int, columns: int, count: int, crc: int, length: int, routes: int, runs: int,
+    *,
+    form: int,
+    columns: int,
+    count: int,
+    crc: int,
+    length: int,
+    routes: int,
+    runs: int,
     routes_bytes: int,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """The 32 bytes that every block starts with."""
     return HEADER.pack(
         MAGIC, VERSION, form, columns, CODEC_NONE, count, crc, length, routes, runs, routes_bytes
@@ -96,9 +103,16 @@ def encode_routes(routes: Iterable[Route]) -> bytes:
 
 
 def encode_parts(
-    *, form: int, count: int, properties: Area, bodies: Area, routes: Sequence[Route],
-    route_column: Buffer | None, ttl_column: Buffer | None, runs: Runs,
-) -> bytes:  # fmt: skip
+    *,
+    form: int,
+    count: int,
+    properties: Area,
+    bodies: Area,
+    routes: Sequence[Route],
+    route_column: Buffer | None,
+    ttl_column: Buffer | None,
+    runs: Runs,
+) -> bytes:
     """A block; runs that do not descend become a priority column. All parts fit each other."""
     columns = 0
     parts: list[Buffer] = [b"", b"", properties[0], bodies[0]]
@@ -126,9 +140,15 @@ def encode_parts(
     for part in parts:
         crc = zlib.crc32(part, crc)
     parts[0] = encode_head(
-        form=form, columns=columns, count=count, crc=crc, length=length, routes=len(routes),
-        runs=stored, routes_bytes=len(routes_data),
-    )  # fmt: skip
+        form=form,
+        columns=columns,
+        count=count,
+        crc=crc,
+        length=length,
+        routes=len(routes),
+        runs=stored,
+        routes_bytes=len(routes_data),
+    )
     return b"".join(parts)
 
 

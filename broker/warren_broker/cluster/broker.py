@@ -104,9 +104,12 @@ class Broker:
         self.asking = AskingLeaders(cluster, self._is_replicated, self.reconciling.unsettled)
         self.membership = Members(self)
         self.continuous = ContinuousReconciling(
-            cluster, self.definitions, self.placement, self.maintenance,
+            cluster,
+            self.definitions,
+            self.placement,
+            self.maintenance,
             settings.queues.continuous_membership_reconciliation,
-        )  # fmt: skip
+        )
         self._defaults = QueueDefaults(
             kind="quorum" if settings.queues.default_type == "quorum" else "classic",
             group_size=settings.queues.quorum_initial_group_size,
@@ -212,9 +215,14 @@ class Broker:
         nodes = self.placement.members(checked.config.kind, checked.group_size)
         leader = self.placement.leader(nodes, checked.leader_locator)
         command = metadata.DeclareQueue(
-            checked.config, checked.arguments, nodes, leader, connection, server_named,
+            checked.config,
+            checked.arguments,
+            nodes,
+            leader,
+            connection,
+            server_named,
             numbered=True,
-        )  # fmt: skip
+        )
         self.definitions.submit(command, done)
 
     def queue_counts(self, queue: Queue, touch: bool, done: Answer) -> None:
@@ -247,8 +255,12 @@ class Broker:
             if if_empty:
                 done(errors.not_empty(name, vhost))
             else:
-                self._forget_queue(queue, lambda gone: done(
-                    gone if isinstance(gone, errors.Refusal) else requests.Counted(0)))
+                self._forget_queue(
+                    queue,
+                    lambda gone: done(
+                        gone if isinstance(gone, errors.Refusal) else requests.Counted(0)
+                    ),
+                )
             return
 
         def deleted(reply: Any) -> None:

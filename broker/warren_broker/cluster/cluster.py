@@ -393,9 +393,7 @@ class Cluster:
         if reply.uplink == self.host.boot_id:
             client = self.clients.get(group)
             if client is not None:
-                client.replied(
-                    reply.seq, reply.replies, index, reply.expected_seq, reply.retired
-                )
+                client.replied(reply.seq, reply.replies, index, reply.expected_seq, reply.retired)
             return True
         node = self._nodes.get(reply.uplink)
         if node is None:

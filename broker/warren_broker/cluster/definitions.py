@@ -94,8 +94,9 @@ class Definitions:
         self.on_deleted: Callable[[Queue], None] = lambda queue: None
         self.on_members: list[Callable[[int], None]] = []
         self.on_nodes: list[Callable[[str], None]] = []
-        self.on_access: Callable[[tuple[str, ...], tuple[str, ...]], None] = (
-            lambda users, vhosts: None)
+        self.on_access: Callable[[tuple[str, ...], tuple[str, ...]], None] = lambda users, vhosts: (
+            None
+        )
         self.on_ready: list[Callable[[], None]] = []
         self._carrying = Carrying(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
@@ -130,8 +131,7 @@ class Definitions:
         def started(reply: Any) -> None:
             if isinstance(reply, errors.Refusal):
                 log.error("the cluster refuses this node: %s", reply.detail)
-                self._cluster.loop.call_later(
-                    REFUSED_RETRY_MS, lambda: self._say_started(command))
+                self._cluster.loop.call_later(REFUSED_RETRY_MS, lambda: self._say_started(command))
                 return
             self._started = True
             self._look_ready()
@@ -188,7 +188,8 @@ class Definitions:
             if reply is None:
                 result = errors.InternalError(
                     f"{type(command).__name__} was applied, but its result is not kept any more: "
-                    "look at what is there, then ask again")
+                    "look at what is there, then ask again"
+                )
             self._arrived.append((index, answer, result))
             self._ask_settle()
 

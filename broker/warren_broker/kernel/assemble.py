@@ -383,9 +383,11 @@ class _Gathering:
 
 
 def assemble(
-    selections: Sequence[Selection], form: int = FORM_AMQP091,
-    priority_max: int = PRIORITY_MAX, priority_default: int = PRIORITY_DEFAULT,
-) -> bytes:  # fmt: skip
+    selections: Sequence[Selection],
+    form: int = FORM_AMQP091,
+    priority_max: int = PRIORITY_MAX,
+    priority_default: int = PRIORITY_DEFAULT,
+) -> bytes:
     """One block of all selected messages: higher priorities first, else in the order given.
 
     form              of the properties of all of them
@@ -432,9 +434,15 @@ def assemble(
         block = buffer
     crc = zlib.crc32(memoryview(block)[HEADER_BYTES:])
     first_bytes = encode_head(
-        form=form, columns=columns, count=count, crc=crc, length=length,
-        routes=len(gathering.routes), runs=len(runs), routes_bytes=len(routes),
-    )  # fmt: skip
+        form=form,
+        columns=columns,
+        count=count,
+        crc=crc,
+        length=length,
+        routes=len(gathering.routes),
+        runs=len(runs),
+        routes_bytes=len(routes),
+    )
     if cython.compiled:
         _put(p, 0, first_bytes)
         return block

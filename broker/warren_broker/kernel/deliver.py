@@ -50,9 +50,14 @@ else:
     )
 
 __all__ = [
-    "fitting", "format_confirms", "format_deliveries", "format_get_ok", "format_return",
-    "readable", "with_headers",
-]  # fmt: skip
+    "fitting",
+    "format_confirms",
+    "format_deliveries",
+    "format_get_ok",
+    "format_return",
+    "readable",
+    "with_headers",
+]
 
 _METHOD = struct.Struct(">BHIHH")
 _HEADER = struct.Struct(">BHIHHQ")
@@ -104,9 +109,14 @@ def format_deliveries(
         for i in range(first, last):
             exchange, key = block.route(i)
             fields = b"%c%b%b%c%b%c%b" % (
-                len(tag), tag, _TAG.pack(delivery_tag_first + i - first, redelivered),
-                len(exchange), exchange, len(key), key,
-            )  # fmt: skip
+                len(tag),
+                tag,
+                _TAG.pack(delivery_tag_first + i - first, redelivered),
+                len(exchange),
+                exchange,
+                len(key),
+                key,
+            )
             properties = None if changed is None else changed[i - first]
             if properties is None:
                 properties = bytes(block.properties(i))
@@ -209,8 +219,11 @@ def fitting(i: int, properties: bytes, frame_max: int) -> bytes:
     fitted = fit(properties, frame_max - HEADER_FRAME_BYTES)
     if fitted is None:
         raise Unsendable(
-            i, f"its {len(properties)} bytes of properties do not fit into a frame of {frame_max} "
-            "bytes, which is what this client agreed to (frame_max)", elsewhere=True)  # fmt: skip
+            i,
+            f"its {len(properties)} bytes of properties do not fit into a frame of {frame_max} "
+            "bytes, which is what this client agreed to (frame_max)",
+            elsewhere=True,
+        )
     return fitted
 
 
@@ -238,9 +251,13 @@ def format_get_ok(
     properties = with_headers(raw, headers) if headers else readable(raw)
     properties = fitting(i, properties, frame_max)
     fields = b"%b%c%b%c%b%b" % (
-        _TAG.pack(delivery_tag, redelivered), len(exchange), exchange, len(key), key,
+        _TAG.pack(delivery_tag, redelivered),
+        len(exchange),
+        exchange,
+        len(key),
+        key,
         min(message_count, 0xFFFFFFFF).to_bytes(4, "big"),
-    )  # fmt: skip
+    )
     out += _content(channel, 71, fields, properties, block.body(i), frame_max)
     return (i,) if examine(raw) < 0 else ()
 
@@ -259,9 +276,14 @@ def format_return(
     text = reply_text.encode()
     assert len(text) <= 255, reply_text
     fields = b"%b%c%b%c%b%c%b" % (
-        reply_code.to_bytes(2, "big"), len(text), text, len(route.exchange), route.exchange,
-        len(route.routing_key), route.routing_key,
-    )  # fmt: skip
+        reply_code.to_bytes(2, "big"),
+        len(text),
+        text,
+        len(route.exchange),
+        route.exchange,
+        len(route.routing_key),
+        route.routing_key,
+    )
     out += _content(channel, 50, fields, table.properties_of(i), table.body(i), frame_max)
 
 

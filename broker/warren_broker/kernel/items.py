@@ -134,8 +134,10 @@ NO_BODY = "expected content body, got non content body frame instead"
 
 def unfinished_error(size: int, limit: int) -> str:
     """The text for a connection that began more large messages than it may at once."""
-    return (f"{size} bytes of messages that are not complete; a connection may have {limit} "
-            "(limits.unfinished_bytes_max): finish some before you begin others")
+    return (
+        f"{size} bytes of messages that are not complete; a connection may have {limit} "
+        "(limits.unfinished_bytes_max): finish some before you begin others"
+    )
 
 
 def frame_error(kind: int, head: bytes, why: str) -> str:

@@ -125,8 +125,12 @@ class FrameScanner:
     _ack_last: cython.ulonglong
     _ack_multiple: cython.bint
 
-    def __init__(self, frame_max: int, message_bytes_max: int = MESSAGE_BYTES_MAX,
-                 unfinished_bytes_max: int = 1 << 62) -> None:  # fmt: skip
+    def __init__(
+        self,
+        frame_max: int,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        unfinished_bytes_max: int = 1 << 62,
+    ) -> None:
         assert frame_max >= FRAME_MAX_MIN, frame_max
         assert 0 < message_bytes_max < 1 << 32, message_bytes_max
         self.frame_max = frame_max
@@ -368,9 +372,12 @@ class FrameScanner:
             self._close_acks()
             self._ack_channel = channel
         elif (
-            kind == self._ack_kind and not multiple and not self._ack_multiple
-            and tag > 0 and tag - 1 == self._ack_last
-        ):  # fmt: skip
+            kind == self._ack_kind
+            and not multiple
+            and not self._ack_multiple
+            and tag > 0
+            and tag - 1 == self._ack_last
+        ):
             self._ack_last = tag
             return
         else:
@@ -577,7 +584,8 @@ class FrameScanner:
     @cython.cfunc
     def _close_range(self) -> None:
         self._ack_ranges.append(
-            (self._ack_kind, self._ack_first, self._ack_last, bool(self._ack_multiple)))
+            (self._ack_kind, self._ack_first, self._ack_last, bool(self._ack_multiple))
+        )
 
     @cython.cfunc
     def _close_acks(self) -> None:
@@ -597,4 +605,5 @@ class FrameScanner:
         """A frame that is none."""
         shown: bytes = self._p[min(at + 7, end) : min(at + 23, end)]
         self._malformed(
-            _u16(self._p, at + 1), items.FRAME_ERROR, items.frame_error(self._p[at], shown, why))
+            _u16(self._p, at + 1), items.FRAME_ERROR, items.frame_error(self._p[at], shown, why)
+        )

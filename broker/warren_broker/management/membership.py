@@ -13,7 +13,8 @@ import msgspec
 Role: TypeAlias = Literal["leader", "follower", "learner", "none"]
 """In the queue's Raft group; none: not (yet, or any longer) a member of it."""
 MemberState: TypeAlias = Literal[
-    "running", "down", "starting", "catching_up", "snapshot", "lost", "leaving", "unknown"]
+    "running", "down", "starting", "catching_up", "snapshot", "lost", "leaving", "unknown"
+]
 """running      in step, or nearly
 down         not heard of
 starting     to be added: the group has not taken it in yet

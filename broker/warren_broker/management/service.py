@@ -84,9 +84,7 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueue, answer: Answer)
         known = result.counts if isinstance(result.counts, commands.StatReply) else None
         answer(requests.QueueDeclared(result.created, _info(asker, result.queue, known)))
 
-    declare_and_count(
-        asker.broker, asker.vhost, request, asker.connection, asker.guard(declared)
-    )
+    declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
 
 
 def _get_queue(asker: Asker, request: requests.GetQueue, answer: Answer) -> None:
@@ -107,7 +105,8 @@ def _list_queues(asker: Asker, request: requests.ListQueues, answer: Answer) -> 
     if max(request.count, 0 if request.count else len(queues)) > QUEUES_LISTED_MAX:
         raise errors.InvalidArgument(
             f"{request.count or len(queues)} queues in one answer, {QUEUES_LISTED_MAX} fit; "
-            f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name")
+            f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name"
+        )
     if request.count:
         queues = queues[: request.count]
     found: dict[str, requests.QueueInfo] = {}
@@ -117,9 +116,11 @@ def _list_queues(asker: Asker, request: requests.ListQueues, answer: Answer) -> 
         if not done:
             done.append(True)
             patience.cancel()
-            answer(requests.QueueList(tuple(
-                found.get(queue.name) or _info(asker, queue, None) for queue in queues
-            )))
+            answer(
+                requests.QueueList(
+                    tuple(found.get(queue.name) or _info(asker, queue, None) for queue in queues)
+                )
+            )
 
     def counted(queue: Queue, stat: Any) -> None:
         known = stat if isinstance(stat, commands.StatReply) else None
@@ -165,7 +166,8 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueue, answer: Answer)
         answer(Counted(0))
         return
     log.warning(
-        "user %r deletes %s without asking it", asker.user,
+        "user %r deletes %s without asking it",
+        asker.user,
         errors.named("queue", queue.name, queue.vhost),
     )
 

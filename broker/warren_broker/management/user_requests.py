@@ -124,13 +124,27 @@ class DeletePermissions(ManagementRequest, frozen=True):
 
 
 AnyUserRequest: TypeAlias = (
-    GetWhoAmI | ListUsers | GetUser | PutUser | DeleteUser | ListVhosts | GetVhost | PutVhost
-    | DeleteVhost | ListPermissions | GetPermissions | PutPermissions | DeletePermissions
-)  # fmt: skip
+    GetWhoAmI
+    | ListUsers
+    | GetUser
+    | PutUser
+    | DeleteUser
+    | ListVhosts
+    | GetVhost
+    | PutVhost
+    | DeleteVhost
+    | ListPermissions
+    | GetPermissions
+    | PutPermissions
+    | DeletePermissions
+)
 Value: TypeAlias = (
-    users.UserInfo | users.WhoAmI | users.VhostInfo | users.PermissionInfo
+    users.UserInfo
+    | users.WhoAmI
+    | users.VhostInfo
+    | users.PermissionInfo
     | users.TopicPermissionInfo
-)  # fmt: skip
+)
 
 
 # ------------------------------------------------------------------ results

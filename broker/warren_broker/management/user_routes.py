@@ -57,9 +57,12 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
             f"a password of {len(password)} characters; 1 to {PASSWORD_CHARACTERS_MAX} are allowed"
         )
     return m.PutUser(
-        _filled("user", names[0]), password, hashed, read.text("hashing_algorithm", ""),
+        _filled("user", names[0]),
+        password,
+        hashed,
+        read.text("hashing_algorithm", ""),
         _tags(read.value("tags")),
-    )  # fmt: skip
+    )
 
 
 def _delete_user(names: Names, query: Query, body: Any) -> ManagementRequest:

@@ -50,7 +50,8 @@ def _list(answer: Answer, values: Iterable[m.Value]) -> None:
     found = tuple(values)
     if len(found) > LISTED_MAX:
         raise errors.InvalidArgument(
-            f"{len(found)} of them in one answer, {LISTED_MAX} fit; ask for one user's or vhost's")
+            f"{len(found)} of them in one answer, {LISTED_MAX} fit; ask for one user's or vhost's"
+        )
     answer(m.Listed(found))
 
 
@@ -94,12 +95,15 @@ def _put_user(asker: Asker, request: m.PutUser, answer: Answer) -> None:
     else:
         raise errors.InvalidArgument(
             f"user '{request.user}' is new: give password, or password_hash ('' for a user who "
-            "cannot log in with a password)")
+            "cannot log in with a password)"
+        )
     tags = request.tags
     if tags is None:
         tags = known.tags if known is not None else ()
-    what = (f"{'change' if known else 'add'} user {quoted(request.user)}, tags "
-            f"{quoted(', '.join(tags))}")
+    what = (
+        f"{'change' if known else 'add'} user {quoted(request.user)}, tags "
+        f"{quoted(', '.join(tags))}"
+    )
     command = metadata.PutUser(User(request.user, hashed, tags), keep_administrator=True)
     _change(asker, what, command, answer, m.Put(known is None))
 
@@ -128,10 +132,14 @@ def _shown_vhost(vhost: Vhost) -> users.VhostInfo:
 def _list_vhosts(asker: Asker, request: m.ListVhosts, answer: Answer) -> None:
     asker.access.must_be("management", "see vhosts")
     state, all_of_them = asker.broker.definitions.state, asker.access.has_tag("monitoring")
-    _list(answer, (
-        _shown_vhost(state.scopes[name].vhost) for name in sorted(state.scopes)
-        if all_of_them or (name, asker.user, None) in state.grants
-    ))
+    _list(
+        answer,
+        (
+            _shown_vhost(state.scopes[name].vhost)
+            for name in sorted(state.scopes)
+            if all_of_them or (name, asker.user, None) in state.grants
+        ),
+    )
 
 
 def _get_vhost(asker: Asker, request: m.GetVhost, answer: Answer) -> None:
@@ -158,8 +166,9 @@ def _put_vhost(asker: Asker, request: m.PutVhost, answer: Answer) -> None:
         if isinstance(result, errors.Refusal) or scope is not None:
             answer(result)
         else:  # as RabbitMQ does: nobody else could do anything there
-            _change(asker, f"{what}: all permissions in it", metadata.PutGrant(grant), answer,
-                    result)
+            _change(
+                asker, f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result
+            )
 
     _change(asker, what, metadata.PutVhost(wanted), done, m.Put(scope is None))
 
@@ -177,15 +186,19 @@ def _delete_vhost(asker: Asker, request: m.DeleteVhost, answer: Answer) -> None:
 def _shown_grant(grant: Grant) -> m.Value:
     if grant.exchange is None:
         return users.PermissionInfo(
-            grant.user, grant.vhost, grant.configure, grant.write, grant.read)
+            grant.user, grant.vhost, grant.configure, grant.write, grant.read
+        )
     return users.TopicPermissionInfo(
-        grant.user, grant.vhost, grant.exchange, grant.write, grant.read)
+        grant.user, grant.vhost, grant.exchange, grant.write, grant.read
+    )
 
 
-def _grants(state: MetadataState, vhost: str | None, user: str | None,
-            topics: bool) -> list[m.Value]:
+def _grants(
+    state: MetadataState, vhost: str | None, user: str | None, topics: bool
+) -> list[m.Value]:
     found = [
-        grant for key, grant in state.grants.items()
+        grant
+        for key, grant in state.grants.items()
         if (key[2] is not None) is topics and vhost in (None, key[0]) and user in (None, key[1])
     ]
     found.sort(key=lambda grant: (grant.vhost, grant.user, grant.exchange or ""))
@@ -210,7 +223,8 @@ def _get_permissions(asker: Asker, request: m.GetPermissions, answer: Answer) ->
         _list(answer, found)
     elif not found:
         raise errors.NotFound(
-            f"user '{request.user}' has no permissions in vhost '{request.vhost}'")
+            f"user '{request.user}' has no permissions in vhost '{request.vhost}'"
+        )
     else:
         answer(m.Shown(found[0]))
 
@@ -218,12 +232,20 @@ def _get_permissions(asker: Asker, request: m.GetPermissions, answer: Answer) ->
 def _put_permissions(asker: Asker, request: m.PutPermissions, answer: Answer) -> None:
     asker.access.must_be("administrator", "set permissions")
     known = (request.vhost, request.user, request.exchange) in asker.broker.definitions.state.grants
-    grant = Grant(request.vhost, request.user, request.configure, request.write, request.read,
-                  request.exchange)
+    grant = Grant(
+        request.vhost,
+        request.user,
+        request.configure,
+        request.write,
+        request.read,
+        request.exchange,
+    )
     to = "" if request.exchange is None else f" for topics of exchange {quoted(request.exchange)}"
     patterns = ", ".join(map(quoted, (request.configure, request.write, request.read)))
-    what = (f"set permissions{to} of user {quoted(request.user)} in vhost "
-            f"{quoted(request.vhost)} to {patterns}")
+    what = (
+        f"set permissions{to} of user {quoted(request.user)} in vhost "
+        f"{quoted(request.vhost)} to {patterns}"
+    )
     _change(asker, what, metadata.PutGrant(grant), answer, m.Put(not known))
 
 
@@ -232,8 +254,10 @@ def _delete_permissions(asker: Asker, request: m.DeletePermissions, answer: Answ
     state = asker.broker.definitions.state
     _vhost(state, request.vhost)
     _user(state, request.user)
-    what = (f"clear {'' if request.exchange is None else 'topic '}permissions of user "
-            f"{quoted(request.user)} in vhost {quoted(request.vhost)}")
+    what = (
+        f"clear {'' if request.exchange is None else 'topic '}permissions of user "
+        f"{quoted(request.user)} in vhost {quoted(request.vhost)}"
+    )
     command = metadata.DeleteGrant(request.vhost, request.user, request.exchange)
     _change(asker, what, command, answer, Performed())
 

@@ -37,7 +37,8 @@ def check_patterns(grant: Grant) -> None:
         except re.error as error:
             raise errors.InvalidArgument(
                 f"permission pattern {field}={pattern!r} is not a regular expression: {error}; "
-                "'.*' allows everything, '^$' nothing") from error
+                "'.*' allows everything, '^$' nothing"
+            ) from error
 
 
 def bootstrap(turn: Turn, command: Bootstrap) -> AnyReply:
@@ -85,7 +86,8 @@ def _keep_administrator(turn: Turn, without: str) -> None:
     if having == [without]:
         raise errors.PreconditionFailed(
             f"user '{without}' is the last one with the tag '{ADMINISTRATOR}': nobody could change "
-            "users any more; give the tag to another user first")
+            "users any more; give the tag to another user first"
+        )
 
 
 def delete_vhost(turn: Turn, command: DeleteVhost) -> AnyReply:
@@ -141,7 +143,8 @@ def delete_grant(turn: Turn, command: DeleteGrant) -> AnyReply:
     """Clear permissions, or topic permissions."""
     grants = turn.state.grants
     gone = [
-        key for key in grants
+        key
+        for key in grants
         if key[:2] == (command.vhost, command.user)
         and (key[2] == command.exchange or (command.exchange == "" and key[2] is not None))
     ]

@@ -79,6 +79,13 @@ class BootstrapWanted(msgspec.Struct, frozen=True):
 
 
 Change: TypeAlias = (
-    QueueCreated | QueueDeleted | TopologyChanged | VhostDeleted | UserChanged | NodeRenewed
-    | BootstrapWanted | MembersSet | NodesChanged
+    QueueCreated
+    | QueueDeleted
+    | TopologyChanged
+    | VhostDeleted
+    | UserChanged
+    | NodeRenewed
+    | BootstrapWanted
+    | MembersSet
+    | NodesChanged
 )

@@ -235,9 +235,29 @@ class OwnerGone(Command, frozen=True, array_like=True, tag="owner_gone"):
 
 
 AnyCommand: TypeAlias = (
-    Bootstrap | NodeStarted | Barrier | AddVhost | DeleteVhost | PutUser | DeleteUser | PutGrant
-    | DeleteGrant | DeclareExchange | DeleteExchange | Bind | Unbind | DeclareQueue | DeleteQueue
-    | PutVhost | OwnerGone | JoinNode | SetDrained | ForgetNode | RemoveNode | ChangeMembers | Left
+    Bootstrap
+    | NodeStarted
+    | Barrier
+    | AddVhost
+    | DeleteVhost
+    | PutUser
+    | DeleteUser
+    | PutGrant
+    | DeleteGrant
+    | DeclareExchange
+    | DeleteExchange
+    | Bind
+    | Unbind
+    | DeclareQueue
+    | DeleteQueue
+    | PutVhost
+    | OwnerGone
+    | JoinNode
+    | SetDrained
+    | ForgetNode
+    | RemoveNode
+    | ChangeMembers
+    | Left
 )
 
 

@@ -31,8 +31,15 @@ def declare_exchange(turn: Turn, command: DeclareExchange) -> AnyReply:
         raise errors.default_exchange()
     if command.kind not in KINDS:
         raise PreconditionFailed(f"unknown exchange type '{command.kind}'")
-    wanted = Exchange(command.vhost, command.name, command.kind, command.durable,
-                      command.auto_delete, command.internal, command.arguments)
+    wanted = Exchange(
+        command.vhost,
+        command.name,
+        command.kind,
+        command.durable,
+        command.auto_delete,
+        command.internal,
+        command.arguments,
+    )
     there = scope.exchanges.get(command.name)
     if there is not None:
         check_equivalent(there, wanted)
@@ -42,8 +49,10 @@ def declare_exchange(turn: Turn, command: DeclareExchange) -> AnyReply:
     check_name("exchange", command.name)
     alternate = command.arguments.get("alternate-exchange")
     if alternate is not None and not isinstance(alternate, str):
-        raise PreconditionFailed(f"invalid type for arg 'alternate-exchange' in "
-                                 f"{named('exchange', command.name, command.vhost)}: give a name")
+        raise PreconditionFailed(
+            f"invalid type for arg 'alternate-exchange' in "
+            f"{named('exchange', command.name, command.vhost)}: give a name"
+        )
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
     turn.topology_changed(command.vhost)
@@ -52,19 +61,33 @@ def declare_exchange(turn: Turn, command: DeclareExchange) -> AnyReply:
 
 def check_equivalent(there: Exchange, wanted: Exchange) -> None:
     """Raise PreconditionFailed when a repeated declaration asks for something else."""
-    for field, argument in (("kind", "type"), ("durable", "durable"),
-                            ("auto_delete", "auto_delete"), ("internal", "internal")):
+    for field, argument in (
+        ("kind", "type"),
+        ("durable", "durable"),
+        ("auto_delete", "auto_delete"),
+        ("internal", "internal"),
+    ):
         current, received = getattr(there, field), getattr(wanted, field)
         if current != received:
             raise errors.inequivalent(
-                argument, "exchange", there.name, there.vhost,
-                errors.render_field(received), errors.render_field(current))
+                argument,
+                "exchange",
+                there.name,
+                there.vhost,
+                errors.render_field(received),
+                errors.render_field(current),
+            )
     current = there.arguments.get("alternate-exchange")
     received = wanted.arguments.get("alternate-exchange")
     if current != received:
         raise errors.inequivalent(
-            "alternate-exchange", "exchange", there.name, there.vhost,
-            errors.render_argument(received), errors.render_argument(current))
+            "alternate-exchange",
+            "exchange",
+            there.name,
+            there.vhost,
+            errors.render_argument(received),
+            errors.render_argument(current),
+        )
 
 
 def delete_exchange(turn: Turn, command: DeleteExchange) -> AnyReply:
@@ -161,15 +184,21 @@ def check_ends(turn: Turn, command: Bind | Unbind) -> Scope:
 def check_headers_match(value: object) -> None:
     """Raise PreconditionFailed unless x-match is one of the four words."""
     if not isinstance(value, str):
-        raise PreconditionFailed(
-            f"Invalid x-match field type (value {value!r}); expected longstr")
+        raise PreconditionFailed(f"Invalid x-match field type (value {value!r}); expected longstr")
     if value not in HEADERS_MATCHES:
         raise PreconditionFailed(
-            f"Invalid x-match field value <<\"{value}\">>; "
-            "expected all, any, all-with-x, or any-with-x")
+            f'Invalid x-match field value <<"{value}">>; '
+            "expected all, any, all-with-x, or any-with-x"
+        )
 
 
 def to_binding(command: Bind | Unbind) -> Binding:
     """The binding that a command speaks of."""
-    return Binding(command.vhost, command.source, command.destination, command.to_queue,
-                   command.routing_key, command.arguments)
+    return Binding(
+        command.vhost,
+        command.source,
+        command.destination,
+        command.to_queue,
+        command.routing_key,
+        command.arguments,
+    )

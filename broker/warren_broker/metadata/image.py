@@ -60,31 +60,40 @@ _DECODER: Final = msgspec.msgpack.Decoder(Image)
 def to_bytes(state: MetadataState) -> bytes:
     """The whole state."""
     scopes = [state.scopes[name] for name in sorted(state.scopes)]
-    return _ENCODER.encode(Image(
-        format=FORMAT,
-        bootstrapped=state.bootstrapped,
-        last_group=state.last_group,
-        vhosts=tuple(scope.vhost for scope in scopes),
-        exchanges=tuple(
-            scope.exchanges[name] for scope in scopes for name in sorted(scope.exchanges)),
-        queues=tuple(state.groups[group] for group in sorted(state.groups)),
-        bindings=tuple(
-            scope.bindings[source][key] for scope in scopes
-            for source in sorted(scope.bindings) for key in sorted(scope.bindings[source])),
-        users=tuple(state.users[name] for name in sorted(state.users)),
-        grants=tuple(
-            state.grants[key]
-            for key in sorted(state.grants, key=lambda key: (*key[:2], key[2] or "", bool(key[2])))
-        ),
-        lives=tuple(sorted(state.lives.items())),
-        retired=tuple(sorted(state.retired.items())),
-        uplinks=tuple(
-            UplinkImage(uplink, one.node, one.last_seq, tuple(one.answers))
-            for uplink, one in sorted(state.uplinks.items())),
-        nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
-        removed=tuple(state.removed.items()),
-        numbers=tuple(sorted(state.numbers.items())),
-    ))
+    return _ENCODER.encode(
+        Image(
+            format=FORMAT,
+            bootstrapped=state.bootstrapped,
+            last_group=state.last_group,
+            vhosts=tuple(scope.vhost for scope in scopes),
+            exchanges=tuple(
+                scope.exchanges[name] for scope in scopes for name in sorted(scope.exchanges)
+            ),
+            queues=tuple(state.groups[group] for group in sorted(state.groups)),
+            bindings=tuple(
+                scope.bindings[source][key]
+                for scope in scopes
+                for source in sorted(scope.bindings)
+                for key in sorted(scope.bindings[source])
+            ),
+            users=tuple(state.users[name] for name in sorted(state.users)),
+            grants=tuple(
+                state.grants[key]
+                for key in sorted(
+                    state.grants, key=lambda key: (*key[:2], key[2] or "", bool(key[2]))
+                )
+            ),
+            lives=tuple(sorted(state.lives.items())),
+            retired=tuple(sorted(state.retired.items())),
+            uplinks=tuple(
+                UplinkImage(uplink, one.node, one.last_seq, tuple(one.answers))
+                for uplink, one in sorted(state.uplinks.items())
+            ),
+            nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
+            removed=tuple(state.removed.items()),
+            numbers=tuple(sorted(state.numbers.items())),
+        )
+    )
 
 
 def from_bytes(data: bytes) -> MetadataState:
@@ -92,7 +101,8 @@ def from_bytes(data: bytes) -> MetadataState:
     image = _DECODER.decode(data)
     if not 1 <= image.format <= FORMAT:
         raise ValueError(
-            f"metadata snapshot of format {image.format}; this version reads 1 to {FORMAT}")
+            f"metadata snapshot of format {image.format}; this version reads 1 to {FORMAT}"
+        )
     state = MetadataState(image.bootstrapped, image.last_group)
     for vhost in image.vhosts:
         state.scopes[vhost.name] = Scope(vhost)

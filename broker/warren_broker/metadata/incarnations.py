@@ -49,7 +49,8 @@ def _retire(state: MetadataState, node: str, previous: UplinkId) -> None:
 
 def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[Queue]:
     return [
-        queue for queue in state.queues()
+        queue
+        for queue in state.queues()
         if (previous and queue.owner_uplink == previous)
         or (not queue.config.durable and queue.nodes[0] == node)
     ]

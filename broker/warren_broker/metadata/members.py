@@ -26,7 +26,8 @@ def change_members(turn: Turn, command: ChangeMembers) -> AnyReply:
             raise errors.no_node(node, state.nodes)
         if known.forgetting:
             raise errors.PreconditionFailed(
-                f"{name}: node '{node}' is being forgotten; choose another one")
+                f"{name}: node '{node}' is being forgotten; choose another one"
+            )
     kept = [node for node in queue.nodes if node not in command.remove]
     if not kept and not command.add:
         raise errors.last_member(queue.name, queue.vhost, queue.nodes)

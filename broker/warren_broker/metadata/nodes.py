@@ -41,9 +41,7 @@ def join_node(turn: Turn, command: JoinNode) -> AnyReply:
     return Done()
 
 
-def register(
-    turn: Turn, name: str, disk: int, address: str, revived: bool = False
-) -> None:
+def register(turn: Turn, name: str, disk: int, address: str, revived: bool = False) -> None:
     """Know the node under that disk and address; refuses the disk of a removed one.
 
     revived  it has just started: that ends maintenance, as in RabbitMQ
@@ -55,17 +53,20 @@ def register(
     if disk in state.removed:
         raise errors.NotAllowed(
             f"node '{name}' was removed from the cluster with this data directory; empty it to let "
-            "the node join as a new one, or take the node out of service")
+            "the node join as a new one, or take the node out of service"
+        )
     for one in state.nodes.values():
         if one.disk == disk and one.name != name:
             raise errors.NotAllowed(
                 f"the data directory of node '{name}' is that of node '{one.name}'; give every "
-                "node one of its own")
+                "node one of its own"
+            )
     known = state.nodes.get(name)
     if known is not None and known.forgetting and known.disk != disk:
         raise errors.Unavailable(
             f"node '{name}' is being forgotten with the data directory that it had; it can join "
-            "with this one when that is done: try again")
+            "with this one when that is done: try again"
+        )
     drained = known is not None and known.drained and not revived
     if known is not None and known.disk == disk:
         now = ClusterNode(name, address, disk, known.since_group, drained, known.forgetting)
@@ -125,7 +126,8 @@ def forget_node(turn: Turn, command: ForgetNode) -> AnyReply:
     if not any(not one.forgetting for one in others):
         raise errors.PreconditionFailed(
             f"node '{command.node}' is the last of the cluster: there would be none; delete its "
-            "data directory instead")
+            "data directory instead"
+        )
     if known.forgetting:
         return Deleted(())
     state.nodes[command.node] = msgspec.structs.replace(known, forgetting=True)
@@ -146,7 +148,8 @@ def remove_node(turn: Turn, command: RemoveNode) -> AnyReply:
     carried = [queue for queue in state.queues() if command.node in queue.carriers]
     if not known.forgetting or carried:
         raise errors.PreconditionFailed(
-            f"node '{command.node}' still has members of {len(carried)} queues; forget it first")
+            f"node '{command.node}' still has members of {len(carried)} queues; forget it first"
+        )
     del state.nodes[command.node]
     state.removed[known.disk] = command.node
     while len(state.removed) > REMOVED_KEPT_MAX:

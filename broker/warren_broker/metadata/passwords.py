@@ -51,7 +51,8 @@ def checked(password_hash: str, algorithm: str) -> str:
     if password_hash and (not found or algorithm not in ("", found)):
         raise InvalidArgument(
             f"password_hash is not base64 of a salt of {SALT_BYTES} bytes with a digest of "
-            f"hashing_algorithm={algorithm!r}; known: {', '.join(ALGORITHMS)}")
+            f"hashing_algorithm={algorithm!r}; known: {', '.join(ALGORITHMS)}"
+        )
     return password_hash
 
 

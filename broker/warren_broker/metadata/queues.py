@@ -34,11 +34,16 @@ def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:
     if not nodes or command.leader not in command.nodes:
         raise errors.Unavailable(
             f"{errors.named('queue', config.name, config.vhost)}: no node was given to carry it; "
-            "try again when a node is up")
+            "try again when a node is up"
+        )
     turn.state.last_group += 1
     queue = Queue(
-        vhost=config.vhost, name=config.name, group=turn.state.last_group, config=config,
-        arguments=command.arguments, nodes=nodes,
+        vhost=config.vhost,
+        name=config.name,
+        group=turn.state.last_group,
+        config=config,
+        arguments=command.arguments,
+        nodes=nodes,
         leader=command.leader if command.leader in nodes else nodes[0],
         owner_uplink=turn.uplink if config.exclusive else 0,
         owner_connection=command.connection if config.exclusive else 0,
@@ -70,10 +75,17 @@ def check_equivalent(turn: Turn, there: Queue, command: DeclareQueue) -> None:
     for field in ("durable", "auto_delete"):
         now, received = getattr(current, field), getattr(config, field)
         if now != received:
-            raise errors.inequivalent(field, "queue", there.name, there.vhost,
-                                      errors.render_field(received), errors.render_field(now))
+            raise errors.inequivalent(
+                field,
+                "queue",
+                there.name,
+                there.vhost,
+                errors.render_field(received),
+                errors.render_field(now),
+            )
     check_equivalent_arguments(
-        there.vhost, there.name, current.kind, there.arguments, command.arguments)
+        there.vhost, there.name, current.kind, there.arguments, command.arguments
+    )
 
 
 def delete_queue(turn: Turn, command: DeleteQueue) -> AnyReply:

@@ -167,7 +167,9 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     def owned_by(self, uplink: UplinkId, connection: ConnectionId) -> bool:
         """Whether that connection may use it; everybody may when it is not exclusive."""
         return not self.owner_uplink or (uplink, connection) == (
-            self.owner_uplink, self.owner_connection)
+            self.owner_uplink,
+            self.owner_connection,
+        )
 
 
 class ClusterNode(msgspec.Struct, frozen=True, array_like=True):

@@ -30,9 +30,13 @@ REMOVED_KEPT_MAX = 256
 """Data directories of removed nodes that are remembered, to refuse their return."""
 
 DEFAULT_EXCHANGES = (
-    ("", "direct", False), ("amq.direct", "direct", False), ("amq.fanout", "fanout", False),
-    ("amq.headers", "headers", False), ("amq.match", "headers", False),
-    ("amq.rabbitmq.trace", "topic", True), ("amq.topic", "topic", False),
+    ("", "direct", False),
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
 )
 """(name, kind, internal) of what every vhost has."""
 
@@ -198,7 +202,10 @@ class MetadataState:
         """The same queue with other members."""
         old = self.groups[queue.group]
         assert (old.vhost, old.name, old.owner_uplink) == (
-            queue.vhost, queue.name, queue.owner_uplink), (old, queue)
+            queue.vhost,
+            queue.name,
+            queue.owner_uplink,
+        ), (old, queue)
         self.scopes[queue.vhost].queues[queue.name] = queue
         self.groups[queue.group] = queue
 

@@ -79,7 +79,8 @@ class MetadataView:
     ) -> list[Binding]:
         """Those that match everything given; the default exchange's implicit ones too."""
         return [
-            binding for binding in self._candidates(vhost, source)
+            binding
+            for binding in self._candidates(vhost, source)
             if (destination is None or binding.destination == destination)
             and (to_queue is None or binding.to_queue == to_queue)
             and (routing_key is None or binding.routing_key == routing_key)

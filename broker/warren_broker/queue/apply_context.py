@@ -31,8 +31,17 @@ class Turn:
     """
 
     __slots__ = (
-        "_cancelled", "_dead", "_deliveries", "_drained", "_expired", "_timer_before", "block",
-        "index", "now", "state", "uplink",
+        "_cancelled",
+        "_dead",
+        "_deliveries",
+        "_drained",
+        "_expired",
+        "_timer_before",
+        "block",
+        "index",
+        "now",
+        "state",
+        "uplink",
     )
 
     def __init__(self, state: QueueState, index: int, now: int, block: memoryview | None) -> None:
@@ -56,9 +65,7 @@ class Turn:
     def deliver(self, consumer: Consumer, held: Held) -> None:
         """Tell its node of what it was just given."""
         first_id, last_id, index, first, failed, acquired, _ = held
-        delivery = Delivery(
-            first_id, index, first, first + last_id - first_id, failed, acquired
-        )
+        delivery = Delivery(first_id, index, first, first + last_id - first_id, failed, acquired)
         self._deliveries.setdefault((consumer.uplink, consumer.id), []).append(delivery)
 
     def drained(self, consumer: Consumer) -> None:

@@ -59,7 +59,8 @@ def checkout(turn: Turn, command: Checkout) -> AnyReply:
     consumer.limit, consumer.windowed = _window(state, consumer.no_ack, command)
     consumer.held_bytes = sum(
         state.contents.size(held[2], held[3], held[3] + held[1] - held[0])
-        for held in consumer.held if consumer.windowed
+        for held in consumer.held
+        if consumer.windowed
     )
     consumers.elect(turn)
     consumers.review(state, consumer)

@@ -200,7 +200,12 @@ def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
     ttl_ms = command.ttl_ms if runs else 0
     expires_ms = turn.now + ttl_ms if ttl_ms else 0
     claim = Claim(
-        command.number, tuple(runs), messages, size_bytes, ttl_ms, expires_ms,
+        command.number,
+        tuple(runs),
+        messages,
+        size_bytes,
+        ttl_ms,
+        expires_ms,
         command.uses and bool(runs),
     )
     reader.claims[command.number] = claim

@@ -375,10 +375,35 @@ class DropStages(Command, frozen=True, array_like=True, tag="drop_stages"):
 
 
 AnyCommand: TypeAlias = (
-    Enqueue | Checkout | Credit | Cancel | SessionDown | Get | Settle | Return | Discard | Resume
-    | Purge | Delete | Stat | NodeDown | NodeSuspected | NodeBack | Timer | RegisterReader
-    | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim | SinkStage | SinkPublish | SinkDrop
-    | Stage | PublishBatch | DropStages | Configure
+    Enqueue
+    | Checkout
+    | Credit
+    | Cancel
+    | SessionDown
+    | Get
+    | Settle
+    | Return
+    | Discard
+    | Resume
+    | Purge
+    | Delete
+    | Stat
+    | NodeDown
+    | NodeSuspected
+    | NodeBack
+    | Timer
+    | RegisterReader
+    | OpenClaim
+    | RenewClaims
+    | SettleClaims
+    | ReleaseClaim
+    | SinkStage
+    | SinkPublish
+    | SinkDrop
+    | Stage
+    | PublishBatch
+    | DropStages
+    | Configure
 )
 
 
@@ -436,8 +461,18 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
     """
 
     reason: Literal[
-        "in_use", "not_empty", "exclusive_use", "claim_lost", "fenced", "unknown_reader",
-        "queue_full", "deleted", "invalid", "single_active", "stage_lost", "batch_past",
+        "in_use",
+        "not_empty",
+        "exclusive_use",
+        "claim_lost",
+        "fenced",
+        "unknown_reader",
+        "queue_full",
+        "deleted",
+        "invalid",
+        "single_active",
+        "stage_lost",
+        "batch_past",
         "batch_conflict",
     ]
     detail: str

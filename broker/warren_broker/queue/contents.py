@@ -36,8 +36,17 @@ class Contents:
     blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`
     """
 
-    __slots__ = ("_filled", "_newest", "_packed", "_touched", "count", "detailed", "details",
-                 "expiring", "table")  # fmt: skip
+    __slots__ = (
+        "_filled",
+        "_newest",
+        "_packed",
+        "_touched",
+        "count",
+        "detailed",
+        "details",
+        "expiring",
+        "table",
+    )
 
     def __init__(self) -> None:
         self.table: dict[int, int] = {}

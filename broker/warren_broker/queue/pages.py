@@ -38,9 +38,10 @@ def encode(table: Mapping[int, int], details: Mapping[int, Detail], page: int) -
         return b""
     packed = [table[index] for index in found]
     plain = (
-        pack(found), pack([block & LIVE for block in packed]),
+        pack(found),
+        pack([block & LIVE for block in packed]),
         pack([block >> SIZE_SHIFT for block in packed]),
-    )  # fmt: skip
+    )
     detailed = [index for index in found if index in details] if details else []
     if not detailed:
         return b"".join(plain)
@@ -55,12 +56,13 @@ def indexes_of(table: Mapping[int, int], page: int) -> list[int]:
 def _details(details: Sequence[Detail]) -> list[bytes]:
     columns = [
         (
-            number, None if detail.ends is None else detail.ends.tobytes(),
+            number,
+            None if detail.ends is None else detail.ends.tobytes(),
             detail.ttl.tobytes() if isinstance(detail.ttl, array) else None,
         )
         for number, detail in enumerate(details)
         if detail.ends is not None or isinstance(detail.ttl, array)
-    ]  # fmt: skip
+    ]
     runs = [
         pack([detail.count for detail in details]),
         pack([detail.total for detail in details]),

@@ -37,13 +37,40 @@ from warren_broker.queue.state import (
 FORMAT: Final = 3
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
-    "uplink", "id", "session", "tag", "order", "limit", "windowed", "explicit", "priority",
-    "no_ack", "exclusive", "getter", "timeout_ms", "next_msg_id", "credit", "held_count",
-    "held_bytes", "cancelled", "suspended", "quiescing", "queued",
-)  # fmt: skip
+    "uplink",
+    "id",
+    "session",
+    "tag",
+    "order",
+    "limit",
+    "windowed",
+    "explicit",
+    "priority",
+    "no_ack",
+    "exclusive",
+    "getter",
+    "timeout_ms",
+    "next_msg_id",
+    "credit",
+    "held_count",
+    "held_bytes",
+    "cancelled",
+    "suspended",
+    "quiescing",
+    "queued",
+)
 _PLAIN: Final = (
-    "ready_bytes", "consumer_count", "unacked", "claimed", "staged", "next_order", "next_epoch",
-    "deleted", "ever_used", "unused_ms", "timer_ms",
+    "ready_bytes",
+    "consumer_count",
+    "unacked",
+    "claimed",
+    "staged",
+    "next_order",
+    "next_epoch",
+    "deleted",
+    "ever_used",
+    "unused_ms",
+    "timer_ms",
 )
 
 
@@ -140,13 +167,17 @@ def snapshot(state: QueueState) -> bytes:
             lanes=order.dump(),
             uplinks=[
                 _UplinkRow(
-                    uplink.id, uplink.node, uplink.last_seq, uplink.suspected_ms,
+                    uplink.id,
+                    uplink.node,
+                    uplink.last_seq,
+                    uplink.suspected_ms,
                     sorted(uplink.kept.items(), key=lambda item: item[0]),
                     [
                         _ConsumerRow([getattr(c, name) for name in _CONSUMER_FIELDS], c.held)
                         for c in uplink.consumers.values()
                     ],
-                    uplink.incarnation, uplink.yields,
+                    uplink.incarnation,
+                    uplink.yields,
                 )
                 for uplink in state.uplinks.values()
             ],
@@ -158,10 +189,17 @@ def snapshot(state: QueueState) -> bytes:
             readers=[_reader_row(state.readers[name]) for name in sorted(state.readers)],
             sinks=[
                 (
-                    name, sink.last_batch,
+                    name,
+                    sink.last_batch,
                     [
-                        _StageRow(key, part.blocks, part.messages, part.expires_ms, part.lost,
-                                  part.last_seq)
+                        _StageRow(
+                            key,
+                            part.blocks,
+                            part.messages,
+                            part.expires_ms,
+                            part.lost,
+                            part.last_seq,
+                        )
                         for key, part in sink.stages.items()
                     ],
                 )
@@ -179,29 +217,43 @@ def snapshot(state: QueueState) -> bytes:
             ],
             over=sorted(state.over.items()),
         )
-    )  # fmt: skip
+    )
 
 
 def _run_row(name: str, run: SinkRun) -> _RunRow:
     return _RunRow(
-        name, run.epoch, run.last_batch,
+        name,
+        run.epoch,
+        run.last_batch,
         [(known.batch, known.messages, known.digest, known.named) for known in run.published],
         [
-            _RunStageRow(key, part.blocks, part.count, part.messages, part.digest, part.repeat,
-                         part.expires_ms, part.last_seq)
+            _RunStageRow(
+                key,
+                part.blocks,
+                part.count,
+                part.messages,
+                part.digest,
+                part.repeat,
+                part.expires_ms,
+                part.last_seq,
+            )
             for key, part in run.stages.items()
         ],
-    )  # fmt: skip
+    )
 
 
 def _reader_row(reader: Reader) -> Any:
     return (
-        reader.name, reader.epoch, reader.settled, reader.opened, reader.heard_ms,
+        reader.name,
+        reader.epoch,
+        reader.settled,
+        reader.opened,
+        reader.heard_ms,
         [
             _ClaimRow(c.number, c.runs, c.messages, c.size_bytes, c.ttl_ms, c.expires_ms, c.uses)
             for c in (reader.claims[number] for number in sorted(reader.claims))
         ],
-    )  # fmt: skip
+    )
 
 
 def restore(data: bytes) -> QueueState:
@@ -219,7 +271,13 @@ def restore(data: bytes) -> QueueState:
     state.over = dict(row.over)
     for one in row.uplinks:
         uplink = Uplink(
-            one.id, one.node, one.last_seq, dict(one.kept), {}, one.suspected_ms, one.incarnation,
+            one.id,
+            one.node,
+            one.last_seq,
+            dict(one.kept),
+            {},
+            one.suspected_ms,
+            one.incarnation,
             one.yields,
         )
         state.uplinks[uplink.id] = uplink
@@ -237,8 +295,9 @@ def restore(data: bytes) -> QueueState:
         state.readers[name].calls = calls
     for name, last_batch, stages in row.sinks:
         parts = {
-            stage.key: StagePart(stage.blocks, stage.messages, stage.expires_ms, stage.lost,
-                                 stage.last_seq)
+            stage.key: StagePart(
+                stage.blocks, stage.messages, stage.expires_ms, stage.lost, stage.last_seq
+            )
             for stage in stages
         }
         state.sinks[name] = Sink(last_batch, parts)
@@ -250,8 +309,15 @@ def restore(data: bytes) -> QueueState:
 
 def _run(row: _RunRow) -> SinkRun:
     stages = {
-        each.key: RunStage(each.blocks, each.count, each.messages, each.digest, each.repeat,
-                           each.expires_ms, each.last_seq)
+        each.key: RunStage(
+            each.blocks,
+            each.count,
+            each.messages,
+            each.digest,
+            each.repeat,
+            each.expires_ms,
+            each.last_seq,
+        )
         for each in row.stages
     }
     published = [PublishedBatch(*known) for known in row.published]

@@ -21,9 +21,14 @@ def contents(rows: Sequence[Any]) -> list[bytes]:
         if rest:
             count, total, largest, ends, ttl, cap_ms, born_ms = rest
             details[index] = Detail(
-                count, total, largest, None if ends is None else array("I", ends),
-                array("I", ttl) if isinstance(ttl, bytes) else ttl, cap_ms, born_ms,
-            )  # fmt: skip
+                count,
+                total,
+                largest,
+                None if ends is None else array("I", ends),
+                array("I", ttl) if isinstance(ttl, bytes) else ttl,
+                cap_ms,
+                born_ms,
+            )
     numbers = dict.fromkeys(index >> PAGE_BITS for index in table)
     return [pages.encode(table, details, page) for page in numbers]
 

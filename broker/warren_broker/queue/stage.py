@@ -235,9 +235,7 @@ def _stage_lost(
     )
 
 
-def _conflict(
-    turn: Turn, command: SinkPublish, known: PublishedBatch, messages: int
-) -> Refused:
+def _conflict(turn: Turn, command: SinkPublish, known: PublishedBatch, messages: int) -> Refused:
     return Refused(
         "batch_conflict",
         f"{_named(turn, command)}: batch {command.batch} was published with {known.messages} "

@@ -234,10 +234,28 @@ class QueueState:
     """
 
     __slots__ = (
-        "active", "claim_floor", "claimed", "config", "consumer_count", "contents", "deleted",
+        "active",
+        "claim_floor",
+        "claimed",
+        "config",
+        "consumer_count",
+        "contents",
+        "deleted",
         "ever_used",
-        "next_epoch", "next_order", "order", "over", "readers", "ready_bytes", "runs", "service",
-        "sinks", "staged", "timer_ms", "unacked", "unused_ms", "uplinks",
+        "next_epoch",
+        "next_order",
+        "order",
+        "over",
+        "readers",
+        "ready_bytes",
+        "runs",
+        "service",
+        "sinks",
+        "staged",
+        "timer_ms",
+        "unacked",
+        "unused_ms",
+        "uplinks",
     )
 
     def __init__(self, config: QueueConfig) -> None:

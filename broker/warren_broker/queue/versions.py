@@ -75,9 +75,17 @@ HANDLERS: Final[Mapping[type, Handler]] = {
 
 AFTER_DELETE: Final[frozenset[type]] = frozenset(
     {
-        commands.Cancel, commands.Credit, commands.Resume, commands.SessionDown, commands.NodeDown,
-        commands.NodeSuspected, commands.NodeBack, commands.Settle, commands.Return,
-        commands.Discard, commands.Timer,
+        commands.Cancel,
+        commands.Credit,
+        commands.Resume,
+        commands.SessionDown,
+        commands.NodeDown,
+        commands.NodeSuspected,
+        commands.NodeBack,
+        commands.Settle,
+        commands.Return,
+        commands.Discard,
+        commands.Timer,
     }
-)  # fmt: skip
+)
 """What a deleted queue still hears without complaint: there is nothing left for these to do."""

@@ -25,7 +25,8 @@ class HeadersMatcher:
         how = binding.arguments.get("x-match", "all")
         with_x = how in ("all-with-x", "any-with-x")
         pairs = tuple(
-            (name, binding.arguments[name]) for name in sorted(binding.arguments)
+            (name, binding.arguments[name])
+            for name in sorted(binding.arguments)
             if name != "x-match" and (with_x or not name.startswith("x-"))
         )
         self.rules[key] = (how in ("any", "any-with-x"), pairs)
@@ -60,7 +61,8 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return len(one) == len(other) and all(
-            name in other and same(one[name], other[name]) for name in one)
+            name in other and same(one[name], other[name]) for name in one
+        )
     return kind(one) is kind(other) and bool(one == other)
 
 

@@ -17,7 +17,9 @@ from warren_broker.routing.matcher import Counted, Destination, Headers, Matcher
 from warren_broker.routing.topic import TopicMatcher
 
 MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
-    "direct": DirectMatcher, "fanout": FanoutMatcher, "topic": TopicMatcher,
+    "direct": DirectMatcher,
+    "fanout": FanoutMatcher,
+    "topic": TopicMatcher,
     "headers": HeadersMatcher,
 }
 CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -118,7 +120,13 @@ class VhostTopology:
     """
 
     __slots__ = (
-        "absent", "arranged", "cache", "cached_bytes", "definitions", "seen", "version",
+        "absent",
+        "arranged",
+        "cache",
+        "cached_bytes",
+        "definitions",
+        "seen",
+        "version",
         "with_headers",
     )
 

@@ -42,9 +42,13 @@ class Alarms:
     """
 
     def __init__(
-        self, loop: Loop, settings: AlarmSettings, data_dir: Path, shortage: Shortage,
+        self,
+        loop: Loop,
+        settings: AlarmSettings,
+        data_dir: Path,
+        shortage: Shortage,
         reclaim: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """reclaim: free what the log holds and nobody needs."""
         self._reclaim = reclaim
         self._loop = loop

@@ -36,9 +36,13 @@ def _allowed(
     table = admit(data, exchange, BlockLimits.of(limits.message_size_max, limits.frame_max))
     asker.access.publish(
         exchange,
-        [Route(*route).routing_key.decode("utf-8", "surrogateescape")
-         for route in table.routes.entries] if key is None else (key,),
-    )  # fmt: skip
+        [
+            Route(*route).routing_key.decode("utf-8", "surrogateescape")
+            for route in table.routes.entries
+        ]
+        if key is None
+        else (key,),
+    )
     flags = flags_of(table, 0, table.count)
     if flags:
         _, refusal = asker.access.refused_message(table, 0, table.count, flags, exchange)
@@ -47,9 +51,7 @@ def _allowed(
     return table
 
 
-def _split(
-    asker: Asker, exchange: str, data: bytes | memoryview
-) -> list[tuple[Queue, bytes]]:
+def _split(asker: Asker, exchange: str, data: bytes | memoryview) -> list[tuple[Queue, bytes]]:
     """The block's messages by queue; raises NoRoute when one has nowhere to go."""
     table = _allowed(asker, exchange, data, None)
     definitions = asker.broker.definitions
@@ -135,9 +137,7 @@ def _publish(asker: Asker, request: requests.PublishBlock, answer: Answer) -> No
     if request.queue:
         table = _allowed(asker, "", request.block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
-        parts = [
-            (queue, block_for(queue.config, [Selection(table, 0, table.count)]))
-        ]
+        parts = [(queue, block_for(queue.config, [Selection(table, 0, table.count)]))]
     else:
         parts = _split(asker, request.exchange, request.block)
     _to_each(
@@ -212,9 +212,7 @@ def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
     if request.cursor is not None:
         found(request.cursor)  # what is left of the first answer's snapshot
     else:
-        asker.broker.reading.runs(
-            queue.group, "", 0, 0, request.max_messages, asker.guard(found)
-        )
+        asker.broker.reading.runs(queue.group, "", 0, 0, request.max_messages, asker.guard(found))
 
 
 def _read(

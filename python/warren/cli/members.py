@@ -22,8 +22,10 @@ TIMEOUT_S = 600.0
 Node = Annotated[str, typer.Argument(help="the node's name, as `warren nodes list` shows it")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait", help="wait until it is done, and show how far it is; without it, it "
-                 "goes on by itself"),
+    typer.Option(
+        "--wait",
+        help="wait until it is done, and show how far it is; without it, it goes on by itself",
+    ),
 ]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.001, help="with --wait: so many seconds at most")
@@ -52,7 +54,11 @@ def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
 
 @queues.command()
 def add_member(
-    queue: Queue, node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    queue: Queue,
+    node: Node,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Give a queue a member on a node: it catches up first, then it counts for the majority."""
@@ -65,7 +71,11 @@ def add_member(
 
 @queues.command()
 def delete_member(
-    queue: Queue, node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    queue: Queue,
+    node: Node,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Take a queue's member off a node; one that leads hands over first."""
@@ -157,12 +167,14 @@ def rebalance(
         return
     rows = [(move.vhost, move.name, move.source, move.target) for move in found.moves]
     if rows:
-        output.table("leaders moved" if wait else "leaders move", ("vhost", "queue", "from", "to"),
-                     rows)
+        output.table(
+            "leaders moved" if wait else "leaders move", ("vhost", "queue", "from", "to"), rows
+        )
     if len(rows) < found.count:
         output.say(f"({found.count - len(rows):,} more moves are not shown)")
-    output.table("leaders then", ("node", "queues"),
-                 [(each.node, each.queues) for each in found.leaders])
+    output.table(
+        "leaders then", ("node", "queues"), [(each.node, each.queues) for each in found.leaders]
+    )
 
 
 def _show_members(found: QueueMembers) -> None:
@@ -211,15 +223,17 @@ def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) ->
                 "",
                 ("vhost", "queue", "size", "result"),
                 [
-                    (each.vhost, each.name, each.size, f"error: {each.error}" if each.error
-                     else "ok")
+                    (
+                        each.vhost,
+                        each.name,
+                        each.size,
+                        f"error: {each.error}" if each.error else "ok",
+                    )
                     for each in shown
                 ],
             )
         if len(found.queues) < found.count:
             output.say(f"({found.count - len(found.queues):,} more queues are not shown)")
-        output.say(
-            f"{found.node}: {found.count - found.failed:,} of {found.count:,} queues {done}"
-        )
+        output.say(f"{found.node}: {found.count - found.failed:,} of {found.count:,} queues {done}")
     if found.failed:
         raise typer.Exit(EXIT_PARTLY)

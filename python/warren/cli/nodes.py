@@ -34,8 +34,14 @@ def list_nodes(uri: Uri = None, json: Json = False) -> None:
         ("node", "address", "state", "metadata", "members", "leads", "local", "moving"),
         [
             (
-                node.name, node.address, _state(node), node.metadata, node.members, node.leaders,
-                node.local_queues, node.moving,
+                node.name,
+                node.address,
+                _state(node),
+                node.metadata,
+                node.members,
+                node.leaders,
+                node.local_queues,
+                node.moving,
             )
             for node in found
         ],
@@ -52,7 +58,10 @@ def status(node: Node, uri: Uri = None, json: Json = False) -> None:
 
 @nodes.command()
 def drain(
-    node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    node: Node,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Put a node into maintenance: no clients, no leaders, no new members.
@@ -68,7 +77,10 @@ def drain(
 
 @nodes.command()
 def revive(
-    node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    node: Node,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
@@ -81,7 +93,10 @@ def revive(
 
 @nodes.command()
 def forget(
-    node: Node, uri: Uri = None, json: Json = False, wait: Wait = False,
+    node: Node,
+    uri: Uri = None,
+    json: Json = False,
+    wait: Wait = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Remove a stopped node from the cluster for good, with its members of queues.

@@ -45,8 +45,7 @@ def set_permissions(
 ) -> None:
     """Let a user into a vhost, or change what it may do there."""
     with connect(uri) as connection:
-        Admin(connection).set_permissions(
-            vhost, user, configure=configure, write=write, read=read)
+        Admin(connection).set_permissions(vhost, user, configure=configure, write=write, read=read)
     output.say(f"permissions of user {user} in vhost {vhost} set")
 
 

@@ -50,8 +50,7 @@ class Progress:
         if seen.node.drained:
             parts.append(f"{seen.node.leaders:,} leaders left")
         parts += [
-            f"{moving.name}: {describe_member(moving.member)}"
-            for moving in seen.moving[:SHOWN_MAX]
+            f"{moving.name}: {describe_member(moving.member)}" for moving in seen.moving[:SHOWN_MAX]
         ]
         self._show(", ".join(parts))
 

@@ -16,19 +16,21 @@ from warren.errors import AccessRefused, UsageError
 
 EXIT_REFUSED = 1
 
-users = typer.Typer(
-    no_args_is_help=True, help="List, add, change, delete users; check a password."
-)
+users = typer.Typer(no_args_is_help=True, help="List, add, change, delete users; check a password.")
 User = Annotated[str, typer.Argument(help="the user's name")]
 Password = Annotated[
     str | None,
-    typer.Argument(help="the password; without it: asked for, or a line of standard input. On the "
-                   "command line others on this machine can see it"),
+    typer.Argument(
+        help="the password; without it: asked for, or a line of standard input. On the "
+        "command line others on this machine can see it"
+    ),
 ]
 Tags = Annotated[
     list[str] | None,
-    typer.Argument(help="administrator, monitoring, policymaker, management, impersonator or "
-                   "others; none: no tags"),
+    typer.Argument(
+        help="administrator, monitoring, policymaker, management, impersonator or "
+        "others; none: no tags"
+    ),
 ]
 
 
@@ -112,8 +114,11 @@ def authenticate(user: User, password: Password = None, uri: Uri = None) -> None
 def _password(user: str, given: str | None, *, twice: bool) -> str:
     """The password that is meant; raises UsageError for none."""
     if given is None and sys.stdin.isatty():
-        given = str(typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=twice,
-                                 err=True))
+        given = str(
+            typer.prompt(
+                f"password of {user}", hide_input=True, confirmation_prompt=twice, err=True
+            )
+        )
     elif given is None:
         given = sys.stdin.readline().rstrip("\r\n")
     if not given:

@@ -88,7 +88,12 @@ def ask_whether(node: Node) -> None:
     for voter in node.others(node.membership.voters):
         node.messages.append(
             PreVote(
-                node.group, node.id, voter, node.term + 1, log.last, log.last_term,
+                node.group,
+                node.id,
+                voter,
+                node.term + 1,
+                log.last,
+                log.last_term,
                 node.membership.id_of(voter),
             )
         )
@@ -106,7 +111,12 @@ def ask_who_leads(node: Node) -> None:
     for voter in node.others(node.membership.voters):
         node.messages.append(
             PreVote(
-                node.group, node.id, voter, node.term + 1, log.last, log.last_term,
+                node.group,
+                node.id,
+                voter,
+                node.term + 1,
+                log.last,
+                log.last_term,
                 node.membership.id_of(voter),
             )
         )
@@ -123,8 +133,14 @@ def ask(node: Node) -> None:
     for voter in node.others(node.membership.voters):
         node.after_sync.append(
             Vote(
-                node.group, node.id, voter, node.term, log.last, log.last_term,
-                node.membership.id_of(voter), node.member_id,
+                node.group,
+                node.id,
+                voter,
+                node.term,
+                log.last,
+                log.last_term,
+                node.membership.id_of(voter),
+                node.member_id,
             )
         )
 

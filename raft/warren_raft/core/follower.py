@@ -45,8 +45,16 @@ def on_append(node: Node, message: Append) -> None:
         hint_index, hint_term = log.hint(prev, message.prev_term)
         node.after_sync.append(
             AppendReply(
-                node.group, node.id, message.sender, node.term,
-                False, message.prev_index, log.committed, hint_index, hint_term, node.member_id,
+                node.group,
+                node.id,
+                message.sender,
+                node.term,
+                False,
+                message.prev_index,
+                log.committed,
+                hint_index,
+                hint_term,
+                node.member_id,
             )
         )
         return
@@ -57,8 +65,16 @@ def on_append(node: Node, message: Append) -> None:
     # Not log.last: what follows `prev` here may be another leader's and is not vouched for.
     node.after_sync.append(
         AppendReply(
-            node.group, node.id, message.sender, node.term,
-            True, prev, log.committed, 0, 0, node.member_id,
+            node.group,
+            node.id,
+            message.sender,
+            node.term,
+            True,
+            prev,
+            log.committed,
+            0,
+            0,
+            node.member_id,
         )
     )
 
@@ -109,16 +125,22 @@ def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
     log.commit_to(max(log.committed, message.index))
     node.after_sync.append(
         AppendReply(
-            node.group, node.id, message.sender, node.term,
-            True, log.committed, log.committed, 0, 0, node.member_id,
+            node.group,
+            node.id,
+            message.sender,
+            node.term,
+            True,
+            log.committed,
+            log.committed,
+            0,
+            0,
+            node.member_id,
         )
     )
     lost.found(node)
 
 
-def installed(
-    node: Node, index: Index, term: Term, time_ms: int, membership: Membership
-) -> None:
+def installed(node: Node, index: Index, term: Term, time_ms: int, membership: Membership) -> None:
     """See Node.installed."""
     assert node.may_install(index, term), (index, term, node.log.committed)
     if node.candidacy is not None:
@@ -132,9 +154,17 @@ def installed(
     node.adopt()
     if node.leader is not None:
         reply = AppendReply(
-            node.group, node.id, node.leader, node.term, True, index, index, 0, 0,
+            node.group,
+            node.id,
+            node.leader,
+            node.term,
+            True,
+            index,
+            index,
+            0,
+            0,
             node.member_id,
-        )  # fmt: skip
+        )
         node.after_sync.append(reply)
     lost.found(node)
 
@@ -143,9 +173,7 @@ def on_confirm(node: Node, message: Confirm) -> None:
     """The leader asks whether it still is."""
     node.follow(message.sender)
     node.after_sync.append(
-        ConfirmReply(
-            node.group, node.id, message.sender, node.term, message.round, node.member_id
-        )
+        ConfirmReply(node.group, node.id, message.sender, node.term, message.round, node.member_id)
     )
 
 
@@ -189,8 +217,11 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
     )
     node.messages.append(
         PreVoteReply(
-            node.group, node.id, message.sender,
-            message.term if granted else node.term, granted,
+            node.group,
+            node.id,
+            message.sender,
+            message.term if granted else node.term,
+            granted,
         )
     )
 

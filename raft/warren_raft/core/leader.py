@@ -46,9 +46,18 @@ class Leadership:
     """
 
     __slots__ = (
-        "absent", "confirm_due_ms", "counting", "first", "progress", "reads", "transfer_by_ms",
-        "transfer_to", "unsettled", "wire", "wire_key",
-    )  # fmt: skip
+        "absent",
+        "confirm_due_ms",
+        "counting",
+        "first",
+        "progress",
+        "reads",
+        "transfer_by_ms",
+        "transfer_to",
+        "unsettled",
+        "wire",
+        "wire_key",
+    )
 
     def __init__(self, node: Node) -> None:
         last = node.log.last
@@ -118,9 +127,7 @@ def feed(node: Node, lead: Leadership, to: NodeId, progress: Progress) -> None:
         send(node, lead, to, progress, 0)
 
 
-def send(
-    node: Node, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int
-) -> bool:
+def send(node: Node, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int) -> bool:
     """One Append from progress.next on; bytes_max 0: without entries.
 
     returns  False: the entries cannot be read now, nothing was sent
@@ -187,9 +194,7 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
     """
     lead = node.leadership
     assert lead is not None
-    node.messages.append(
-        PreVoteReply(node.group, node.id, message.sender, node.term, False)
-    )
+    node.messages.append(PreVoteReply(node.group, node.id, message.sender, node.term, False))
     progress = lead.progress.get(message.sender)
     log = node.log
     if progress is not None:
@@ -202,8 +207,13 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
         return
     node.messages.append(
         Append(
-            node.group, node.id, message.sender, node.term,
-            match, log.term(match), min(log.committed, match),
+            node.group,
+            node.id,
+            message.sender,
+            node.term,
+            match,
+            log.term(match),
+            min(log.committed, match),
         )
     )
 
@@ -285,9 +295,7 @@ def ask_confirm(node: Node, lead: Leadership) -> None:
     asked += [member for member, progress in lead.progress.items() if progress.vouching]
     lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms if asked else None
     for member in asked:
-        node.messages.append(
-            Confirm(node.group, node.id, member, node.term, lead.reads.round)
-        )
+        node.messages.append(Confirm(node.group, node.id, member, node.term, lead.reads.round))
 
 
 def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
@@ -311,9 +319,7 @@ def on_confirm_reply(node: Node, message: ConfirmReply) -> None:
 
 def answer_reads(node: Node, lead: Leadership, voter: NodeId, round_: int) -> None:
     """Answer the reads whose round a majority has confirmed."""
-    for index, requests in lead.reads.confirmed(
-        voter, round_, node.membership.voters, node.id
-    ):
+    for index, requests in lead.reads.confirmed(voter, round_, node.membership.voters, node.id):
         for asker, context in requests:
             if asker == node.id:
                 node.reads.append(ReadState(context, index))

@@ -30,10 +30,24 @@ class LogView:
     """
 
     __slots__ = (
-        "ahead_ms", "applied", "applying", "committed", "dated", "durable", "last", "last_term",
-        "last_time_ms", "lost", "sequence", "store", "synced", "tail", "tail_first", "writes",
+        "ahead_ms",
+        "applied",
+        "applying",
+        "committed",
+        "dated",
+        "durable",
+        "last",
+        "last_term",
+        "last_time_ms",
+        "lost",
+        "sequence",
+        "store",
+        "synced",
+        "tail",
+        "tail_first",
+        "writes",
         "writing",
-    )  # fmt: skip
+    )
 
     def __init__(self, store: LogStore, applied: Index = 0) -> None:
         """All of `store` is durable; everything up to `applied` is committed and applied."""

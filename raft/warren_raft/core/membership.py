@@ -66,9 +66,7 @@ def decode(data: bytes) -> Membership:
     try:
         voters, learners, ids = msgspec.msgpack.decode(
             data,
-            type=tuple[
-                tuple[NodeId, ...], tuple[NodeId, ...], tuple[tuple[NodeId, MemberId], ...]
-            ],
+            type=tuple[tuple[NodeId, ...], tuple[NodeId, ...], tuple[tuple[NodeId, MemberId], ...]],
         )
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StorageError(
@@ -109,9 +107,7 @@ def promote(membership: Membership, node: NodeId, member: MemberId = 0) -> Membe
     ids = membership.ids
     if member:
         ids = tuple(sorted((*ids, (node, member))))
-    return Membership(
-        _with(membership.voters, node), _without(membership.learners, node), ids
-    )
+    return Membership(_with(membership.voters, node), _without(membership.learners, node), ids)
 
 
 def demote(membership: Membership, node: NodeId) -> Membership:
@@ -131,9 +127,7 @@ def demote(membership: Membership, node: NodeId) -> Membership:
 def remove(membership: Membership, node: NodeId) -> Membership:
     """`node` is a member no longer."""
     if node in membership.learners:
-        return Membership(
-            membership.voters, _without(membership.learners, node), membership.ids
-        )
+        return Membership(membership.voters, _without(membership.learners, node), membership.ids)
     if node not in membership.voters:
         raise MembershipRefused("cannot remove", node, "it is no member")
     if len(membership.voters) == 1:

@@ -36,20 +36,22 @@ def propose(node: Node, lead: Leadership, change: Change) -> Index:
         progress = lead.progress[change.node]
         if not caught_up(node, progress):
             raise MembershipRefused(
-                what, change.node,
+                what,
+                change.node,
                 f"it holds {progress.match} of {node.log.last} entries; wait until it caught up",
                 again=True,
-            )  # fmt: skip
+            )
         member = progress.member or 0
     after = changed(node.membership, change, member)
     if not hears_majority(node, lead, after):
         heard = [voter for voter in after.voters if hears(node, lead, voter, after)]
         raise MembershipRefused(
-            what, change.node,
+            what,
+            change.node,
             f"of its voters then ({', '.join(after.voters)}) only {', '.join(heard) or 'nobody'} "
             f"would be heard, which is no majority; first bring back or remove others",
             again=True,
-        )  # fmt: skip
+        )
     index = node.log.append_new(node.term, EntryKind.CONFIG, encode(after), node.now_ms)
     node.configs.forget_below(node.log.store.first_index() - 1)
     node.configs.append(index, after)
@@ -139,15 +141,15 @@ def count(node: Node, lead: Leadership) -> None:
     lead.counting = tuple(counting)
     lead.absent = [0] * absent
     lead.unsettled = bool(
-        absent or not node.is_voter or node.change_under_way
+        absent
+        or not node.is_voter
+        or node.change_under_way
         or any(progress.leaving for progress in lead.progress.values())
         or (members.learners and node.config.promote_learners)
-    )  # fmt: skip
+    )
 
 
-def heard_as(
-    node: Node, lead: Leadership, sender: NodeId, member: MemberId
-) -> Progress | None:
+def heard_as(node: Node, lead: Leadership, sender: NodeId, member: MemberId) -> Progress | None:
     """A member answers under another id than the last time; its Progress now.
 
     None: the answer is of no use: a founding member's, after another life of that node was heard of
@@ -191,9 +193,10 @@ def settle(node: Node, lead: Leadership) -> None:
         return
     for member, progress in list(lead.progress.items()):
         if progress.leaving and (
-            progress.paused or progress.next < node.log.store.first_index()
+            progress.paused
+            or progress.next < node.log.store.first_index()
             or progress.commit_known >= progress.leaving
-        ):  # fmt: skip
+        ):
             del lead.progress[member]
     if obstacle(node, lead) is None:
         if not node.is_voter:
@@ -227,9 +230,7 @@ def due(node: Node, lead: Leadership) -> Change | None:
     return None
 
 
-def ask_whether_still(
-    node: Node, lead: Leadership, learner: NodeId, progress: Progress
-) -> None:
+def ask_whether_still(node: Node, lead: Leadership, learner: NodeId, progress: Progress) -> None:
     """Before a learner is promoted it says once more who it is, in a round like that of a read.
 
     1. b acknowledges everything as 7, loses its disk, and is back as 8, which this leader hears.
@@ -292,8 +293,16 @@ def states(node: Node, lead: Leadership) -> tuple[MemberState, ...]:
             continue
         progress = lead.progress[member]
         state = MemberState(
-            member, voter, False, progress.match, last, progress.paused,
-            progress.snapshotting, is_lost(node, lead, member), changing, progress.probing,
-        )  # fmt: skip
+            member,
+            voter,
+            False,
+            progress.match,
+            last,
+            progress.paused,
+            progress.snapshotting,
+            is_lost(node, lead, member),
+            changing,
+            progress.probing,
+        )
         found.append(state)
     return tuple(found)

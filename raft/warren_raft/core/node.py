@@ -71,11 +71,35 @@ class Node:
     """
 
     __slots__ = (
-        "after_sync", "attempts", "candidacy", "chunks", "config", "configs", "election_at_ms",
-        "group", "hard_changed", "id", "is_voter", "leader", "leadership", "log", "member_id",
-        "membership", "messages", "now_ms", "reads", "rng", "role", "snapshots", "soft_given",
-        "stalled", "suspected", "term", "unread", "vote",
-    )  # fmt: skip
+        "after_sync",
+        "attempts",
+        "candidacy",
+        "chunks",
+        "config",
+        "configs",
+        "election_at_ms",
+        "group",
+        "hard_changed",
+        "id",
+        "is_voter",
+        "leader",
+        "leadership",
+        "log",
+        "member_id",
+        "membership",
+        "messages",
+        "now_ms",
+        "reads",
+        "rng",
+        "role",
+        "snapshots",
+        "soft_given",
+        "stalled",
+        "suspected",
+        "term",
+        "unread",
+        "vote",
+    )
 
     def __init__(
         self,
@@ -313,14 +337,28 @@ class Node:
         if self.candidacy is not None and self.candidacy.sequence is None:
             self.candidacy.sequence = log.sequence
         if not (
-            entries or committed or self.messages or self.after_sync or self.reads
-            or hard_state is not None or soft_state is not None or self.snapshots or self.chunks
+            entries
+            or committed
+            or self.messages
+            or self.after_sync
+            or self.reads
+            or hard_state is not None
+            or soft_state is not None
+            or self.snapshots
+            or self.chunks
         ):
             return None
         ready = Ready(
-            log.sequence, hard_state, tuple(entries), tuple(self.messages),
-            tuple(self.after_sync), tuple(committed), tuple(self.reads), soft_state,
-            tuple(self.snapshots), tuple(self.chunks),
+            log.sequence,
+            hard_state,
+            tuple(entries),
+            tuple(self.messages),
+            tuple(self.after_sync),
+            tuple(committed),
+            tuple(self.reads),
+            soft_state,
+            tuple(self.snapshots),
+            tuple(self.chunks),
         )
         if self.snapshots or self.chunks:
             self.snapshots, self.chunks = [], []

@@ -36,10 +36,26 @@ class Progress:
     """
 
     __slots__ = (
-        "asked", "commit_known", "commit_sent", "heard", "inflight", "inflight_bytes", "lacks",
-        "leaving", "match", "member", "next", "paused", "probing", "round_began_ms", "round_end",
-        "snapshotting", "unanswered", "vouched", "waiting_since",
-    )  # fmt: skip
+        "asked",
+        "commit_known",
+        "commit_sent",
+        "heard",
+        "inflight",
+        "inflight_bytes",
+        "lacks",
+        "leaving",
+        "match",
+        "member",
+        "next",
+        "paused",
+        "probing",
+        "round_began_ms",
+        "round_end",
+        "snapshotting",
+        "unanswered",
+        "vouched",
+        "waiting_since",
+    )
 
     def __init__(self, next_index: Index, paused: bool, now_ms: int) -> None:
         self.member: MemberId | None = None

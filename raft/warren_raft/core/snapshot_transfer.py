@@ -35,9 +35,22 @@ class Outgoing:
     """
 
     __slots__ = (
-        "_offered", "_turned_at", "group", "heard_ms", "index", "live", "live_sent", "own",
-        "payload", "payload_sent", "read", "stuck", "term", "to", "under_way",
-    )  # fmt: skip
+        "_offered",
+        "_turned_at",
+        "group",
+        "heard_ms",
+        "index",
+        "live",
+        "live_sent",
+        "own",
+        "payload",
+        "payload_sent",
+        "read",
+        "stuck",
+        "term",
+        "to",
+        "under_way",
+    )
 
     def __init__(
         self,
@@ -121,9 +134,18 @@ class Outgoing:
         self, leader_term: Term, entries: tuple[WireLive, ...], start: int, part: bytes
     ) -> SnapshotChunk:
         return SnapshotChunk(
-            self.group, self.own, self.to, leader_term, self.index, self.term,
-            self.live_sent, entries, start, part, len(self.payload),
-        )  # fmt: skip
+            self.group,
+            self.own,
+            self.to,
+            leader_term,
+            self.index,
+            self.term,
+            self.live_sent,
+            entries,
+            start,
+            part,
+            len(self.payload),
+        )
 
 
 class Incoming:
@@ -147,8 +169,11 @@ class Incoming:
     def is_of(self, chunk: SnapshotChunk) -> bool:
         """The chunk belongs to this snapshot, of this sender."""
         return (chunk.sender, chunk.index, chunk.last_term, chunk.payload_bytes) == (
-            self.sender, self.index, self.term, self.wanted_bytes
-        )  # fmt: skip
+            self.sender,
+            self.index,
+            self.term,
+            self.wanted_bytes,
+        )
 
     def take(self, chunk: SnapshotChunk) -> tuple[tuple[Entry, ...], bool]:
         """Take a chunk if it is the one that was wanted.

@@ -84,9 +84,18 @@ class Forming:
         """What this node says of itself to that one."""
         own = self._directory.identity
         return Hello(
-            PROTOCOL, own.cluster, own.node, boot_id, os.urandom(NONCE_BYTES), int(own.disk, 16),
-            own.formed, address, self.founders, int(own.cluster_id or "0", 16), self.known_as(to),
-        )  # fmt: skip
+            PROTOCOL,
+            own.cluster,
+            own.node,
+            boot_id,
+            os.urandom(NONCE_BYTES),
+            int(own.disk, 16),
+            own.formed,
+            address,
+            self.founders,
+            int(own.cluster_id or "0", 16),
+            self.known_as(to),
+        )
 
     @property
     def founders(self) -> tuple[NodeId, ...]:
@@ -151,8 +160,10 @@ class Forming:
         if lost:
             log.warning(
                 "%s: %s has founded the cluster with another disk of this node: what that held is "
-                "lost, so this node joins the others", own.node, ", ".join(sorted(lost)),
-            )  # fmt: skip
+                "lost, so this node joins the others",
+                own.node,
+                ", ".join(sorted(lost)),
+            )
         if (
             lost
             or any(hello.formed for hello in self._hellos.values())
@@ -167,9 +178,11 @@ class Forming:
             self._missing, self._said_ms = missing, now_ms
             log.info(
                 "%s: waiting for node%s %s to form the cluster of %s",
-                own.node, "s" if len(missing) > 1 else "", ", ".join(missing),
+                own.node,
+                "s" if len(missing) > 1 else "",
+                ", ".join(missing),
                 ", ".join(self.founders),
-            )  # fmt: skip
+            )
 
     def leader_heard(self, now_ms: int) -> None:
         """Somebody leads group 0 already.

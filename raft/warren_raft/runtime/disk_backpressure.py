@@ -25,9 +25,14 @@ ToApply = list[tuple["Group", Ready]]
 def without_entries(message: Append) -> Append:
     """It still says who leads, and where the logs agree."""
     return Append(
-        message.group, message.sender, message.to, message.term, message.prev_index,
-        message.prev_term, min(message.commit, message.prev_index),
-    )  # fmt: skip
+        message.group,
+        message.sender,
+        message.to,
+        message.term,
+        message.prev_index,
+        message.prev_term,
+        min(message.commit, message.prev_index),
+    )
 
 
 class DiskPace:
@@ -42,9 +47,7 @@ class DiskPace:
 
     __slots__ = ("_bytes_max", "_late", "_place", "_tell", "_wal")
 
-    def __init__(
-        self, wal: Wal, bytes_max: int, place: Path, tell: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, wal: Wal, bytes_max: int, place: Path, tell: Callable[[bool], None]) -> None:
         """place: what to free space in; tell: hears that there is none, and that there is again."""
         self._wal = wal
         self._bytes_max = bytes_max
@@ -60,8 +63,9 @@ class DiskPace:
             log.error(
                 "no space for the log in %s (%s); nothing that rests on this disk leaves until "
                 "there is. Free some: it goes on by itself",
-                self._place, error.strerror,
-            )  # fmt: skip
+                self._place,
+                error.strerror,
+            )
         self._tell(error is not None)
 
     @property

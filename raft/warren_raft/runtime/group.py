@@ -60,7 +60,7 @@ class Group:
         "touched",
         "upkeep",
         "volatile",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,

@@ -101,9 +101,14 @@ class Host:
         self._positions = Positions(self._keep_positions)
         self.on_position = self._positions.heard
         self._disk = StalledDisk(
-            config.node, config.data_dir, config.suspect_after_ms, self._groups, self._touch,
-            self._transport.tell_condition, self._clock.epoch_ms,
-        )  # fmt: skip
+            config.node,
+            config.data_dir,
+            config.suspect_after_ms,
+            self._groups,
+            self._touch,
+            self._transport.tell_condition,
+            self._clock.epoch_ms,
+        )
         self.on_condition = self._disk.peer_said
         self._forming: Forming
         self._heartbeat: Timer | None = None
@@ -125,10 +130,16 @@ class Host:
         """
         config = self.config
         store = LogStore(
-            self._files, config.data_dir, config.cluster, config.node, config.memtable_bytes,
-            lambda: self._rng.getrandbits(64), log_identity.has_others, config.peers,
+            self._files,
+            config.data_dir,
+            config.cluster,
+            config.node,
+            config.memtable_bytes,
+            lambda: self._rng.getrandbits(64),
+            log_identity.has_others,
+            config.peers,
             self._clock.monotonic_ms,
-        )  # fmt: skip
+        )
         try:
             self._transport.start()
         except BaseException:
@@ -169,17 +180,29 @@ class Host:
             store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
         )
         self.healing = Healing(
-            config.node, store, self._groups, self._turns.send, self.connected, self._touch,
-            self._clock.monotonic_ms, lambda group, index: self._lost.report(group, index),
-        )  # fmt: skip
+            config.node,
+            store,
+            self._groups,
+            self._turns.send,
+            self.connected,
+            self._touch,
+            self._clock.monotonic_ms,
+            lambda group, index: self._lost.report(group, index),
+        )
         self._scrub = Scrub(
-            store, config.scrub_bytes_per_second, config.scrub_interval_ms,
+            store,
+            config.scrub_bytes_per_second,
+            config.scrub_interval_ms,
             self._clock.monotonic_ms(),
-        )  # fmt: skip
+        )
         self._transfers = Transfers(
-            store, config.node, self._turns.send, self._touch, self._group_restored,
+            store,
+            config.node,
+            self._turns.send,
+            self._touch,
+            self._group_restored,
             self.healing.awaits,
-        )  # fmt: skip
+        )
         self._lost = LostEntries(
             config.node, store, self._groups, self._transfers, self._clock.epoch_ms, self._touch
         )
@@ -287,10 +310,19 @@ class Host:
             members = known_members(store.snapshot, machine.version)
         now = self._clock.epoch_ms()
         node = Node(
-            spec.group, self.node_id, members, store.hard_state, store,
-            self.config.raft, self._rng, now, spec.preferred, store.snapshot_index,
-            born.member, store.configs(),
-        )  # fmt: skip
+            spec.group,
+            self.node_id,
+            members,
+            store.hard_state,
+            store,
+            self.config.raft,
+            self._rng,
+            now,
+            spec.preferred,
+            store.snapshot_index,
+            born.member,
+            store.configs(),
+        )
         group = Group(
             spec.group, node, store, machine, spec.volatile, self.config.retained_bytes_max
         )

@@ -94,5 +94,8 @@ class LostEntries:
                 "needs it, and no member that is heard of has it. What waits for it in that group "
                 "waits on; the rest goes on. Start the members that are down, or restore the file "
                 "from a copy while this node is stopped; else purge or delete the queue",
-                self._own, index, group.id, self._store.path_of(file),
-            )  # fmt: skip
+                self._own,
+                index,
+                group.id,
+                self._store.path_of(file),
+            )

@@ -73,8 +73,11 @@ class Positions:
         if known_disk == hello.disk and known > hello.written and boot != hello.boot_id:
             log.error(
                 "the directory of node %s is an older copy: its log had come to write %s, and "
-                "ends with write %s", hello.node, known, hello.written,
-            )  # fmt: skip
+                "ends with write %s",
+                hello.node,
+                known,
+                hello.written,
+            )
         return None
 
     def known(self, node: NodeId) -> Known:

@@ -253,16 +253,23 @@ class Healing:
             return
         if self._still_needed(key, wanted):
             entry = Entry(
-                message.index, message.entry_term, EntryKind(message.kind), message.time_ms,
+                message.index,
+                message.entry_term,
+                EntryKind(message.kind),
+                message.time_ms,
                 message.data,
-            )  # fmt: skip
+            )
             self._store.groups[message.group].heal(entry)
             self._store.compactor.damaged.add(damage.file)  # it may have been left alone
             self.healed += 1
             log.warning(
-                "%s: entry %s of group %s came from %s; %s is rewritten", self._own,
-                message.index, message.group, message.sender, damage.path,
-            )  # fmt: skip
+                "%s: entry %s of group %s came from %s; %s is rewritten",
+                self._own,
+                message.index,
+                message.group,
+                message.sender,
+                damage.path,
+            )
         self._done(key)
         self._ask_some()
 

@@ -192,9 +192,7 @@ class Scrub:
                 if group is not None and group.healed(each.index) is None:
                     store.on_damaged(each)
 
-        store.janitor.run(
-            lambda: rewrite.damaged_rows(files, source), told, lambda error: None
-        )
+        store.janitor.run(lambda: rewrite.damaged_rows(files, source), told, lambda error: None)
 
 
 def look(files: Files, piece: Piece) -> Seen:

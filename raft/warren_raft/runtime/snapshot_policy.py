@@ -85,7 +85,6 @@ class Upkeep:
             worth = dead > max(held // 2, config.wal_file_bytes // 4)
         return take(group, live, members) if worth else None
 
-
     def dead_bytes(self, group: Group) -> int:
         """What a snapshot of the group would free; 0 when nothing was applied since the last look.
 
@@ -107,11 +106,19 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
     store = group.store
     index = group.applied
     return Snapshot(
-        group.id, index, store.log.term(index), group.applied_ms, store.born,
-        group.machine.version, members.voters, members.learners,
-        Indexes.of(live).tobytes(), group.machine.snapshot(group.state),
-        members.ids, store.base,
-    )  # fmt: skip
+        group.id,
+        index,
+        store.log.term(index),
+        group.applied_ms,
+        store.born,
+        group.machine.version,
+        members.voters,
+        members.learners,
+        Indexes.of(live).tobytes(),
+        group.machine.snapshot(group.state),
+        members.ids,
+        store.base,
+    )
 
 
 def take_now(group: Group) -> Snapshot | None:
@@ -183,13 +190,15 @@ class NodeUpkeep:
         found = [(group.upkeep.dead_bytes(group), number) for number, group in self._groups.items()]
         worth = sorted((each for each in found if each[0] >= RECLAIM_BYTES_MIN), reverse=True)
         taken = [
-            snapshot for _, number in worth[:RECLAIM_GROUPS_MAX]
+            snapshot
+            for _, number in worth[:RECLAIM_GROUPS_MAX]
             if (snapshot := take_now(self._groups[number])) is not None
-        ]  # fmt: skip
+        ]
         if taken:
             total = sum(dead for dead, _ in worth[:RECLAIM_GROUPS_MAX])
-            log.warning("disk runs short: %d groups hold %d bytes that nobody needs", len(taken),
-                        total)  # fmt: skip
+            log.warning(
+                "disk runs short: %d groups hold %d bytes that nobody needs", len(taken), total
+            )
             if self._store.wal.newest_bytes:
                 self._store.wal.roll()
                 self._closed = True

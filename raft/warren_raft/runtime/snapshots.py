@@ -106,9 +106,16 @@ class Transfers:
             self._later[group.id, to] = group, 0
             return
         out = Outgoing(
-            group.id, self._own, to, snapshot.index, snapshot.term, snapshot.live_indexes(),
-            msgspec.msgpack.encode(snapshot), group.store.read, now_ms,
-        )  # fmt: skip
+            group.id,
+            self._own,
+            to,
+            snapshot.index,
+            snapshot.term,
+            snapshot.live_indexes(),
+            msgspec.msgpack.encode(snapshot),
+            group.store.read,
+            now_ms,
+        )
         log.info("group %s: %s is sent a snapshot up to %s", group.id, to, snapshot.index)
         self._outgoing[group.id, to] = group, out
         group.sending = True
@@ -128,9 +135,7 @@ class Transfers:
                 self._later[key] = group, index
         group.sending = self.sending(group.id)
 
-    def progress(
-        self, group: Group, states: Sequence[MemberState]
-    ) -> tuple[MemberProgress, ...]:
+    def progress(self, group: Group, states: Sequence[MemberState]) -> tuple[MemberProgress, ...]:
         """The members' states, with how far each transfer is."""
         found = []
         for state in states:
@@ -143,10 +148,22 @@ class Transfers:
                 sent = live * past // max(1, len(out.live)) + out.payload_sent
                 of = live + len(out.payload)
             # By position: thousands of groups may be asked at once, and `asdict` is slow.
-            found.append(MemberProgress(
-                state.node, state.voter, state.leader, state.match, state.last, state.suspected,
-                state.snapshotting, state.lost, state.changing, state.probing, sent, of,
-            ))  # fmt: skip
+            found.append(
+                MemberProgress(
+                    state.node,
+                    state.voter,
+                    state.leader,
+                    state.match,
+                    state.last,
+                    state.suspected,
+                    state.snapshotting,
+                    state.lost,
+                    state.changing,
+                    state.probing,
+                    sent,
+                    of,
+                )
+            )
         return tuple(found)
 
     def beat(self, now_ms: int) -> None:
@@ -209,10 +226,17 @@ class Transfers:
             group.store.receive(entry)
         self._send(
             SnapshotWanted(
-                group.id, self._own, part.sender, group.node.term, incoming.index, incoming.term,
-                incoming.live_after, len(incoming.payload), repeat,
+                group.id,
+                self._own,
+                part.sender,
+                group.node.term,
+                incoming.index,
+                incoming.term,
+                incoming.live_after,
+                len(incoming.payload),
+                repeat,
             )
-        )  # fmt: skip
+        )
         if incoming.complete:
             self._finish(group, incoming)
         return bool(entries)

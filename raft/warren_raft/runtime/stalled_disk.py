@@ -106,8 +106,11 @@ class StalledDisk:
             "%s: the disk under %s does not answer: a read of the log has been under way for %d ms "
             "(suspect_after_ms %d). This node answers nobody until it is done; the others elect "
             "leaders without it",
-            self._own, self._place, now_ms - since_ms, self._stall_ms,
-        )  # fmt: skip
+            self._own,
+            self._place,
+            now_ms - since_ms,
+            self._stall_ms,
+        )
 
     def beat(self, now_ms: int, logs: LogStore) -> None:
         """A heartbeat interval has passed; of the monotonic clock."""
@@ -127,9 +130,14 @@ class StalledDisk:
                     "%s: the disk under %s does not answer: %s (suspect_after_ms %d). This node "
                     "takes no leadership until it does. Groups led here: %d, handed over: %d, kept "
                     "because no other majority is fit: %d",
-                    self._own, self._place, self._slowest(now_ms), self._stall_ms,
-                    moved + kept, moved, kept,
-                )  # fmt: skip
+                    self._own,
+                    self._place,
+                    self._slowest(now_ms),
+                    self._stall_ms,
+                    moved + kept,
+                    moved,
+                    kept,
+                )
 
     def _changed(self, before: Condition, now_ms: int, age_ms: int) -> None:
         if self.stalled or before is Condition.STALLED:
@@ -142,17 +150,24 @@ class StalledDisk:
             self._offered.clear()
             log.warning(
                 "%s: the disk under %s answers again, after %d ms: this node may lead again",
-                self._own, self._place, age_ms,
-            )  # fmt: skip
+                self._own,
+                self._place,
+                age_ms,
+            )
         elif self.condition is Condition.SLOW:
             log.warning(
-                "%s: the disk under %s is slow: %s", self._own, self._place, self._slowest(now_ms),
-            )  # fmt: skip
+                "%s: the disk under %s is slow: %s",
+                self._own,
+                self._place,
+                self._slowest(now_ms),
+            )
         elif self.condition is Condition.QUICK:
             log.info(
                 "%s: the disk under %s is quick again: no slow write or read for %d ms",
-                self._own, self._place, self._watch.quiet_ms,
-            )  # fmt: skip
+                self._own,
+                self._place,
+                self._watch.quiet_ms,
+            )
 
     def _slowest(self, now_ms: int) -> str:
         age_ms = self._watch.age_ms(now_ms)
@@ -187,8 +202,10 @@ class StalledDisk:
         lead, members = node.leadership, node.membership
         assert lead is not None
         answer = [
-            voter for voter in members.voters
-            if voter != self._own and self._peers.get(voter) != Condition.STALLED
+            voter
+            for voter in members.voters
+            if voter != self._own
+            and self._peers.get(voter) != Condition.STALLED
             and membership_change.hears(node, lead, voter, members)
         ]
         quick = [voter for voter in answer if not self.slow(voter)]

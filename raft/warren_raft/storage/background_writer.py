@@ -33,9 +33,7 @@ class Janitor:
         self._thread = threading.Thread(target=self._work, name="janitor", daemon=True)
         self._thread.start()
 
-    def run(
-        self, job: Job, done: Callable[[Any], None], full: Callable[[OSError], None]
-    ) -> None:
+    def run(self, job: Job, done: Callable[[Any], None], full: Callable[[OSError], None]) -> None:
         """job runs on the thread; then done(result), or full(error) when there was no space."""
         self._jobs.put((job, done, full))
 

@@ -143,9 +143,7 @@ def _read_segments(files: Files, directory: Directory, catalog: Catalog) -> None
             catalog.leftovers.append(directory.segments / entry)
 
 
-def _read_segment(
-    files: Files, directory: Directory, catalog: Catalog, name: SegmentName
-) -> None:
+def _read_segment(files: Files, directory: Directory, catalog: Catalog, name: SegmentName) -> None:
     path = directory.segments / (name.stem() + segment.INDEX_SUFFIX)
     index = _decoded(files, path, segment.decode)
     if index.name != name:

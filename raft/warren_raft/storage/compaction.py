@@ -256,12 +256,14 @@ class Compactor:
         found = [self._source(identity, path) for identity, path in files]
         plan.targets.append(
             Target(
-                name, [source for source, _ in found],
+                name,
+                [source for source, _ in found],
                 directory / (name.stem() + segment.DATA_SUFFIX),
                 directory / (name.stem() + segment.INDEX_SUFFIX),
-                rewrite.salt_of(name), False,
+                rewrite.salt_of(name),
+                False,
             )
-        )  # fmt: skip
+        )
         plan.moves.append([logs for _, logs in found])
 
     def _merge(self, plan: Plan, tally: dict[int, list[int]]) -> None:
@@ -306,8 +308,9 @@ class Compactor:
             self.left.add(damage.file)
             log.critical(
                 "%s. No other member has it; the file is left alone. Whoever needs that entry will "
-                "end this node: restore the file from a copy, or delete the queue", damage,
-            )  # fmt: skip
+                "end this node: restore the file from a copy, or delete the queue",
+                damage,
+            )
 
     def _write(self, plan: Plan) -> list[EntryDamaged]:
         """On the janitor's thread; returns entries that could not be copied: nothing was made."""
@@ -345,9 +348,17 @@ class Compactor:
             identity = target.name.first if target.in_place else store.new_segment_id()
             groups = {number for source in target.sources for number, _, _ in source.rows}
             made.append(
-                Segment(identity, target.name, target.in_place, target.data, target.index,
-                        target.salt, target.bytes, groups)
-            )  # fmt: skip
+                Segment(
+                    identity,
+                    target.name,
+                    target.in_place,
+                    target.data,
+                    target.index,
+                    target.salt,
+                    target.bytes,
+                    groups,
+                )
+            )
             store.salts[identity] = target.salt
             store.paths[identity] = target.data
             for source, logs, offsets in zip(target.sources, moves, target.offsets, strict=False):
@@ -387,4 +398,3 @@ class Compactor:
                 store.files.remove(path)
 
         store.janitor.run(job, lambda _: self._end(), self._full)
-

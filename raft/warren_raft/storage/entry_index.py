@@ -288,8 +288,13 @@ class Places:
         return None
 
     def move(
-        self, indexes: array[int], old: int, befores: array[int], new: int, afters: array[int],
-    ) -> None:  # fmt: skip
+        self,
+        indexes: array[int],
+        old: int,
+        befores: array[int],
+        new: int,
+        afters: array[int],
+    ) -> None:
         """These stand in file `new` at `afters` now, unless they are not at `befores` in `old`."""
         first = 0
         while first < len(indexes):
@@ -327,9 +332,13 @@ def _tally_each(columns: Columns, into: dict[int, list[int]]) -> None:
 
 
 def _move(
-    columns: Columns, indexes: array[int], old: int, befores: array[int], new: int,
+    columns: Columns,
+    indexes: array[int],
+    old: int,
+    befores: array[int],
+    new: int,
     afters: array[int],
-) -> None:  # fmt: skip
+) -> None:
     same = columns.indexes == indexes and columns.offsets == befores
     if same and columns.files.count(old) == len(indexes):
         columns.files = array("I", [new]) * len(indexes)

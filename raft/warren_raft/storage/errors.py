@@ -93,9 +93,15 @@ class EntryDamaged(LogDamaged):
     """
 
     def __init__(
-        self, path: Path, offset: int, reason: str, group: GroupId, index: Index, term: Term,
+        self,
+        path: Path,
+        offset: int,
+        reason: str,
+        group: GroupId,
+        index: Index,
+        term: Term,
         file: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.group = group
         self.index = index
         self.term = term

@@ -73,9 +73,10 @@ def verify(
         elif link.salt:
             if link.salt != heads[before].salt:
                 raise LogDamaged(
-                    directory.wal / file_name(before), 0,
+                    directory.wal / file_name(before),
+                    0,
                     f"it is another file than the one that {path.name} follows",
-                )  # fmt: skip
+                )
             ends[before] = link.end
     return Chain(numbers, heads, ends, _newest(directory, numbers, heads, first_file, marks, disk))
 
@@ -104,18 +105,20 @@ def _newest(
     if not marks:
         if directory.identity.logged:
             raise LogDamaged(
-                path, 0,
+                path,
+                0,
                 f"neither it nor {directory.path / NAME} can be read: the newest file of the log "
                 "may be missing",
-            )  # fmt: skip
+            )
         return 0
     known = marks[0]
     for each in marks:
         if each.disk is not None and each.disk != disk:
             raise LogDamaged(
-                path, 0,
+                path,
+                0,
                 f"what names the newest file is of disk {each.disk:016x}, this is {disk:016x}",
-            )  # fmt: skip
+            )
     newest = numbers[-1] if numbers else 0
     if known.salt is None:  # of a program that did not mark each file: it only adds
         return known.end if known.file == newest else 0

@@ -43,7 +43,7 @@ class GroupLog:
         "last",
         "live_places",
         "volatile",
-    )  # fmt: skip
+    )
 
     def __init__(self, group: GroupId, volatile: bool = False) -> None:
         self.group = group
@@ -238,8 +238,9 @@ class GroupLog:
         """The rows of file `old` stand in `new` at these offsets; those gone since are skipped."""
         split = bisect_left(rows.indexes, self.first)
         for places, part in (
-            (self.live_places, slice(split)), (self._places, slice(split, len(rows)))
-        ):  # fmt: skip
+            (self.live_places, slice(split)),
+            (self._places, slice(split, len(rows))),
+        ):
             places.move(rows.indexes[part], old, rows.offsets[part], new, offsets[part])
 
     def release_but(self, live: Iterable[Index], up_to: Index) -> None:

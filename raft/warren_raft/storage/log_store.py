@@ -50,9 +50,21 @@ class GroupStore:
     """
 
     __slots__ = (
-        "_healed", "_store", "_writing", "applied", "base", "born", "created", "hard_state",
-        "incoming_file", "log", "received", "retain_from", "snapshot", "snapshot_index",
-    )  # fmt: skip
+        "_healed",
+        "_store",
+        "_writing",
+        "applied",
+        "base",
+        "born",
+        "created",
+        "hard_state",
+        "incoming_file",
+        "log",
+        "received",
+        "retain_from",
+        "snapshot",
+        "snapshot_index",
+    )
 
     def __init__(
         self,
@@ -331,8 +343,10 @@ class LogStore:
         if self.cut is not None:
             log.warning(
                 "%s: cut a torn end off: %s bytes from byte %s on, which nothing vouched for",
-                self.cut[0], self.cut[2], self.cut[1],
-            )  # fmt: skip
+                self.cut[0],
+                self.cut[2],
+                self.cut[1],
+            )
         self.condemned = recovered.condemned
         self.groups: dict[GroupId, GroupStore] = {
             group: GroupStore(
@@ -373,8 +387,9 @@ class LogStore:
             log.critical(
                 "%s. Other nodes have what was here: all of it is set aside in %s, and this node "
                 "joins its groups again. Check the disk",
-                damage.what, place,
-            )  # fmt: skip
+                damage.what,
+                place,
+            )
         self.memtable = Memtable(self.memtable.bytes_max)
         return recover(files, directory, self.memtable)
 
@@ -414,9 +429,7 @@ class LogStore:
         Until then the next start finds the damage again, and comes here again.
         """
         lost = self.condemned.pop(group)
-        log.error(
-            "%s. Other members have group %s: it joins them again", lost.damage.what, group
-        )
+        log.error("%s. Other members have group %s: it joins them again", lost.damage.what, group)
         store = self.create(group, data)
         self.wal.submit(lambda: self._set_aside(list(lost.paths), lost.damage))
         return store
@@ -493,8 +506,10 @@ class LogStore:
             record = decode_record(self.salts[place.file], data, 0)
             term = known or record.term
             if (record.group, record.index, record.term) != (
-                log.group, index, term
-            ) or record.kind not in (RecordKind.ENTRY, RecordKind.LIVE):  # fmt: skip
+                log.group,
+                index,
+                term,
+            ) or record.kind not in (RecordKind.ENTRY, RecordKind.LIVE):
                 raise Damaged(f"it is not entry {index} of group {log.group}")
             return decode_entry(record)
         except (Damaged, OSError) as damage:

@@ -79,8 +79,10 @@ def report(files: Files, directory: Directory) -> None:
         reason = files.read(place / REASON).decode(errors="replace").strip()
         log.warning(
             "%s holds %s files that were damaged once (%s); remove it when nobody needs them",
-            place, kept, reason,
-        )  # fmt: skip
+            place,
+            kept,
+            reason,
+        )
 
 
 def _new_place(files: Files, directory: Directory) -> Path:
@@ -96,9 +98,7 @@ def _parts(directory: Directory, place: Path) -> list[Path]:
     return [place / part.name for part in (directory.wal, directory.segments, directory.snapshots)]
 
 
-def _move_all(
-    files: Files, directory: Directory, place: Path, draw: Callable[[], int]
-) -> None:
+def _move_all(files: Files, directory: Directory, place: Path, draw: Callable[[], int]) -> None:
     # 1. Some files are moved.  2. A crash.  3. The others are taken for a whole log: what this node
     # has vouched for is forgotten, and it votes all the same. So it is another disk first.
     directory.change(disk=f"{draw():016x}", founders={}, logged=False, outdated="")

@@ -35,9 +35,21 @@ class RecoveredGroup:
     """
 
     __slots__ = (
-        "_base", "_logged", "_wanted", "_wanted_page", "born", "created", "damage",
-        "diverged", "hard_state", "listed_last", "log", "missing", "snapshot", "taken_over",
-    )  # fmt: skip
+        "_base",
+        "_logged",
+        "_wanted",
+        "_wanted_page",
+        "born",
+        "created",
+        "damage",
+        "diverged",
+        "hard_state",
+        "listed_last",
+        "log",
+        "missing",
+        "snapshot",
+        "taken_over",
+    )
 
     def __init__(
         self, log: GroupLog, created: bytes, born: Position, snapshot: Snapshot | None
@@ -85,10 +97,11 @@ class RecoveredGroup:
             index = indexes[at]
             if index > log.last + 1 or not rows.terms[at]:  # term 0: a snapshot, now gone, had it
                 self.damage = LogDamaged(
-                    segment.index, 0,
+                    segment.index,
+                    0,
                     f"group {log.group} has entry {index} after {log.last}: entries between them "
                     "are missing",
-                )  # fmt: skip
+                )
                 return
             self.damage = None
             place = Place(segment.id, rows.offsets[at], rows.lengths[at])
@@ -117,10 +130,11 @@ class RecoveredGroup:
             return
         if not 0 < index <= log.last + 1:
             self.damage = LogDamaged(
-                path, place.offset,
+                path,
+                place.offset,
                 f"group {log.group} has entry {index} after {log.last}: records between "
                 "them are missing",
-            )  # fmt: skip
+            )
             return
         # 1. Entries 65, 66 are in file 6, 67 is in file 7.  2. A new leader replaces all three, in
         # file 8.  3. Nothing of file 6 is kept, it is retired.  4. A start finds 67 after 64: it
@@ -137,9 +151,10 @@ class RecoveredGroup:
         self._void_tail()
         if self.snapshot is None or self.snapshot.index < index:
             self.missing = LogDamaged(
-                path, offset,
+                path,
+                offset,
                 f"group {self.log.group} had a snapshot up to entry {index} here, which is missing",
-            )  # fmt: skip
+            )
 
     def reflect(self, held: Index, position: Position, path: Path) -> None:
         """Everything was fed that stood before the manifest `path`: the log goes up to `held`."""
@@ -149,10 +164,11 @@ class RecoveredGroup:
             # Not for good: rows may be gone from their segment since, because later records, which
             # follow now, replaced them. An entry that fits in replaces all that is missing.
             self.damage = LogDamaged(
-                path, 0,
+                path,
+                0,
                 f"group {self.log.group} had {held} entries, and {self.log.last} are here: a "
                 "snapshot, or a segment, is missing",
-            )  # fmt: skip
+            )
 
     def _void_tail(self) -> None:
         """Everything that was fed of the log above the snapshot was replaced."""
@@ -180,8 +196,9 @@ class RecoveredGroup:
                 place = log.live_places.get(index)
             if place is None:
                 raise LogDamaged(
-                    directory / file_name(log.group, snapshot.index), 0,
+                    directory / file_name(log.group, snapshot.index),
+                    0,
                     f"it refers to entry {index} of group {log.group}, which is nowhere",
-                )  # fmt: skip
+                )
             places.add(index, place)
         log.live_places = places

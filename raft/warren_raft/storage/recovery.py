@@ -151,10 +151,11 @@ def _read_log(
         end = file.offset
     if numbers and recovered.next_batch < position[0] + (position[1] > 0):
         raise LogDamaged(
-            directory.wal / file_name(numbers[-1]), end,
+            directory.wal / file_name(numbers[-1]),
+            end,
             f"the log ends before batch {recovered.next_batch}, and {manifest.NAME} tells of "
             f"batch {position[0]}",
-        )  # fmt: skip
+        )
     recovered.reflect()
     ends = [segment.name.last for segment in catalog.segments]
     recovered.next_file = max([*present, *ends, first_file - 1, 0]) + 1
@@ -289,9 +290,10 @@ class _File:
         """Take every record; returns what is to be cut off."""
         if self.head.batch < self.into.next_batch:
             raise LogDamaged(
-                self.path, 24,
+                self.path,
+                24,
                 f"it begins with batch {self.head.batch}, after {self.into.next_batch - 1}",
-            )  # fmt: skip
+            )
         self.into.next_batch = self.head.batch
         salt = self.into.salts[self.number] = self.head.salt
         self.into.use.add_file(self.number)

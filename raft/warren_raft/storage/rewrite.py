@@ -126,9 +126,12 @@ def write_segment(files: Files, target: Target) -> None:
             into.configs.extend(rows.configs)
             into.offsets.extend(rows.offsets if target.in_place else target.offsets[at][number])
     index = SegmentIndex(
-        target.name, target.in_place, target.bytes, target.salt,
+        target.name,
+        target.in_place,
+        target.bytes,
+        target.salt,
         tuple((group, born, groups[group, born]) for group, born in sorted(groups)),
-    )  # fmt: skip
+    )
     files.write_whole(target.index, encode_index(index))
 
 
@@ -187,16 +190,15 @@ def damaged_rows(files: Files, source: Source) -> list[EntryDamaged]:
     return found
 
 
-def _read(
-    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int
-) -> Record:
+def _read(files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int) -> Record:
     index, offset = rows.indexes[at], rows.offsets[at]
     try:
         data = files.read_at(reader, offset, RECORD_HEADER_BYTES + rows.lengths[at])
         record = decode_record(source.salt, memoryview(data), 0)
         if (record.group, record.index) != (group, index) or record.kind not in (
-            RecordKind.ENTRY, RecordKind.LIVE
-        ):  # fmt: skip
+            RecordKind.ENTRY,
+            RecordKind.LIVE,
+        ):
             raise Damaged(f"it is not entry {index} of group {group}")
     except (Damaged, OSError) as damage:
         raise EntryDamaged(
@@ -216,14 +218,28 @@ def _copy(
         if entry is None:
             raise
         header = encode_record(
-            target.salt, 0, RecordKind.ENTRY, group, index, entry.term, entry.data,
-            int(entry.kind), entry.time_ms,
-        )  # fmt: skip
+            target.salt,
+            0,
+            RecordKind.ENTRY,
+            group,
+            index,
+            entry.term,
+            entry.data,
+            int(entry.kind),
+            entry.time_ms,
+        )
         return header, entry.data
     header = encode_record(
-        target.salt, record.batch, record.kind, group, record.index, record.term, record.data,
-        record.entry_kind, record.time_ms,
-    )  # fmt: skip
+        target.salt,
+        record.batch,
+        record.kind,
+        group,
+        record.index,
+        record.term,
+        record.data,
+        record.entry_kind,
+        record.time_ms,
+    )
     return header, record.data
 
 

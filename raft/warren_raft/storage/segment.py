@@ -86,10 +86,15 @@ def encode(index: SegmentIndex) -> bytes:
     name = index.name
     parts: list[Data] = [
         _HEAD.pack(
-            name.first, name.last, name.generation, index.in_place, index.data_bytes, index.salt,
+            name.first,
+            name.last,
+            name.generation,
+            index.in_place,
+            index.data_bytes,
+            index.salt,
             len(index.groups),
         )
-    ]  # fmt: skip
+    ]
     for group, born, rows in index.groups:
         parts.append(_GROUP.pack(group, *born, len(rows), len(rows.configs)))
         columns = (rows.indexes, rows.terms, rows.offsets, rows.lengths, rows.configs)
@@ -114,10 +119,12 @@ def decode(file: Data) -> SegmentIndex:
             raise Damaged(f"its rows of group {group} end early")
         rows = Rows()
         for column, size in (
-            (rows.indexes, 8 * rows_count), (rows.terms, 8 * rows_count),
-            (rows.offsets, 4 * rows_count), (rows.lengths, 4 * rows_count),
+            (rows.indexes, 8 * rows_count),
+            (rows.terms, 8 * rows_count),
+            (rows.offsets, 4 * rows_count),
+            (rows.lengths, 4 * rows_count),
             (rows.configs, 8 * configs),
-        ):  # fmt: skip
+        ):
             column.frombytes(payload[offset : offset + size])
             offset += size
         groups.append((group, (batch, record), rows))
@@ -125,5 +132,3 @@ def decode(file: Data) -> SegmentIndex:
         raise Damaged(f"{len(payload) - offset} bytes follow its last group")
     name = SegmentName(first, last, generation)
     return SegmentIndex(name, bool(in_place), data_bytes, salt, tuple(groups))
-
-

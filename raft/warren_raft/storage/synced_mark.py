@@ -67,9 +67,7 @@ class Synced(NamedTuple):
 
 def encode(synced: Synced) -> bytes:
     """The file's bytes."""
-    body = _BODY.pack(
-        MAGIC, VERSION, synced.salt or 0, synced.file, synced.end, synced.disk or 0
-    )
+    body = _BODY.pack(MAGIC, VERSION, synced.salt or 0, synced.file, synced.end, synced.disk or 0)
     return body + _CRC.pack(crc32(body), 0)
 
 
@@ -114,9 +112,7 @@ class Marks:
         self._fds: dict[Path, int] = {}
         self._lock = threading.Lock()
         self._failed = False
-        self._written = dict.fromkeys(
-            (directory.wal / NAME, directory.path / NAME), (0, 0)
-        )
+        self._written = dict.fromkeys((directory.wal / NAME, directory.path / NAME), (0, 0))
 
     def write(self, file: int, end: int, salt: int) -> None:
         """Have it on disk in both places, and in `node.json` that there is a log."""

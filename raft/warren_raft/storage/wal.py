@@ -198,9 +198,7 @@ class Wal:
         self._jobs: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._in_flight: _Batch | None = None
         self.salts = salts
-        self._collecting = _Batch(
-            next_batch, next_file, self._new_salt(next_file), link
-        )
+        self._collecting = _Batch(next_batch, next_file, self._new_salt(next_file), link)
         self._at_turn_end = at_turn_end
         self._here: _Batch | None = None
         self._writer = _Writer(files, directory, mark, unnamed)
@@ -304,9 +302,12 @@ class Wal:
         batch = self._collecting
         if not batch.records and batch.offset > FIRST_RECORD:
             self._collecting = _Batch(
-                batch.number, batch.file + 1, self._new_salt(batch.file + 1),
-                self._link(batch, batch.offset), done=batch.done,
-            )  # fmt: skip
+                batch.number,
+                batch.file + 1,
+                self._new_salt(batch.file + 1),
+                self._link(batch, batch.offset),
+                done=batch.done,
+            )
 
     @property
     def newest_bytes(self) -> int:
@@ -348,11 +349,7 @@ class Wal:
         self._collecting = _Batch(number, file, self.salts[file], link, end)
         # A new file takes several syncs, on a disk that may be slow by now.
         open_already = batch.file == self._writer.file
-        quick = (
-            open_already
-            and batch.size <= HERE_BYTES_MAX
-            and self._writer.slow < SLOW_MAX // 2
-        )
+        quick = open_already and batch.size <= HERE_BYTES_MAX and self._writer.slow < SLOW_MAX // 2
         if quick and self._at_turn_end is not None:
             self._here = batch
             self._at_turn_end(self._write_here)

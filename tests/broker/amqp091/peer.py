@@ -27,17 +27,24 @@ from warren_broker.queue.commands import Delivery
 
 warnings.filterwarnings("ignore", module="pamqp")
 
-CAPABLE = {"consumer_cancel_notify": True, "authentication_failure_close": True,
-           "connection.blocked": True, "basic.nack": True, "publisher_confirms": True}
+CAPABLE = {
+    "consumer_cancel_notify": True,
+    "authentication_failure_close": True,
+    "connection.blocked": True,
+    "basic.nack": True,
+    "publisher_confirms": True,
+}
 
 
 class View:
     """Definitions by hand: exchanges, queue types, permissions."""
 
     def __init__(self) -> None:
-        self.exchanges = {"amq.direct": ExchangeFacts(kind="direct"),
-                          "amq.topic": ExchangeFacts(kind="topic"),
-                          "inner": ExchangeFacts(kind="direct", internal=True)}
+        self.exchanges = {
+            "amq.direct": ExchangeFacts(kind="direct"),
+            "amq.topic": ExchangeFacts(kind="topic"),
+            "inner": ExchangeFacts(kind="direct", internal=True),
+        }
         self.held: permissions.Permissions | None = permissions.ALL
         self.topics: permissions.Permissions | None = None
         self.user_tags: tuple[str, ...] = ()
@@ -51,8 +58,9 @@ class View:
     def permissions(self, vhost: str, user: str) -> permissions.Permissions | None:
         return self.held
 
-    def topic_permissions(self, vhost: str, user: str,
-                          exchange: str) -> permissions.Permissions | None:
+    def topic_permissions(
+        self, vhost: str, user: str, exchange: str
+    ) -> permissions.Permissions | None:
         return self.topics
 
     def tags(self, user: str) -> tuple[str, ...]:
@@ -102,17 +110,30 @@ class Peer:
     def send(self, frame: Any, channel: int = 1) -> None:
         self.conn.receive(pamqp.frame.marshal(frame, channel))
 
-    def publish(self, body: bytes = b"hello", exchange: str = "", key: str = "q",
-                mandatory: bool = False, channel: int = 1, raw: bytes | None = None,
-                count: int = 1, **given: Any) -> None:
+    def publish(
+        self,
+        body: bytes = b"hello",
+        exchange: str = "",
+        key: str = "q",
+        mandatory: bool = False,
+        channel: int = 1,
+        raw: bytes | None = None,
+        count: int = 1,
+        **given: Any,
+    ) -> None:
         """The frames of `count` equal messages in one go; raw: properties as bytes."""
         content = spec.Basic.Properties(**given)
         method = spec.Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory)
         header = pamqp.frame.marshal(pamqp.header.ContentHeader(0, len(body), content), channel)
         if raw is not None:
             payload = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + raw
-            header = (b"\x02" + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
-                      + payload + b"\xce")
+            header = (
+                b"\x02"
+                + channel.to_bytes(2, "big")
+                + len(payload).to_bytes(4, "big")
+                + payload
+                + b"\xce"
+            )
         message = pamqp.frame.marshal(method, channel) + header
         if body:
             message += pamqp.frame.marshal(pamqp.body.ContentBody(body), channel)
@@ -165,14 +186,19 @@ class Peer:
 
     # -------------------------------------------------------------- both
 
-    def connect(self, capabilities: dict[str, bool] | None = None,
-                heartbeat: int = 60, frame_max: int = 131_072) -> Peer:
+    def connect(
+        self,
+        capabilities: dict[str, bool] | None = None,
+        heartbeat: int = 60,
+        frame_max: int = 131_072,
+    ) -> Peer:
         self.conn.receive(b"AMQP\x00\x00\x09\x01")
         start = self.one(spec.Connection.Start, 0)
         assert start.mechanisms == "PLAIN AMQPLAIN"
         given = CAPABLE if capabilities is None else capabilities
-        self.send(spec.Connection.StartOk({"capabilities": given}, "PLAIN", "\0guest\0secret",
-                                          "en_US"), 0)
+        self.send(
+            spec.Connection.StartOk({"capabilities": given}, "PLAIN", "\0guest\0secret", "en_US"), 0
+        )
         login = self.answer(requests.Authenticate)
         assert (login.user, login.password) == ("guest", "secret")
         self.one(spec.Connection.Tune, 0)
@@ -191,10 +217,18 @@ class Peer:
         assert up.channel == channel
         return self
 
-    def consume(self, queue: str = "q", tag: str = "c", channel: int = 1, no_ack: bool = False,
-                **arguments: Any) -> requests.Checkout:
-        self.send(spec.Basic.Consume(queue=queue, consumer_tag=tag, no_ack=no_ack,
-                                     arguments=arguments), channel)
+    def consume(
+        self,
+        queue: str = "q",
+        tag: str = "c",
+        channel: int = 1,
+        no_ack: bool = False,
+        **arguments: Any,
+    ) -> requests.Checkout:
+        self.send(
+            spec.Basic.Consume(queue=queue, consumer_tag=tag, no_ack=no_ack, arguments=arguments),
+            channel,
+        )
         made = self.asked()
         assert isinstance(made[0], requests.Checkout), made
         self.conn_requests = made[1:]
@@ -202,8 +236,9 @@ class Peer:
         assert self.one(spec.Basic.ConsumeOk, channel).consumer_tag == tag
         return made[0]
 
-    def channel_closed(self, code: int, text: str, channel: int = 1,
-                       at: tuple[int, int] | None = None) -> None:
+    def channel_closed(
+        self, code: int, text: str, channel: int = 1, at: tuple[int, int] | None = None
+    ) -> None:
         """The channel was closed with that; answer close-ok; it can be opened anew."""
         close = self.one(spec.Channel.Close, channel)
         assert close.reply_code == code, close.reply_text
@@ -240,8 +275,9 @@ def messages(count: int, body: bytes = b"hello", **given: Any) -> Block:
     return Block.decode(encode([body] * count, [raw] * count, (b"", b"q"), 4, None))
 
 
-def run(first_msg_id: int, count: int = 1, first: int = 0, failed: int = 0,
-        acquired: int = 0) -> Delivery:
+def run(
+    first_msg_id: int, count: int = 1, first: int = 0, failed: int = 0, acquired: int = 0
+) -> Delivery:
     """A delivery of `count` messages of a block at index 1."""
     return Delivery(first_msg_id, 1, first, first + count - 1, failed, acquired)
 

@@ -25,10 +25,18 @@ RESULTS: dict[type[Any], Any] = {
     requests.DeleteQueue: lambda request, rng: requests.Counted(3),
     requests.PurgeQueue: lambda request, rng: requests.Counted(4),
     requests.Get: lambda request, rng: rng.choice(
-        [requests.GotNothing(), requests.Got(run(rng.randrange(100)), messages(1), 5)]),
+        [requests.GotNothing(), requests.Got(run(rng.randrange(100)), messages(1), 5)]
+    ),
 }
-REFUSED = (requests.DeclareQueue, requests.DeleteQueue, requests.PurgeQueue, requests.Bind,
-           requests.Checkout, requests.Get, requests.DeclareExchange)
+REFUSED = (
+    requests.DeclareQueue,
+    requests.DeleteQueue,
+    requests.PurgeQueue,
+    requests.Bind,
+    requests.Checkout,
+    requests.Get,
+    requests.DeclareExchange,
+)
 
 
 class World:
@@ -47,8 +55,8 @@ class World:
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self.rng.choices(
-                [self.client, self.answer, self.deliver, self.confirm, self.other],
-                [8, 5, 3, 3, 1])[0]()
+                [self.client, self.answer, self.deliver, self.confirm, self.other], [8, 5, 3, 3, 1]
+            )[0]()
             self.collect()
             self.check()
         self.peer.conn.disconnected()
@@ -92,8 +100,11 @@ class World:
             assert consumer.number == number
             assert consumer.channel.state == "open"
         for asked in conn._asked.values():
-            assert asked.channel is None or asked.channel.session in conn.sessions \
+            assert (
+                asked.channel is None
+                or asked.channel.session in conn.sessions
                 or asked.channel.state in ("closing", "ending")
+            )
 
     # -------------------------------------------------------------- client
 
@@ -108,8 +119,12 @@ class World:
             peer.send(spec.Channel.CloseOk(), number)
             return
         if rng.random() < 0.3:
-            peer.publish(exchange=rng.choice(["", "amq.direct", "amq.topic"]),
-                         mandatory=rng.random() < 0.3, channel=number, count=rng.randint(1, 4))
+            peer.publish(
+                exchange=rng.choice(["", "amq.direct", "amq.topic"]),
+                mandatory=rng.random() < 0.3,
+                channel=number,
+                count=rng.randint(1, 4),
+            )
             return
         peer.conn.receive(codec.method_frame(number, self.method(channel)))
 
@@ -122,32 +137,42 @@ class World:
             tag = rng.randint(held.first, held.last)
         elif rng.random() < 0.95:
             return self.definition(channel, queue)
-        return rng.choice([self.definition(channel, queue), *[
-            methods.BasicAck(delivery_tag=tag, multiple=rng.random() < 0.5),
-            methods.BasicAck(delivery_tag=0, multiple=True),
-            methods.BasicNack(delivery_tag=tag, multiple=rng.random() < 0.5,
-                              requeue=rng.random() < 0.5),
-            methods.BasicReject(delivery_tag=tag, requeue=rng.random() < 0.5),
-        ]])
+        return rng.choice(
+            [
+                self.definition(channel, queue),
+                *[
+                    methods.BasicAck(delivery_tag=tag, multiple=rng.random() < 0.5),
+                    methods.BasicAck(delivery_tag=0, multiple=True),
+                    methods.BasicNack(
+                        delivery_tag=tag, multiple=rng.random() < 0.5, requeue=rng.random() < 0.5
+                    ),
+                    methods.BasicReject(delivery_tag=tag, requeue=rng.random() < 0.5),
+                ],
+            ]
+        )
 
     def definition(self, channel: Any, queue: str) -> methods.Method:
         rng = self.rng
-        return rng.choice([
-            methods.QueueDeclare(queue=queue, no_wait=rng.random() < 0.2),
-            methods.QueueDelete(queue="q"), methods.QueuePurge(queue="q"),
-            methods.QueueBind(queue="q", exchange="amq.direct", routing_key="k"),
-            methods.ExchangeDeclare(exchange="x", kind="fanout"),
-            methods.BasicConsume(queue=queue, no_ack=rng.random() < 0.3),
-            methods.BasicConsume(queue="q"), methods.BasicConsume(queue="q"),
-            methods.BasicCancel(consumer_tag=rng.choice([*channel.consumers, "none"])),
-            methods.BasicGet(queue="q", no_ack=rng.random() < 0.5),
-            methods.BasicQos(prefetch_count=rng.randint(0, 3), global_=rng.random() < 0.5),
-            methods.BasicRecover(requeue=True),
-            methods.ConfirmSelect() if channel.tx is None else methods.TxCommit(),
-            methods.TxSelect() if not channel.confirm else methods.ChannelFlow(active=True),
-            methods.TxRollback() if channel.tx is not None else methods.BasicCancelOk(),
-            methods.ChannelClose() if rng.random() < 0.2 else methods.ChannelFlow(active=True),
-        ])
+        return rng.choice(
+            [
+                methods.QueueDeclare(queue=queue, no_wait=rng.random() < 0.2),
+                methods.QueueDelete(queue="q"),
+                methods.QueuePurge(queue="q"),
+                methods.QueueBind(queue="q", exchange="amq.direct", routing_key="k"),
+                methods.ExchangeDeclare(exchange="x", kind="fanout"),
+                methods.BasicConsume(queue=queue, no_ack=rng.random() < 0.3),
+                methods.BasicConsume(queue="q"),
+                methods.BasicConsume(queue="q"),
+                methods.BasicCancel(consumer_tag=rng.choice([*channel.consumers, "none"])),
+                methods.BasicGet(queue="q", no_ack=rng.random() < 0.5),
+                methods.BasicQos(prefetch_count=rng.randint(0, 3), global_=rng.random() < 0.5),
+                methods.BasicRecover(requeue=True),
+                methods.ConfirmSelect() if channel.tx is None else methods.TxCommit(),
+                methods.TxSelect() if not channel.confirm else methods.ChannelFlow(active=True),
+                methods.TxRollback() if channel.tx is not None else methods.BasicCancelOk(),
+                methods.ChannelClose() if rng.random() < 0.2 else methods.ChannelFlow(active=True),
+            ]
+        )
 
     # -------------------------------------------------------------- broker
 
@@ -170,8 +195,14 @@ class World:
         parts = []
         for _ in range(rng.randint(0, 3)):
             some = sorted(rng.sample(range(publish.first, publish.last), rng.randint(1, count)))
-            parts.append(Selection(publish.table, publish.first, publish.last,
-                                   None if len(some) == count else array("I", some)))
+            parts.append(
+                Selection(
+                    publish.table,
+                    publish.first,
+                    publish.last,
+                    None if len(some) == count else array("I", some),
+                )
+            )
         self.peer.conn.routed(publish.token, parts)
         if publish.confirm:
             self.parts.extend((publish.token, number) for number in range(len(parts)))
@@ -187,16 +218,20 @@ class World:
             number = self.rng.choice(list(conn.consumers))
             count = self.rng.randint(1, 4)
             failed = self.rng.randint(0, 1)
-            conn.deliver(number, run(self.next_msg_id[number], count, failed=failed,
-                                     acquired=failed), messages(count))
+            conn.deliver(
+                number,
+                run(self.next_msg_id[number], count, failed=failed, acquired=failed),
+                messages(count),
+            )
             self.next_msg_id[number] += count
 
     def other(self) -> None:
         conn = self.peer.conn
         choice = self.rng.randrange(4)
         if choice == 0 and conn.consumers:
-            conn.cancelled(self.rng.choice(list(conn.consumers)),
-                           self.rng.choice(["timeout", "deleted"]))
+            conn.cancelled(
+                self.rng.choice(list(conn.consumers)), self.rng.choice(["timeout", "deleted"])
+            )
         elif choice == 1:
             conn.blocked("low on memory")
         elif choice == 2:
@@ -226,8 +261,9 @@ def test_damaged_bytes(seed: int) -> None:
         for request in peer.asked():
             if hasattr(request, "token") and not isinstance(request, requests.Publish):
                 make = RESULTS.get(type(request))
-                peer.conn.answer(request.token,
-                                 requests.Done() if make is None else make(request, rng))
+                peer.conn.answer(
+                    request.token, requests.Done() if make is None else make(request, rng)
+                )
     peer.got()
     peer.conn.disconnected()
     assert peer.conn.closed

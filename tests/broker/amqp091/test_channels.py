@@ -71,8 +71,9 @@ def test_more_channels_than_agreed_on() -> None:
         peer.one(spec.Channel.OpenOk, number)
     peer.send(spec.Channel.Open(), 9)
     peer.connection_closed(
-        530, "NOT_ALLOWED - number of channels opened (8) has reached the negotiated "
-        "channel_max (8)")
+        530,
+        "NOT_ALLOWED - number of channels opened (8) has reached the negotiated channel_max (8)",
+    )
 
 
 def test_after_our_close_everything_is_dropped_until_close_ok(peer: Peer) -> None:
@@ -103,8 +104,9 @@ def test_close_of_both_sides_at_once(peer: Peer) -> None:
 def test_half_a_message_before_our_close_is_forgotten(peer: Peer) -> None:
     peer.send(spec.Basic.Ack(7))
     peer.conn.receive(pamqp.frame.marshal(spec.Basic.Publish(exchange="", routing_key="q"), 1))
-    peer.conn.receive(pamqp.frame.marshal(
-        pamqp.header.ContentHeader(0, 10, spec.Basic.Properties()), 1))
+    peer.conn.receive(
+        pamqp.frame.marshal(pamqp.header.ContentHeader(0, 10, spec.Basic.Properties()), 1)
+    )
     peer.channel_closed(406, "unknown delivery tag 7")
     peer.publish(b"whole")
     published = peer.the(requests.Publish)
@@ -252,17 +254,37 @@ def test_a_late_answer_to_a_closed_channel_is_dropped(peer: Peer) -> None:
 
 
 def test_exchange_methods(peer: Peer) -> None:
-    peer.send(spec.Exchange.Declare(exchange="x", exchange_type="topic", durable=True,
-                                    auto_delete=True, internal=True, arguments={"a": "b"}))
+    peer.send(
+        spec.Exchange.Declare(
+            exchange="x",
+            exchange_type="topic",
+            durable=True,
+            auto_delete=True,
+            internal=True,
+            arguments={"a": "b"},
+        )
+    )
     made = peer.answer(requests.DeclareExchange)
     assert made == requests.DeclareExchange(
-        token=made.token, session=made.session, name="x", kind="topic", passive=False,
-        durable=True, auto_delete=True, internal=True, arguments={"a": "b"})
+        token=made.token,
+        session=made.session,
+        name="x",
+        kind="topic",
+        passive=False,
+        durable=True,
+        auto_delete=True,
+        internal=True,
+        arguments={"a": "b"},
+    )
     peer.one(spec.Exchange.DeclareOk)
     peer.send(spec.Exchange.Bind(destination="d", source="s", routing_key="k"))
     made = peer.answer(requests.Bind)
     assert (made.source, made.destination, made.to_queue, made.routing_key) == (
-        "s", "d", False, "k")
+        "s",
+        "d",
+        False,
+        "k",
+    )
     peer.one(spec.Exchange.BindOk)
     peer.send(spec.Exchange.Unbind(destination="d", source="s", routing_key="k"))
     peer.answer(requests.Unbind)
@@ -272,20 +294,27 @@ def test_exchange_methods(peer: Peer) -> None:
     peer.one(spec.Exchange.DeleteOk)
 
 
-@pytest.mark.parametrize(("frame", "request_kind", "result"), [
-    (spec.Exchange.Declare(exchange="x", nowait=True), requests.DeclareExchange, None),
-    (spec.Exchange.Delete(exchange="x", nowait=True), requests.DeleteExchange, None),
-    (spec.Exchange.Bind(destination="d", source="s", nowait=True), requests.Bind, None),
-    (spec.Exchange.Unbind(destination="d", source="s", nowait=True), requests.Unbind, None),
-    (spec.Queue.Declare(queue="q", nowait=True), requests.DeclareQueue,
-     requests.QueueDeclared("q", 0, 0)),
-    (spec.Queue.Delete(queue="q", nowait=True), requests.DeleteQueue, requests.Counted(0)),
-    (spec.Queue.Purge(queue="q", nowait=True), requests.PurgeQueue, requests.Counted(0)),
-    (spec.Queue.Bind(queue="q", exchange="x", nowait=True), requests.Bind, None),
-    (spec.Basic.Consume(queue="q", consumer_tag="c", nowait=True), requests.Checkout, None),
-])
-def test_no_wait_has_no_answer_but_an_order(peer: Peer, frame: Any, request_kind: Any,
-                                            result: Any) -> None:
+@pytest.mark.parametrize(
+    ("frame", "request_kind", "result"),
+    [
+        (spec.Exchange.Declare(exchange="x", nowait=True), requests.DeclareExchange, None),
+        (spec.Exchange.Delete(exchange="x", nowait=True), requests.DeleteExchange, None),
+        (spec.Exchange.Bind(destination="d", source="s", nowait=True), requests.Bind, None),
+        (spec.Exchange.Unbind(destination="d", source="s", nowait=True), requests.Unbind, None),
+        (
+            spec.Queue.Declare(queue="q", nowait=True),
+            requests.DeclareQueue,
+            requests.QueueDeclared("q", 0, 0),
+        ),
+        (spec.Queue.Delete(queue="q", nowait=True), requests.DeleteQueue, requests.Counted(0)),
+        (spec.Queue.Purge(queue="q", nowait=True), requests.PurgeQueue, requests.Counted(0)),
+        (spec.Queue.Bind(queue="q", exchange="x", nowait=True), requests.Bind, None),
+        (spec.Basic.Consume(queue="q", consumer_tag="c", nowait=True), requests.Checkout, None),
+    ],
+)
+def test_no_wait_has_no_answer_but_an_order(
+    peer: Peer, frame: Any, request_kind: Any, result: Any
+) -> None:
     peer.send(frame)
     peer.send(spec.Channel.Flow(True))
     peer.nothing()
@@ -293,14 +322,17 @@ def test_no_wait_has_no_answer_but_an_order(peer: Peer, frame: Any, request_kind
     peer.one(spec.Channel.FlowOk)
 
 
-@pytest.mark.parametrize("frame", [
-    spec.Exchange.Declare(exchange="", exchange_type="direct"),
-    spec.Exchange.Delete(exchange=""),
-    spec.Exchange.Bind(destination="", source="s"),
-    spec.Exchange.Bind(destination="d", source=""),
-    spec.Queue.Bind(queue="q", exchange="", routing_key="k"),
-    spec.Queue.Unbind(queue="q", exchange="", routing_key="k"),
-])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        spec.Exchange.Declare(exchange="", exchange_type="direct"),
+        spec.Exchange.Delete(exchange=""),
+        spec.Exchange.Bind(destination="", source="s"),
+        spec.Exchange.Bind(destination="d", source=""),
+        spec.Queue.Bind(queue="q", exchange="", routing_key="k"),
+        spec.Queue.Unbind(queue="q", exchange="", routing_key="k"),
+    ],
+)
 def test_the_default_exchange_is_not_to_be_touched(peer: Peer, frame: Any) -> None:
     peer.send(frame)
     peer.channel_closed(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
@@ -308,8 +340,9 @@ def test_the_default_exchange_is_not_to_be_touched(peer: Peer, frame: Any) -> No
 
 def test_system_exchanges_stay(peer: Peer) -> None:
     peer.send(spec.Exchange.Delete(exchange="amq.topic"))
-    peer.channel_closed(403, "deletion of system exchange 'amq.topic' in vhost '/' not allowed",
-                        at=(40, 20))
+    peer.channel_closed(
+        403, "deletion of system exchange 'amq.topic' in vhost '/' not allowed", at=(40, 20)
+    )
 
 
 def test_a_refusal_that_ends_the_connection(peer: Peer) -> None:
@@ -324,17 +357,31 @@ def test_a_refusal_that_ends_the_connection(peer: Peer) -> None:
 
 
 def test_queue_methods(peer: Peer) -> None:
-    peer.send(spec.Queue.Declare(queue="q", durable=True, auto_delete=True,
-                                 arguments={"x-max-length": 5}))
+    peer.send(
+        spec.Queue.Declare(queue="q", durable=True, auto_delete=True, arguments={"x-max-length": 5})
+    )
     made = peer.answer(requests.DeclareQueue, requests.QueueDeclared("q", 1, 2))
     assert made == requests.DeclareQueue(
-        token=made.token, session=made.session, name="q", passive=False, durable=True,
-        exclusive=False, auto_delete=True, arguments={"x-max-length": 5}, server_named=False)
+        token=made.token,
+        session=made.session,
+        name="q",
+        passive=False,
+        durable=True,
+        exclusive=False,
+        auto_delete=True,
+        arguments={"x-max-length": 5},
+        server_named=False,
+    )
     peer.one(spec.Queue.DeclareOk)
     peer.send(spec.Queue.Bind(queue="q", exchange="x", routing_key="k", arguments={"a": 1}))
     made = peer.answer(requests.Bind)
     assert (made.source, made.destination, made.to_queue, made.routing_key, made.arguments) == (
-        "x", "q", True, "k", {"a": 1})
+        "x",
+        "q",
+        True,
+        "k",
+        {"a": 1},
+    )
     peer.one(spec.Queue.BindOk)
     peer.send(spec.Queue.Unbind(queue="q", exchange="x", routing_key="k"))
     peer.answer(requests.Unbind)
@@ -376,11 +423,17 @@ def test_server_named_queue_and_the_last_declared_one(peer: Peer) -> None:
     assert peer.answer(requests.DeleteQueue, requests.Counted(0)).name == made.name
 
 
-@pytest.mark.parametrize("frame", [
-    spec.Queue.Bind(queue="", exchange="x", routing_key="k"), spec.Queue.Purge(queue=""),
-    spec.Queue.Delete(queue=""), spec.Basic.Get(queue=""),
-    spec.Basic.Consume(queue="", consumer_tag="c"),
-    spec.Queue.Unbind(queue="", exchange="x", routing_key="k")])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        spec.Queue.Bind(queue="", exchange="x", routing_key="k"),
+        spec.Queue.Purge(queue=""),
+        spec.Queue.Delete(queue=""),
+        spec.Basic.Get(queue=""),
+        spec.Basic.Consume(queue="", consumer_tag="c"),
+        spec.Queue.Unbind(queue="", exchange="x", routing_key="k"),
+    ],
+)
 def test_no_queue_declared_yet(peer: Peer, frame: Any) -> None:
     peer.send(frame)
     peer.channel_closed(404, "NOT_FOUND - no previously declared queue")
@@ -409,23 +462,42 @@ def test_reserved_names(peer: Peer) -> None:
 
 
 REFUSALS = [
-    (errors.inequivalent("durable", "queue", "q", "/", errors.render_field(False),
-                         errors.render_field(True)), 406,
-     "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': "
-     "received 'false' but current is 'true'"),
-    (errors.inequivalent("x-max-length", "queue", "q", "/", errors.render_argument(None),
-                         errors.render_argument(5)), 406,
-     "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
-     "received none but current is the value '5' of type 'signedint'"),
-    (errors.locked_queue("q", "/"), 405,
-     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It "
-     "could be originally declared on another connection or the exclusive property value does "
-     "not match that of the original declaration."),
+    (
+        errors.inequivalent(
+            "durable", "queue", "q", "/", errors.render_field(False), errors.render_field(True)
+        ),
+        406,
+        "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': "
+        "received 'false' but current is 'true'",
+    ),
+    (
+        errors.inequivalent(
+            "x-max-length",
+            "queue",
+            "q",
+            "/",
+            errors.render_argument(None),
+            errors.render_argument(5),
+        ),
+        406,
+        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
+        "received none but current is the value '5' of type 'signedint'",
+    ),
+    (
+        errors.locked_queue("q", "/"),
+        405,
+        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It "
+        "could be originally declared on another connection or the exclusive property value does "
+        "not match that of the original declaration.",
+    ),
     (errors.no_queue("q", "/"), 404, "NOT_FOUND - no queue 'q' in vhost '/'"),
     (errors.in_use("queue", "q", "/"), 406, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use"),
     (errors.not_empty("q", "/"), 406, "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty"),
-    (errors.exclusive_use("q", "/"), 403,
-     "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use"),
+    (
+        errors.exclusive_use("q", "/"),
+        403,
+        "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use",
+    ),
 ]
 
 
@@ -448,29 +520,57 @@ def test_a_text_is_cut_at_255_bytes(peer: Peer) -> None:
 # ------------------------------------------------------------------ permissions
 
 
-@pytest.mark.parametrize(("frame", "held", "text"), [
-    (spec.Queue.Declare(queue="q"), {"write": ".*", "read": ".*"},
-     "configure access to queue 'q' in vhost '/' refused for user 'guest'"),
-    (spec.Queue.Declare(queue="q", passive=True), {},
-     "read access to queue 'q' in vhost '/' refused"),
-    (spec.Queue.Declare(queue="q", arguments={"x-dead-letter-exchange": "dlx"}),
-     {"configure": ".*", "read": ".*"}, "write access to exchange 'dlx'"),
-    (spec.Queue.Delete(queue="q"), {"write": ".*", "read": ".*"}, "configure access to queue 'q'"),
-    (spec.Queue.Purge(queue="q"), {"write": ".*"}, "read access to queue 'q'"),
-    (spec.Queue.Bind(queue="q", exchange="x", routing_key=""), {"read": ".*"},
-     "write access to queue 'q'"),
-    (spec.Queue.Bind(queue="q", exchange="x", routing_key=""), {"write": ".*"},
-     "read access to exchange 'x'"),
-    (spec.Exchange.Declare(exchange="x"), {}, "configure access to exchange 'x'"),
-    (spec.Exchange.Declare(exchange="x", arguments={"alternate-exchange": "ae"}),
-     {"configure": ".*", "read": ".*"}, "write access to exchange 'ae'"),
-    (spec.Exchange.Delete(exchange="x"), {}, "configure access to exchange 'x'"),
-    (spec.Exchange.Bind(destination="d", source="s"), {"read": ".*"},
-     "write access to exchange 'd'"),
-    (spec.Basic.Get(queue="q"), {"write": ".*"}, "read access to queue 'q'"),
-    (spec.Basic.Consume(queue="q"), {"write": ".*"}, "read access to queue 'q'"),
-    (spec.Basic.Consume(queue="q"), {"read": "^other$"}, "read access to queue 'q'"),
-])
+@pytest.mark.parametrize(
+    ("frame", "held", "text"),
+    [
+        (
+            spec.Queue.Declare(queue="q"),
+            {"write": ".*", "read": ".*"},
+            "configure access to queue 'q' in vhost '/' refused for user 'guest'",
+        ),
+        (
+            spec.Queue.Declare(queue="q", passive=True),
+            {},
+            "read access to queue 'q' in vhost '/' refused",
+        ),
+        (
+            spec.Queue.Declare(queue="q", arguments={"x-dead-letter-exchange": "dlx"}),
+            {"configure": ".*", "read": ".*"},
+            "write access to exchange 'dlx'",
+        ),
+        (
+            spec.Queue.Delete(queue="q"),
+            {"write": ".*", "read": ".*"},
+            "configure access to queue 'q'",
+        ),
+        (spec.Queue.Purge(queue="q"), {"write": ".*"}, "read access to queue 'q'"),
+        (
+            spec.Queue.Bind(queue="q", exchange="x", routing_key=""),
+            {"read": ".*"},
+            "write access to queue 'q'",
+        ),
+        (
+            spec.Queue.Bind(queue="q", exchange="x", routing_key=""),
+            {"write": ".*"},
+            "read access to exchange 'x'",
+        ),
+        (spec.Exchange.Declare(exchange="x"), {}, "configure access to exchange 'x'"),
+        (
+            spec.Exchange.Declare(exchange="x", arguments={"alternate-exchange": "ae"}),
+            {"configure": ".*", "read": ".*"},
+            "write access to exchange 'ae'",
+        ),
+        (spec.Exchange.Delete(exchange="x"), {}, "configure access to exchange 'x'"),
+        (
+            spec.Exchange.Bind(destination="d", source="s"),
+            {"read": ".*"},
+            "write access to exchange 'd'",
+        ),
+        (spec.Basic.Get(queue="q"), {"write": ".*"}, "read access to queue 'q'"),
+        (spec.Basic.Consume(queue="q"), {"write": ".*"}, "read access to queue 'q'"),
+        (spec.Basic.Consume(queue="q"), {"read": "^other$"}, "read access to queue 'q'"),
+    ],
+)
 def test_permissions(peer: Peer, frame: Any, held: dict[str, str], text: str) -> None:
     peer.view.held = Permissions(**held)
     peer.send(frame)
@@ -482,8 +582,9 @@ def test_publish_permission(peer: Peer) -> None:
     peer.publish(exchange="amq.direct")
     peer.the(requests.Publish)
     peer.publish(exchange="")
-    peer.channel_closed(403, "write access to exchange 'amq.default' in vhost '/' refused",
-                        at=(60, 40))
+    peer.channel_closed(
+        403, "write access to exchange 'amq.default' in vhost '/' refused", at=(60, 40)
+    )
 
 
 def test_passive_declares_want_any_permission(peer: Peer) -> None:
@@ -499,8 +600,11 @@ def test_topic_permissions(peer: Peer) -> None:
     peer.publish(exchange="amq.topic", key="guest.a")
     peer.the(requests.Publish)
     peer.publish(exchange="amq.topic", key="other.a")
-    peer.channel_closed(403, "write access to topic 'other.a' in exchange 'amq.topic' "
-                             "in vhost '/' refused for user 'guest'")
+    peer.channel_closed(
+        403,
+        "write access to topic 'other.a' in exchange 'amq.topic' "
+        "in vhost '/' refused for user 'guest'",
+    )
     peer.send(spec.Queue.Bind(queue="q", exchange="amq.topic", routing_key="b"))
     peer.channel_closed(403, "read access to topic 'b'")
 

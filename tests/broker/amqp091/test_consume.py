@@ -31,15 +31,30 @@ def test_consume(peer: Peer) -> None:
     peer.view.queue_types["q"] = "quorum"
     peer.send(spec.Basic.Qos(prefetch_count=10))
     peer.one(spec.Basic.QosOk)
-    peer.send(spec.Basic.Consume(
-        queue="q", consumer_tag="c", exclusive=True,
-        arguments={"x-priority": -5, "x-consumer-timeout": 60_000, "other": "o"}))
+    peer.send(
+        spec.Basic.Consume(
+            queue="q",
+            consumer_tag="c",
+            exclusive=True,
+            arguments={"x-priority": -5, "x-consumer-timeout": 60_000, "other": "o"},
+        )
+    )
     peer.nothing()
     made = peer.answer(requests.Checkout)
     assert made == requests.Checkout(
-        token=made.token, session=101, consumer=1001, queue="q", tag="c", prefetch=10,
-        explicit_credit=False, priority=-5, no_ack=False, exclusive=True, timeout_ms=60_000,
-        arguments=made.arguments)
+        token=made.token,
+        session=101,
+        consumer=1001,
+        queue="q",
+        tag="c",
+        prefetch=10,
+        explicit_credit=False,
+        priority=-5,
+        no_ack=False,
+        exclusive=True,
+        timeout_ms=60_000,
+        arguments=made.arguments,
+    )
     assert made.arguments["other"] == "o"
     assert peer.one(spec.Basic.ConsumeOk).consumer_tag == "c"
 
@@ -72,8 +87,10 @@ def test_tags_are_the_channels_own(peer: Peer) -> None:
     peer.consume("q", "c", channel=2)
 
 
-@pytest.mark.parametrize("refusal", [errors.exclusive_use("q", "/"), errors.no_queue("q", "/"),
-                                     errors.locked_queue("q", "/")])
+@pytest.mark.parametrize(
+    "refusal",
+    [errors.exclusive_use("q", "/"), errors.no_queue("q", "/"), errors.locked_queue("q", "/")],
+)
 def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
     peer.answer(requests.Checkout, refusal)
@@ -82,18 +99,26 @@ def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-@pytest.mark.parametrize(("arguments", "text"), [
-    ({"x-priority": "high"}, ': "expected integer, got longstr"'),
-    ({"x-priority": True}, ': "expected integer, got bool"'),
-    ({"x-priority": None}, ': "expected integer, got void"'),
-    ({"x-consumer-timeout": -1}, ": {value_negative,-1}"),
-    ({"x-consumer-timeout": DURATION_MS_MAX + 1}, ": {value_too_large,315360000001}"),
-    ({"x-consumer-timeout": "1h"}, ': "expected integer, got longstr"'),
-    ({"x-stream-offset": "first"}, " of queue type rabbit_{kind}_queue"),
-    ({"x-stream-offset": True}, " of queue type rabbit_{kind}_queue"),
-    ({"x-cancel-on-ha-failover": "yes"}, {"classic": ": {unacceptable_type,longstr}",
-                                          "quorum": " of queue type rabbit_quorum_queue"}),
-])
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"x-priority": "high"}, ': "expected integer, got longstr"'),
+        ({"x-priority": True}, ': "expected integer, got bool"'),
+        ({"x-priority": None}, ': "expected integer, got void"'),
+        ({"x-consumer-timeout": -1}, ": {value_negative,-1}"),
+        ({"x-consumer-timeout": DURATION_MS_MAX + 1}, ": {value_too_large,315360000001}"),
+        ({"x-consumer-timeout": "1h"}, ': "expected integer, got longstr"'),
+        ({"x-stream-offset": "first"}, " of queue type rabbit_{kind}_queue"),
+        ({"x-stream-offset": True}, " of queue type rabbit_{kind}_queue"),
+        (
+            {"x-cancel-on-ha-failover": "yes"},
+            {
+                "classic": ": {unacceptable_type,longstr}",
+                "quorum": " of queue type rabbit_quorum_queue",
+            },
+        ),
+    ],
+)
 def test_consume_arguments(peer: Peer, arguments: dict[str, Any], text: Any, kind: Kind) -> None:
     """The texts are those of RabbitMQ 3.10 for queues of these kinds."""
     peer.view.queue_types["q"] = kind
@@ -104,16 +129,21 @@ def test_consume_arguments(peer: Peer, arguments: dict[str, Any], text: Any, kin
 
 
 def test_cancel_on_ha_failover_is_taken_for_a_queue_that_did_not_ask_to_be_quorum(
-    peer: Peer
+    peer: Peer,
 ) -> None:
     peer.view.queue_types.update(q="classic", r="quorum")
-    peer.send(spec.Basic.Consume(queue="q", consumer_tag="c",
-                                 arguments={"x-cancel-on-ha-failover": True}))
+    peer.send(
+        spec.Basic.Consume(queue="q", consumer_tag="c", arguments={"x-cancel-on-ha-failover": True})
+    )
     peer.answer(requests.Checkout)
     assert peer.one(spec.Basic.ConsumeOk).consumer_tag == "c"
     peer.send(spec.Basic.Consume(queue="r", arguments={"x-cancel-on-ha-failover": True}))
-    peer.channel_closed(406, "invalid arg 'x-cancel-on-ha-failover' for queue 'r' in vhost '/' of "
-                             "queue type rabbit_quorum_queue", at=(60, 20))
+    peer.channel_closed(
+        406,
+        "invalid arg 'x-cancel-on-ha-failover' for queue 'r' in vhost '/' of "
+        "queue type rabbit_quorum_queue",
+        at=(60, 20),
+    )
 
 
 def test_a_queue_that_is_not_there_is_what_a_consumer_hears_of_first(peer: Peer) -> None:
@@ -204,8 +234,7 @@ def holding(peer: Peer) -> Peer:
 
 
 def settles(peer: Peer) -> list[tuple[str, int, tuple[tuple[int, int], ...]]]:
-    return [(type(request).__name__, request.consumer, request.msg_ids)
-            for request in peer.asked()]
+    return [(type(request).__name__, request.consumer, request.msg_ids) for request in peer.asked()]
 
 
 def test_ack_one(holding: Peer) -> None:
@@ -240,24 +269,33 @@ def test_singles_in_a_row_are_one_request(holding: Peer) -> None:
 def test_nack_and_reject(holding: Peer) -> None:
     holding.send(spec.Basic.Nack(2, multiple=True, requeue=True))
     assert holding.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((0, 1),), failed=False)]
+        requests.Return(consumer=1001, queue="q", msg_ids=((0, 1),), failed=False)
+    ]
     holding.send(spec.Basic.Nack(3, multiple=False, requeue=False))
     assert settles(holding) == [("Discard", 1001, ((2, 2),))]
     holding.send(spec.Basic.Reject(4, requeue=True))
     assert holding.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((3, 3),), failed=True)]
+        requests.Return(consumer=1001, queue="q", msg_ids=((3, 3),), failed=True)
+    ]
     holding.send(spec.Basic.Reject(5, requeue=False))
     assert settles(holding) == [("Discard", 1001, ((4, 4),))]
 
 
-@pytest.mark.parametrize(("frame", "at"), [
-    (spec.Basic.Ack(21), (60, 80)), (spec.Basic.Ack(21, True), (60, 80)),
-    (spec.Basic.Ack(0), (60, 80)), (spec.Basic.Nack(99), (60, 120)),
-    (spec.Basic.Reject(99), (60, 90))])
+@pytest.mark.parametrize(
+    ("frame", "at"),
+    [
+        (spec.Basic.Ack(21), (60, 80)),
+        (spec.Basic.Ack(21, True), (60, 80)),
+        (spec.Basic.Ack(0), (60, 80)),
+        (spec.Basic.Nack(99), (60, 120)),
+        (spec.Basic.Reject(99), (60, 90)),
+    ],
+)
 def test_unknown_tag(holding: Peer, frame: Any, at: tuple[int, int]) -> None:
     holding.send(frame)
     holding.channel_closed(
-        406, f"PRECONDITION_FAILED - unknown delivery tag {frame.delivery_tag}", at=at)
+        406, f"PRECONDITION_FAILED - unknown delivery tag {frame.delivery_tag}", at=at
+    )
 
 
 def test_a_tag_twice(holding: Peer) -> None:
@@ -285,7 +323,8 @@ def test_recover(holding: Peer) -> None:
     holding.one(spec.Basic.RecoverOk)
     assert holding.asked() == [
         requests.Return(consumer=1001, queue="q", msg_ids=((0, 16),), failed=False),
-        requests.Return(consumer=1002, queue="r", msg_ids=((0, 2),), failed=False)]
+        requests.Return(consumer=1002, queue="r", msg_ids=((0, 2),), failed=False),
+    ]
     holding.send(spec.Basic.RecoverAsync(True))
     holding.nothing()
     holding.send(spec.Basic.Recover(False))
@@ -314,8 +353,9 @@ def test_the_window_moves_as_output_is_taken(peer: Peer) -> None:
     assert not peer.asked()
     assert peer.conn.wants_output
     peer.conn.take_output()
-    assert peer.asked() == [requests.SetCredit(consumer=1001, queue="q", delivered=half + 4,
-                                               credit=0)]
+    assert peer.asked() == [
+        requests.SetCredit(consumer=1001, queue="q", delivered=half + 4, credit=0)
+    ]
     peer.conn.take_output()
     assert not peer.asked()
 
@@ -392,9 +432,12 @@ def test_timeout_of_a_client_that_does_not_know_cancels() -> None:
     peer = deaf()
     peer.conn.cancelled(1001, "timeout", 60_000)
     peer.channel_closed(
-        406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout "
-             "value used: 60000 ms. This timeout value can be configured, see consumers doc guide "
-             "to learn more", at=(0, 0))
+        406,
+        "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout "
+        "value used: 60000 ms. This timeout value can be configured, see consumers doc guide "
+        "to learn more",
+        at=(0, 0),
+    )
 
 
 def test_deletion_is_not_told_to_a_client_that_does_not_know_cancels() -> None:
@@ -556,7 +599,8 @@ def test_what_was_held_back_is_given_back_by_cancel(peer: Peer) -> None:
     made = peer.the(requests.CancelConsumer)
     peer.conn.answer(made.token, requests.Done())
     assert peer.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((1, 2),), failed=False)]
+        requests.Return(consumer=1001, queue="q", msg_ids=((1, 2),), failed=False)
+    ]
 
 
 def test_quorum_queues_have_no_channel_wide_prefetch(peer: Peer) -> None:
@@ -565,5 +609,6 @@ def test_quorum_queues_have_no_channel_wide_prefetch(peer: Peer) -> None:
     peer.view.queue_types["k"] = "classic"
     peer.consume("k", "k")
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
-    peer.connection_closed(540, "NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support "
-                                "global qos")
+    peer.connection_closed(
+        540, "NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support global qos"
+    )

@@ -23,9 +23,19 @@ def test_negotiation() -> None:
     assert (told["product"], told["version"], told["cluster_name"]) == ("RabbitMQ", "4.3.0", "w1")
     assert "Warren" in told["information"]
     assert told["capabilities"] == dict.fromkeys(
-        ["publisher_confirms", "exchange_exchange_bindings", "basic.nack",
-         "consumer_cancel_notify", "connection.blocked", "consumer_priorities",
-         "authentication_failure_close", "per_consumer_qos", "direct_reply_to"], True)
+        [
+            "publisher_confirms",
+            "exchange_exchange_bindings",
+            "basic.nack",
+            "consumer_cancel_notify",
+            "connection.blocked",
+            "consumer_priorities",
+            "authentication_failure_close",
+            "per_consumer_qos",
+            "direct_reply_to",
+        ],
+        True,
+    )
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
     peer.nothing()
     peer.answer(requests.Authenticate)
@@ -45,8 +55,7 @@ def test_byte_by_byte() -> None:
     for byte in b"AMQP\x00\x00\x09\x01":
         peer.conn.receive(bytes((byte,)))
     peer.one(spec.Connection.Start, 0)
-    raw = pamqp.frame.marshal(
-        spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
+    raw = pamqp.frame.marshal(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
     for byte in raw:
         assert not peer.asked()
         peer.conn.receive(bytes((byte,)))
@@ -54,8 +63,16 @@ def test_byte_by_byte() -> None:
     peer.one(spec.Connection.Tune, 0)
 
 
-@pytest.mark.parametrize("head", [b"AMQP\x00\x00\x09\x00", b"AMQP\x01\x01\x00\x0a",
-                                  b"GET / HTTP/1.1\r\n", b"HELO", b"\x16\x03\x01\x02\x00\x01\x00"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"AMQP\x00\x00\x09\x00",
+        b"AMQP\x01\x01\x00\x0a",
+        b"GET / HTTP/1.1\r\n",
+        b"HELO",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+    ],
+)
 def test_wrong_protocol_header(head: bytes) -> None:
     peer = Peer()
     peer.conn.receive(head)
@@ -70,15 +87,18 @@ def test_amqplain() -> None:
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()
     table = fields.table({"LOGIN": "u", "PASSWORD": "p"})[4:]
-    peer.conn.receive(codec.method_frame(0, methods.ConnectionStartOk(
-        mechanism="AMQPLAIN", response=table)))
+    peer.conn.receive(
+        codec.method_frame(0, methods.ConnectionStartOk(mechanism="AMQPLAIN", response=table))
+    )
     login = peer.answer(requests.Authenticate)
     assert (login.mechanism, login.user, login.password) == ("AMQPLAIN", "u", "p")
     assert "p" not in repr(login).replace("password", "").replace("AMQPLAIN", "").split("user")[1]
 
 
-@pytest.mark.parametrize(("mechanism", "response"), [
-    ("EXTERNAL", ""), ("PLAIN", "guest"), ("AMQPLAIN", "\0\0"), ("AMQPLAIN", "")])
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [("EXTERNAL", ""), ("PLAIN", "guest"), ("AMQPLAIN", "\0\0"), ("AMQPLAIN", "")],
+)
 def test_a_stranger_without_credentials_is_not_answered(mechanism: str, response: str) -> None:
     peer = Peer()
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
@@ -93,16 +113,19 @@ def refused_login(capabilities: dict[str, bool]) -> Peer:
     peer = Peer()
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()
-    peer.send(spec.Connection.StartOk({"capabilities": capabilities}, "PLAIN", "\0guest\0no",
-                                      "en_US"), 0)
+    peer.send(
+        spec.Connection.StartOk({"capabilities": capabilities}, "PLAIN", "\0guest\0no", "en_US"), 0
+    )
     peer.answer(requests.Authenticate, errors.login_refused("PLAIN"))
     return peer
 
 
 def test_login_refused_is_told_to_who_wants_to_know() -> None:
     refused_login({"authentication_failure_close": True}).connection_closed(
-        403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
-             "For details see the broker logfile.")
+        403,
+        "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
+        "For details see the broker logfile.",
+    )
 
 
 def test_login_refused_is_a_closed_socket_for_others() -> None:
@@ -118,20 +141,33 @@ def tuned(**tune: int) -> Peer:
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
     peer.answer(requests.Authenticate)
     peer.got()
-    peer.send(spec.Connection.TuneOk(**{"channel_max": 2047, "frame_max": 131_072,
-                                        "heartbeat": 0, **tune}), 0)
+    peer.send(
+        spec.Connection.TuneOk(
+            **{"channel_max": 2047, "frame_max": 131_072, "heartbeat": 0, **tune}
+        ),
+        0,
+    )
     return peer
 
 
-@pytest.mark.parametrize(("tune", "text"), [
-    ({"frame_max": 4095}, "negotiated frame_max = 4095 is lower than the minimum allowed value "
-                          "(4096)"),
-    ({"frame_max": 131_073}, "negotiated frame_max = 131073 is higher than the maximum allowed "
-                             "value (131072)"),
-    ({"frame_max": 0}, "negotiated frame_max = 0 (no limit) is higher"),
-    ({"channel_max": 2048}, "negotiated channel_max = 2048 is higher than the maximum allowed "
-                            "value (2047)"),
-])
+@pytest.mark.parametrize(
+    ("tune", "text"),
+    [
+        (
+            {"frame_max": 4095},
+            "negotiated frame_max = 4095 is lower than the minimum allowed value (4096)",
+        ),
+        (
+            {"frame_max": 131_073},
+            "negotiated frame_max = 131073 is higher than the maximum allowed value (131072)",
+        ),
+        ({"frame_max": 0}, "negotiated frame_max = 0 (no limit) is higher"),
+        (
+            {"channel_max": 2048},
+            "negotiated channel_max = 2048 is higher than the maximum allowed value (2047)",
+        ),
+    ],
+)
 def test_limits_that_cannot_be_had(tune: dict[str, int], text: str) -> None:
     tuned(**tune).connection_closed(530, "NOT_ALLOWED - " + text)
 
@@ -148,8 +184,9 @@ def test_a_server_without_a_limit_takes_the_clients() -> None:
     assert peer.conn.state == "opening"
 
 
-@pytest.mark.parametrize("refusal", [errors.unknown_vhost("nope"),
-                                     errors.vhost_refused("nope", "guest")])
+@pytest.mark.parametrize(
+    "refusal", [errors.unknown_vhost("nope"), errors.vhost_refused("nope", "guest")]
+)
 def test_vhost_refused(refusal: errors.Refusal) -> None:
     peer = tuned()
     peer.send(spec.Connection.Open("nope"), 0)

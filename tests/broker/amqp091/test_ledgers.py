@@ -22,8 +22,11 @@ BACK = st.tuples(st.just("back"), st.just(0), st.just(0), st.just(False))
 
 def singles(held: Any) -> list[tuple[int, int, int]]:
     """(consumer, msg_id) of every message, with its tag."""
-    return [(tag, run.consumer, tag + run.offset) for run in held
-            for tag in range(run.first, run.last + 1)]
+    return [
+        (tag, run.consumer, tag + run.offset)
+        for run in held
+        for tag in range(run.first, run.last + 1)
+    ]
 
 
 @given(st.lists(st.one_of(DELIVERIES, SINGLES, MULTIPLES, BACK), max_size=40))
@@ -34,8 +37,10 @@ def test_deliveries(steps: list[tuple[str, int, int, bool]]) -> None:
     next_tag, next_msg_id = 1, {1: 0, 2: 0, 3: 0}
     for what, one, two, flag in steps:
         if what == "deliver":
-            assert ledger.delivered(one, "q", next_msg_id[one], two, keep=not flag,
-                                    counted=one != 3) == next_tag
+            assert (
+                ledger.delivered(one, "q", next_msg_id[one], two, keep=not flag, counted=one != 3)
+                == next_tag
+            )
             for tag in range(next_tag, next_tag + two):
                 if not flag:
                     dumb[tag] = (one, next_msg_id[one] + tag - next_tag)
@@ -73,8 +78,7 @@ def test_deliveries(steps: list[tuple[str, int, int, bool]]) -> None:
         assert singles(ledger.runs) == [(tag, *dumb[tag]) for tag in sorted(dumb)]
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6)), max_size=20),
-       st.integers(0, 100))
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6)), max_size=20), st.integers(0, 100))
 def test_grouping_by_consumer(steps: list[tuple[int, int]], up_to: int) -> None:
     ledger = DeliveryLedger()
     next_msg_id = {1: 0, 2: 0, 3: 0}
@@ -84,8 +88,12 @@ def test_grouping_by_consumer(steps: list[tuple[int, int]], up_to: int) -> None:
     held = ledger.take_up_to(min(up_to, ledger.next_tag - 1))
     grouped = by_consumer(held)
     assert len({consumer for consumer, _, _ in grouped}) == len(grouped)
-    flat = {(consumer, msg_id) for consumer, queue, ranges in grouped
-            for first, last in ranges for msg_id in range(first, last + 1)}
+    flat = {
+        (consumer, msg_id)
+        for consumer, queue, ranges in grouped
+        for first, last in ranges
+        for msg_id in range(first, last + 1)
+    }
     assert flat == {(consumer, msg_id) for _, consumer, msg_id in singles(held)}
     for consumer, queue, ranges in grouped:
         assert queue == f"q{consumer}"
@@ -113,9 +121,15 @@ def publications(draw: st.DrawFn) -> list[tuple[int, list[list[int]]]]:
     batches = []
     for _ in range(draw(st.integers(1, 6))):
         count = draw(st.integers(1, 5))
-        parts = draw(st.lists(st.one_of(
-            st.just(list(range(count))),
-            st.sets(st.integers(0, count - 1), min_size=1).map(sorted)), max_size=3))
+        parts = draw(
+            st.lists(
+                st.one_of(
+                    st.just(list(range(count))),
+                    st.sets(st.integers(0, count - 1), min_size=1).map(sorted),
+                ),
+                max_size=3,
+            )
+        )
         batches.append((count, parts))
     return batches
 
@@ -148,23 +162,31 @@ def test_confirms(batches: list[tuple[int, list[list[int]]]], chance: Any, fail:
             if step[0] == "route":
                 _, first, count, parts = step
                 offset = chance.randrange(50)
-                chosen = [Selection(table, offset, offset + count,
-                                    None if len(part) == count
-                                    else array("I", [offset + at for at in part]))
-                          for part in parts]
+                chosen = [
+                    Selection(
+                        table,
+                        offset,
+                        offset + count,
+                        None if len(part) == count else array("I", [offset + at for at in part]),
+                    )
+                    for part in parts
+                ]
                 nowhere = ledger.routed(first, chosen, offset)
                 reached = {at for part in parts for at in part}
                 assert nowhere == [at for at in range(count) if at not in reached]
                 for at in range(count):
-                    waiting[first + at] = {(first, number) for number, part in enumerate(parts)
-                                           if at in part}
-                answers.extend(("answer", first, number, part)
-                               for number, part in enumerate(parts))
+                    waiting[first + at] = {
+                        (first, number) for number, part in enumerate(parts) if at in part
+                    }
+                answers.extend(("answer", first, number, part) for number, part in enumerate(parts))
             else:
                 _, first, number, part = step
                 ok = chance.random() >= fail
-                some = None if ok or chance.random() < 0.5 else sorted(
-                    chance.sample(part, chance.randint(1, len(part))))
+                some = (
+                    None
+                    if ok or chance.random() < 0.5
+                    else sorted(chance.sample(part, chance.randint(1, len(part))))
+                )
                 ledger.answered(first, number, ok, some)
                 for at in part:
                     if not ok and (some is None or at in some):
@@ -193,8 +215,9 @@ class Publisher:
         for first, last in told.singles:
             acked |= self._take(set(range(first, last + 1)))
         if told.nack_up_to:
-            nacked |= self._take({number for number in self.outstanding
-                                  if number <= told.nack_up_to})
+            nacked |= self._take(
+                {number for number in self.outstanding if number <= told.nack_up_to}
+            )
         for first, last in told.nacks:
             nacked |= self._take(set(range(first, last + 1)))
         assert acked or nacked

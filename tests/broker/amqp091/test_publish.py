@@ -40,8 +40,12 @@ def acks(peer: Peer) -> list[tuple[str, int, bool]]:
 
 def part(publish: requests.Publish, *positions: int) -> Selection:
     """Some messages of a publish, relative to its first one."""
-    return Selection(publish.table, publish.first, publish.last,
-                     array("I", [publish.first + at for at in positions]))
+    return Selection(
+        publish.table,
+        publish.first,
+        publish.last,
+        array("I", [publish.first + at for at in positions]),
+    )
 
 
 # ------------------------------------------------------------------ handed over
@@ -79,12 +83,15 @@ def test_unknown_exchange_after_good_messages(peer: Peer) -> None:
     from pamqp.frame import marshal
 
     def frames(exchange: str, body: bytes) -> bytes:
-        return (marshal(spec.Basic.Publish(exchange=exchange, routing_key="q"), 1)
-                + marshal(pamqp.header.ContentHeader(0, len(body), spec.Basic.Properties()), 1)
-                + marshal(pamqp.body.ContentBody(body), 1))
+        return (
+            marshal(spec.Basic.Publish(exchange=exchange, routing_key="q"), 1)
+            + marshal(pamqp.header.ContentHeader(0, len(body), spec.Basic.Properties()), 1)
+            + marshal(pamqp.body.ContentBody(body), 1)
+        )
 
-    peer.conn.receive(frames("", b"a") + frames("amq.direct", b"b") + frames("nope", b"c")
-                      + frames("", b"d"))
+    peer.conn.receive(
+        frames("", b"a") + frames("amq.direct", b"b") + frames("nope", b"c") + frames("", b"d")
+    )
     published, down = peer.asked()
     assert (published.first, published.last) == (0, 2)
     assert isinstance(down, requests.SessionDown)
@@ -95,8 +102,9 @@ def test_unknown_exchange_after_good_messages(peer: Peer) -> None:
 
 def test_internal_exchange(peer: Peer) -> None:
     peer.publish(exchange="inner")
-    peer.channel_closed(403, "ACCESS_REFUSED - cannot publish to internal exchange 'inner' in "
-                             "vhost '/'")
+    peer.channel_closed(
+        403, "ACCESS_REFUSED - cannot publish to internal exchange 'inner' in vhost '/'"
+    )
 
 
 @pytest.mark.parametrize("expiration", ["-1", "1.5", "soon", "", "4294967296"])
@@ -104,8 +112,9 @@ def test_expiration(peer: Peer, expiration: str) -> None:
     peer.publish(expiration="100")
     assert peer.the(requests.Publish).table.ttl_ms(0) == 100
     peer.publish(raw=properties.encode(properties.Properties(expiration=expiration)))
-    peer.channel_closed(406, f"PRECONDITION_FAILED - invalid expiration '{expiration}'",
-                        at=(60, 40))
+    peer.channel_closed(
+        406, f"PRECONDITION_FAILED - invalid expiration '{expiration}'", at=(60, 40)
+    )
 
 
 def test_user_id(peer: Peer) -> None:
@@ -120,8 +129,7 @@ def test_user_id(peer: Peer) -> None:
 
 
 def test_immediate(peer: Peer) -> None:
-    peer.conn.receive(codec.method_frame(1, methods.BasicPublish(
-        routing_key="q", immediate=True)))
+    peer.conn.receive(codec.method_frame(1, methods.BasicPublish(routing_key="q", immediate=True)))
     peer.connection_closed(540, "NOT_IMPLEMENTED - immediate=true")
 
 
@@ -134,8 +142,10 @@ def test_too_large() -> None:
 
 
 def test_header_of_another_class(peer: Peer) -> None:
-    peer.conn.receive(codec.method_frame(1, methods.BasicPublish(routing_key="q"))
-                      + codec.frame(2, 1, b"\x00\x32" + bytes(12)))
+    peer.conn.receive(
+        codec.method_frame(1, methods.BasicPublish(routing_key="q"))
+        + codec.frame(2, 1, b"\x00\x32" + bytes(12))
+    )
     peer.connection_closed(505, "UNEXPECTED_FRAME")
 
 
@@ -265,8 +275,12 @@ def test_an_ack_with_multiple_never_covers_a_refused_one(confirming: Peer) -> No
         confirming.conn.routed(published.token, [whole(published)])
     confirming.conn.confirmed(second.token, 0, True)
     confirming.conn.confirmed(first.token, 0, False)
-    assert acks(confirming) == [("Ack", 2, False), ("Ack", 3, False), ("Ack", 4, False),
-                                ("Nack", 1, True)]
+    assert acks(confirming) == [
+        ("Ack", 2, False),
+        ("Ack", 3, False),
+        ("Ack", 4, False),
+        ("Nack", 1, True),
+    ]
 
 
 def test_confirm_select_without_answer(peer: Peer) -> None:
@@ -392,8 +406,9 @@ def test_the_transaction_of_a_deleted_user_is_not_committed(transactional: Peer)
     transactional.publish()
     transactional.view.held = None
     transactional.send(spec.Tx.Commit())
-    transactional.channel_closed(403, "ACCESS_REFUSED - access to vhost '/' refused for user "
-                                 "'guest'", at=(90, 20))
+    transactional.channel_closed(
+        403, "ACCESS_REFUSED - access to vhost '/' refused for user 'guest'", at=(90, 20)
+    )
     assert not [one for one in transactional.asked() if isinstance(one, requests.Publish)]
 
 
@@ -459,8 +474,7 @@ def test_replies_are_not_acknowledged(peer: Peer) -> None:
 
 def test_one_reply_consumer_is_enough(peer: Peer) -> None:
     for tag in ("r", "s"):
-        peer.send(spec.Basic.Consume(queue="amq.rabbitmq.reply-to", consumer_tag=tag,
-                                     no_ack=True))
+        peer.send(spec.Basic.Consume(queue="amq.rabbitmq.reply-to", consumer_tag=tag, no_ack=True))
     frames = peer.got()
     assert frames[-1][1].reply_text == "PRECONDITION_FAILED - reply consumer already set"
 

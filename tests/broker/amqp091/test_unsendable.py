@@ -30,8 +30,9 @@ def came(peer: Peer) -> list[tuple[int, bytes]]:
     """(delivery tag, body) of what has come."""
     frames = [frame for _, frame in peer.got()]
     tags = [frame.delivery_tag for frame in frames if frame.name == "Basic.Deliver"]
-    return list(zip(tags, [frame.value for frame in frames if frame.name == "ContentBody"],
-                    strict=True))
+    return list(
+        zip(tags, [frame.value for frame in frames if frame.name == "ContentBody"], strict=True)
+    )
 
 
 def test_those_around_it_are_delivered_and_it_goes_back_as_failed() -> None:
@@ -73,7 +74,9 @@ def test_malformed_properties_are_replaced_and_noted() -> None:
     assert [tag for tag, _ in came(peer)] == [1, 2, 3]
     notes = peer.asked()
     assert [(type(each), each.msg_id) for each in notes] == [
-        (requests.SetAside, 0), (requests.SetAside, 2)]
+        (requests.SetAside, 0),
+        (requests.SetAside, 2),
+    ]
 
 
 def test_without_acknowledgements_the_window_moves_on() -> None:
@@ -104,8 +107,11 @@ def test_a_channel_wide_prefetch_is_not_used_up() -> None:
     peer.send(spec.Basic.Qos(prefetch_count=2, global_=True))
     peer.one(spec.Basic.QosOk)
     peer.consume("q")
-    first = [each for each in [*peer.conn_requests, *peer.asked()]
-             if isinstance(each, requests.SetCredit)]
+    first = [
+        each
+        for each in [*peer.conn_requests, *peer.asked()]
+        if isinstance(each, requests.SetCredit)
+    ]
     assert first and first[-1].credit == 2
     peer.conn.deliver(1001, run(0, 2), block(LARGE, LARGE))
     again = [each for each in peer.asked() if isinstance(each, requests.SetCredit)]

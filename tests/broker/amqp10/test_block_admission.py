@@ -25,36 +25,66 @@ def block_of(*raw: bytes, route: b.Route = QUEUE) -> bytes:
 
 REFUSED = {
     "no property bytes at all, the first message's": (
-        block_of(b"", f.PLAIN), errors.InvalidArgument, "message 0 .* malformed"),
+        block_of(b"", f.PLAIN),
+        errors.InvalidArgument,
+        "message 0 .* malformed",
+    ),
     "no property bytes at all, a later message's": (
-        block_of(f.PLAIN, b""), errors.InvalidArgument, "message 1 .* malformed"),
+        block_of(f.PLAIN, b""),
+        errors.InvalidArgument,
+        "message 1 .* malformed",
+    ),
     "an expiration that is no UTF-8": (
-        block_of(f.PLAIN, NOT_UTF8), errors.PreconditionFailed, "invalid expiration"),
+        block_of(f.PLAIN, NOT_UTF8),
+        errors.PreconditionFailed,
+        "invalid expiration",
+    ),
     "an expiration that is no number": (
-        block_of(f.properties(expiration=b"soon")), errors.PreconditionFailed, "'soon'"),
+        block_of(f.properties(expiration=b"soon")),
+        errors.PreconditionFailed,
+        "'soon'",
+    ),
     "a short string beyond the end": (
-        block_of(b"\x80\x00\x09x"), errors.InvalidArgument, "malformed"),
+        block_of(b"\x80\x00\x09x"),
+        errors.InvalidArgument,
+        "malformed",
+    ),
     "a header table beyond the end": (
-        block_of(b"\x20\x00\x00\x00\x00\x09\x01aV"), errors.InvalidArgument, "malformed"),
+        block_of(b"\x20\x00\x00\x00\x00\x09\x01aV"),
+        errors.InvalidArgument,
+        "malformed",
+    ),
     "tables within one another": (
-        block_of(f.properties(headers=f.nested(65))), errors.InvalidArgument, "malformed"),
+        block_of(f.properties(headers=f.nested(65))),
+        errors.InvalidArgument,
+        "malformed",
+    ),
     "CC that is no list": (
         block_of(f.properties(headers=f.table((b"CC", b"V")))),
-        errors.PreconditionFailed, "unacceptable_type_in_header"),
+        errors.PreconditionFailed,
+        "unacceptable_type_in_header",
+    ),
     "reply_to of somebody who does not consume": (
         block_of(f.properties(reply_to=b"amq.rabbitmq.reply-to")),
-        errors.PreconditionFailed, "fast reply consumer"),
+        errors.PreconditionFailed,
+        "fast reply consumer",
+    ),
     "properties that no frame holds": (
-        block_of(f.properties(headers=f.table((b"h", b"S" + struct.pack(">I", 5000)
-                                               + b"x" * 5000)))),
-        errors.InvalidArgument, "bytes of properties; the limit is 4076"),
+        block_of(
+            f.properties(headers=f.table((b"h", b"S" + struct.pack(">I", 5000) + b"x" * 5000)))
+        ),
+        errors.InvalidArgument,
+        "bytes of properties; the limit is 4076",
+    ),
     "a body above the limit": (
-        b.encode([b"x" * 1001], [f.PLAIN], QUEUE), errors.ContentTooLarge, "message_size_max"),
-    "AMQP 1.0 sections": (
-        b.encode([b""], [b""], QUEUE, form=1), errors.InvalidArgument, "form 1"),
+        b.encode([b"x" * 1001], [f.PLAIN], QUEUE),
+        errors.ContentTooLarge,
+        "message_size_max",
+    ),
+    "AMQP 1.0 sections": (b.encode([b""], [b""], QUEUE, form=1), errors.InvalidArgument, "form 1"),
     "no messages": (b.encode([], [], QUEUE), errors.InvalidArgument, "without messages"),
     "no block": (b"WBLK", errors.InvalidArgument, "not a block"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -71,8 +101,12 @@ def test_the_exchange_is_the_one_that_was_asked_for() -> None:
 
 
 def test_an_expiration_counts_without_a_column() -> None:
-    data = b.encode([b"1", b"2", b"3"], [f.properties(expiration=b"500"), f.PLAIN,
-                                        f.properties(expiration=b"7")], QUEUE, ttls_ms=[None, 9, 8])
+    data = b.encode(
+        [b"1", b"2", b"3"],
+        [f.properties(expiration=b"500"), f.PLAIN, f.properties(expiration=b"7")],
+        QUEUE,
+        ttls_ms=[None, 9, 8],
+    )
     table = admit(data, "", LIMITS)
     assert [table.ttl_ms(i) for i in range(3)] == [500, 9, 8]
     assert admit(block_of(f.PLAIN), "", LIMITS).ttl_ms(0) == TTL_NONE

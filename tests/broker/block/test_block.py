@@ -22,11 +22,13 @@ Message = tuple[tuple[bytes, bytes], bytes, bytes, int, int | None]
 MESSAGES = st.lists(
     st.tuples(
         st.sampled_from([(b"", b"q"), (b"x", b"key"), (b"e" * 255, b"k" * 255)]),
-        st.binary(max_size=5), st.binary(max_size=9), st.integers(0, 31),
+        st.binary(max_size=5),
+        st.binary(max_size=9),
+        st.integers(0, 31),
         st.sampled_from([None, 0, 5000]),
     ),
     max_size=9,
-)  # fmt: skip
+)
 
 
 def encoded(messages: list[Message]) -> bytes:
@@ -36,10 +38,15 @@ def encoded(messages: list[Message]) -> bytes:
 
 def listed(block: Block) -> list[Message]:
     return [
-        (block.route(i), bytes(block.properties(i)), bytes(block.body(i)), block.priority(i),
-         block.ttl_ms(i))
+        (
+            block.route(i),
+            bytes(block.properties(i)),
+            bytes(block.body(i)),
+            block.priority(i),
+            block.ttl_ms(i),
+        )
         for i in range(block.count)
-    ]  # fmt: skip
+    ]
 
 
 def runs(messages: list[Message]) -> list[tuple[int, int, int]]:
@@ -102,9 +109,14 @@ def test_slices_outside_are_refused() -> None:
 
 def sample() -> bytes:
     """A block with every column."""
-    one = Block.decode(encoded([
-        ((b"", b"q"), b"\0\0", b"first", 1, None), ((b"x", b"k"), b"\0\0", b"second", 9, 5),
-    ]))  # fmt: skip
+    one = Block.decode(
+        encoded(
+            [
+                ((b"", b"q"), b"\0\0", b"first", 1, None),
+                ((b"x", b"k"), b"\0\0", b"second", 9, 5),
+            ]
+        )
+    )
     return b.concat([(one, 1, 2), (one, 0, 1), (one, 0, 1)])
 
 
@@ -219,8 +231,17 @@ def test_an_outline_has_everything_but_bodies_and_properties(
     assert packed[7] == 2 and b.decompress(packed) == plain == b.decompress(framed(plain))
     outline, block = Block.outline(packed), Block.decode(plain)
     assert not outline.whole and block.whole
-    for name in ("count", "form", "routes", "priority_runs", "properties_offsets", "body_offsets",
-                 "ttl_column", "route_column", "priority_column"):  # fmt: skip
+    for name in (
+        "count",
+        "form",
+        "routes",
+        "priority_runs",
+        "properties_offsets",
+        "body_offsets",
+        "ttl_column",
+        "route_column",
+        "priority_column",
+    ):
         assert getattr(outline, name) == getattr(block, name), name
     for other in (plain, framed(plain)):
         assert Block.outline(other).whole and listed(Block.outline(other)) == listed(block)
@@ -228,8 +249,14 @@ def test_an_outline_has_everything_but_bodies_and_properties(
 
 def test_damage_behind_a_checksum_never_leaves_the_buffer_of_a_compressed_block() -> None:
     chance = random.Random(9)
-    good = b.compress(encoded([((b"", b"q"), b"p" * 300, b"a" * 600, 4, 7), *[
-        ((b"", b"r"), b"", b"%d" % i * 9, 4, None) for i in range(9)]]))  # fmt: skip
+    good = b.compress(
+        encoded(
+            [
+                ((b"", b"q"), b"p" * 300, b"a" * 600, 4, 7),
+                *[((b"", b"r"), b"", b"%d" % i * 9, 4, None) for i in range(9)],
+            ]
+        )
+    )
     assert good[7] == 2
     for _ in range(20000):
         damaged = bytearray(good)
@@ -263,10 +290,15 @@ def test_columns_as_arrow_keeps_them() -> None:
     buffers = bodies.buffers()
     offsets = memoryview(buffers[1])[4 * bodies.offset : 4 * (bodies.offset + 4)]
     data = b.encode_columns(
-        count=3, properties_offsets=array("i", [0, 2, 4, 6]), properties_data=b"\0\0" * 3,
-        body_offsets=offsets, body_data=buffers[2], routes=[(b"", b"a"), (b"", b"b")],
-        route_column=array("i", [1, 0, 1]), priorities=b"\x09\x04\x05",
-    )  # fmt: skip
+        count=3,
+        properties_offsets=array("i", [0, 2, 4, 6]),
+        properties_data=b"\0\0" * 3,
+        body_offsets=offsets,
+        body_data=buffers[2],
+        routes=[(b"", b"a"), (b"", b"b")],
+        route_column=array("i", [1, 0, 1]),
+        priorities=b"\x09\x04\x05",
+    )
     assert listed(Block.decode(data)) == [
         ((b"", b"b"), b"\0\0", b"one", 9, None),
         ((b"", b"a"), b"\0\0", b"", 4, None),
@@ -283,20 +315,31 @@ def test_columns_as_arrow_keeps_them() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"count": 2}, {"routes": []}, {"body_offsets": array("i", [0, 5, 3, 6])},
-        {"body_offsets": array("i", [0, 1, 2, 99])}, {"body_offsets": array("i", [0, 1, 2, -1])},
+        {"count": 2},
+        {"routes": []},
+        {"body_offsets": array("i", [0, 5, 3, 6])},
+        {"body_offsets": array("i", [0, 1, 2, 99])},
+        {"body_offsets": array("i", [0, 1, 2, -1])},
         {"routes": [(b"", b"a"), (b"", b"b")]},
         {"routes": [(b"", b"a"), (b"", b"b")], "route_column": array("I", [0, 1, 2])},
-        {"ttl_column": array("I", [1])}, {"priorities": 32}, {"priorities": b"\x04\x04"},
-        {"priorities": b"\x04\x04\x20"}, {"routes": [(b"", b"k" * 256)]},
-        {"message_bytes_max": 1}, {"bytes_max": 11},
+        {"ttl_column": array("I", [1])},
+        {"priorities": 32},
+        {"priorities": b"\x04\x04"},
+        {"priorities": b"\x04\x04\x20"},
+        {"routes": [(b"", b"k" * 256)]},
+        {"message_bytes_max": 1},
+        {"bytes_max": 11},
     ],
-)  # fmt: skip
+)
 def test_columns_that_do_not_fit(change: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {
-        "count": 3, "properties_offsets": array("i", [0, 2, 4, 6]), "properties_data": bytes(6),
-        "body_offsets": array("i", [0, 1, 3, 6]), "body_data": b"abcdef", "routes": [(b"", b"a")],
-    }  # fmt: skip
+        "count": 3,
+        "properties_offsets": array("i", [0, 2, 4, 6]),
+        "properties_data": bytes(6),
+        "body_offsets": array("i", [0, 1, 3, 6]),
+        "body_data": b"abcdef",
+        "routes": [(b"", b"a")],
+    }
     assert Block.decode(b.encode_columns(**arguments)).count == 3
     with pytest.raises(BlockError):
         b.encode_columns(**{**arguments, **change})

@@ -110,8 +110,9 @@ def received(log: dict[int, int], terms: dict[int, int]) -> tuple[list[bytes], l
     client.consumers[CONSUMER] = LocalConsumer(CONSUMER, receiver, False)  # type: ignore[arg-type]
     message, rest = messages.decode(sent_by_a_leader(terms))
     assert isinstance(message, messages.Delivered)
-    own = messages.Delivered(GROUP, BOOT, CONSUMER, message.deliveries, message.terms,
-                             message.lengths)
+    own = messages.Delivered(
+        GROUP, BOOT, CONSUMER, message.deliveries, message.terms, message.lengths
+    )
     cluster._on_delivered("b", own, rest)
     uplink.take()
     return receiver.bodies, asked

@@ -112,8 +112,12 @@ class ModelHost:
 
     def is_leader(self, group: int) -> bool:
         log = self.universe.logs.get(group)
-        return group in self.started and log is not None and log.leader == self.node_id and (
-            self.started[group].leading)
+        return (
+            group in self.started
+            and log is not None
+            and log.leader == self.node_id
+            and (self.started[group].leading)
+        )
 
     def hands_over(self, group: int) -> bool:
         return False
@@ -176,8 +180,19 @@ class ModelHost:
             lost = voter and there is not None and there.identity != members.id_of(node)
             match = there.held if there is not None and not lost else 0
             suspected = node != self.node_id and not self.connected(node)
-            found.append(MemberProgress(
-                node, voter, node == self.node_id, match, last, suspected, False, lost, under_way))
+            found.append(
+                MemberProgress(
+                    node,
+                    voter,
+                    node == self.node_id,
+                    match,
+                    last,
+                    suspected,
+                    False,
+                    lost,
+                    under_way,
+                )
+            )
         return tuple(found)
 
     # ------------------------------------------------------------ peers
@@ -197,8 +212,7 @@ class ModelHost:
         return frozenset((self.node_id, node)) in self.universe.connections
 
     def suspected(self, node: str) -> bool:
-        return node in self.hanging or (
-            node != self.node_id and not self.connected(node))
+        return node in self.hanging or (node != self.node_id and not self.connected(node))
 
     def disk_slow(self, node: str) -> bool:
         return False
@@ -233,8 +247,10 @@ class Running:
         self.cluster.attach(self.host)  # type: ignore[arg-type]
         known = dict.fromkeys({*universe.founders, name}, "10.0.0.1:1")
         self.host.peers = set(known) - {name}
-        self.broker = Broker(self.cluster, NodeConfig.model_validate(
-            {"node": name, "peers": known, **universe.settings}))
+        self.broker = Broker(
+            self.cluster,
+            NodeConfig.model_validate({"node": name, "peers": known, **universe.settings}),
+        )
 
     def hello(self) -> Hello:
         """What it says of itself."""
@@ -371,8 +387,9 @@ class Universe:
     def counts(self, log: Log, node: str) -> bool:
         """It runs, and is a voter under its own identity."""
         there, members = self.member(node, log.group), log.membership()
-        return there is not None and node in members.voters and (
-            there.identity == members.id_of(node))
+        return (
+            there is not None and node in members.voters and (there.identity == members.id_of(node))
+        )
 
     def append(self, group: int, kind: EntryKind, data: Any) -> int:
         """On the leader's disk, nowhere else yet."""
@@ -481,8 +498,9 @@ class Universe:
                     continue
                 self.connections.add(pair)
                 for near, far in ((one, peer), (peer, one)):
-                    near.loop.call_soon(lambda n=near, f=far: n.cluster.peer_up(
-                        f.name, f.host.boot_id))
+                    near.loop.call_soon(
+                        lambda n=near, f=far: n.cluster.peer_up(f.name, f.host.boot_id)
+                    )
                     near.loop.call_soon(lambda n=near, f=far: n.cluster.peer_back(f.name))
 
     # ------------------------------------------------------------ running
@@ -500,7 +518,8 @@ class Universe:
             if to in self.running and frozenset((sender, to)) in self.connections:
                 one = self.running[to]
                 one.loop.call_soon(
-                    lambda c=one.cluster, s=sender, d=data: c.on_message(s, memoryview(d)))
+                    lambda c=one.cluster, s=sender, d=data: c.on_message(s, memoryview(d))
+                )
         handed, self.handed_over = self.handed_over, []
         for log, to in handed:
             if log.leader is not None and self.counts(log, to):
@@ -527,10 +546,14 @@ class Universe:
 
     def describe(self) -> str:
         """Where everybody stands."""
-        return "; ".join(
-            f"group {log.group}: led by {log.leader} in {log.term}, {log.membership()}, "
-            f"{log.committed}/{len(log.entries)}" for log in self.logs.values()
-        ) + f"; running {sorted(self.running)}; last acts {self.acts[-6:]}"
+        return (
+            "; ".join(
+                f"group {log.group}: led by {log.leader} in {log.term}, {log.membership()}, "
+                f"{log.committed}/{len(log.entries)}"
+                for log in self.logs.values()
+            )
+            + f"; running {sorted(self.running)}; last acts {self.acts[-6:]}"
+        )
 
     def call(self, name: str, call: Callable[[Broker, Callable[[Any], None]], None]) -> Any:
         """Ask that node something; the answer, or None when it died before it gave one."""

@@ -11,10 +11,19 @@ from warren_broker.block.block import PRIORITY_MAX, compress, encode
 
 WORDS = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _HEAD = struct.Struct("<4sBBBB6I")
-_VALUES = (b"V", b"t\1", b"S\0\0\0\1x", b"S\0\0\0\1\xff", b"A\0\0\0\0", b"A\0\0\0\7S\0\0\0\2qq",
-           b"F\0\0\0\0", b"D\xff\0\0\0\1", b"T" + b"\xff" * 8,
-           b"d\x7f\xf0" + bytes(6),
-           b"l\x80\0\0\0\0\0\0\0")  # fmt: skip
+_VALUES = (
+    b"V",
+    b"t\1",
+    b"S\0\0\0\1x",
+    b"S\0\0\0\1\xff",
+    b"A\0\0\0\0",
+    b"A\0\0\0\7S\0\0\0\2qq",
+    b"F\0\0\0\0",
+    b"D\xff\0\0\0\1",
+    b"T" + b"\xff" * 8,
+    b"d\x7f\xf0" + bytes(6),
+    b"l\x80\0\0\0\0\0\0\0",
+)
 _NAMES = (b"CC", b"BCC", b"x-death", b"x-delivery-count", b"x", b"\xff", b"", b"n" * 255)
 
 
@@ -22,8 +31,14 @@ def property_bytes(chance: random.Random, tame: bool) -> bytes:
     """Of one message, with the fields that the broker itself reads; tame: none that is refused."""
     if tame:
         return f.properties(
-            headers=chance.choice((None, f.table((b"x-death", f.deaths(b"V", f.death(b"q")))),
-                                   f.table((b"CC", b"A\0\0\0\0")), f.nested(63))),
+            headers=chance.choice(
+                (
+                    None,
+                    f.table((b"x-death", f.deaths(b"V", f.death(b"q")))),
+                    f.table((b"CC", b"A\0\0\0\0")),
+                    f.nested(63),
+                )
+            ),
             priority=chance.choice((None, 0, 9, 255)),
             expiration=chance.choice((None, None, b"0", b"2", b"4294967295")),
             message_id=chance.choice((None, b"id", b"\xff\xfe")),
@@ -35,8 +50,14 @@ def property_bytes(chance: random.Random, tame: bool) -> bytes:
         return chance.randbytes(chance.randrange(30))
     values = [chance.choice(_VALUES) for _ in range(chance.randrange(4))]
     if chance.random() < 0.3:
-        values.append(f.deaths(*(chance.choice((f.death(b"q"), b"V", b"F\0\0\0\0"))
-                                 for _ in range(chance.randrange(3)))))
+        values.append(
+            f.deaths(
+                *(
+                    chance.choice((f.death(b"q"), b"V", b"F\0\0\0\0"))
+                    for _ in range(chance.randrange(3))
+                )
+            )
+        )
     headers = f.table(*((chance.choice(_NAMES), value) for value in values))
     raw = f.properties(
         headers=chance.choice((None, headers, headers, f.nested(chance.choice((3, 63, 64, 65))))),

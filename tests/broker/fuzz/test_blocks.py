@@ -39,10 +39,19 @@ LIMITS = BlockLimits.of(message_size_max=1 << 20, frame_max=131_072)
 CONFIGS = (
     QueueConfig("/", "q", dead_letter_exchange="dlx"),
     QueueConfig("/", "q", dead_letter_exchange="dlx", max_length_bytes=300, priority_max=5),
-    QueueConfig("/", "q", dead_letter_exchange="dlx", message_ttl_ms=3, priority_max=9,
-                priority_default=0),
-    QueueConfig("/", "q", kind="classic", dead_letter_exchange="dlx", max_length=9,
-                overflow="reject-publish", priority_max=0, priority_default=0),
+    QueueConfig(
+        "/", "q", dead_letter_exchange="dlx", message_ttl_ms=3, priority_max=9, priority_default=0
+    ),
+    QueueConfig(
+        "/",
+        "q",
+        kind="classic",
+        dead_letter_exchange="dlx",
+        max_length=9,
+        overflow="reject-publish",
+        priority_max=0,
+        priority_default=0,
+    ),
 )
 GOOD = [b"good %d" % i for i in range(3)]
 UPLINK = 1
@@ -59,14 +68,15 @@ def enqueued(data: bytes) -> tuple[Any, Commands]:
 def staged(data: bytes, digest: int | None = None) -> tuple[Any, Commands]:
     """Published by a sink, which names the one attempt; digest None: the block's."""
     known = content_digest(data) if digest is None else digest
-    return (commands.SinkStage("sink", "run", 1, 1, 0, 7, known, seq=1),
-            (commands.SinkPublish("sink", "run", 1, 1, ((0, 7, 1),)),))
+    return (
+        commands.SinkStage("sink", "run", 1, 1, 0, 7, known, seq=1),
+        (commands.SinkPublish("sink", "run", 1, 1, ((0, 7, 1),)),),
+    )
 
 
 def staged_by_version_2(data: bytes) -> tuple[Any, Commands]:
     """As old logs have it."""
-    return (commands.Stage("sink", 1, 0, 7, 0, 0),
-            (commands.PublishBatch("sink", 1, ((0, 7),)),))
+    return (commands.Stage("sink", 1, 0, 7, 0, 0), (commands.PublishBatch("sink", 1, ((0, 7),)),))
 
 
 class Queue:
@@ -208,7 +218,8 @@ def stage_some(chance: random.Random, queue: Queue) -> Attempts:
 
 def stage_block(queue: Queue, partition: int, attempt: int, data: bytes, seq: int) -> None:
     owner = commands.SinkStage(
-        "sink", "run", 1, 1, partition, attempt, content_digest(data), 0, seq)
+        "sink", "run", 1, 1, partition, attempt, content_digest(data), 0, seq
+    )
     assert queue.submit(owner, block=data) == [commands.Done()]
 
 
@@ -221,8 +232,12 @@ def publish(queue: Queue, names: tuple[tuple[int, int, int], ...]) -> Any:
 def almost(names: tuple[tuple[int, int, int], ...]) -> Iterator[tuple[tuple[int, int, int], ...]]:
     """One name wrong: a block more, one less, another attempt, another partition."""
     for at, (partition, attempt, count) in enumerate(names):
-        for wrong in ((partition, attempt, count + 1), (partition, attempt, count - 1),
-                      (partition, 9, count), (9, attempt, count)):
+        for wrong in (
+            (partition, attempt, count + 1),
+            (partition, attempt, count - 1),
+            (partition, 9, count),
+            (9, attempt, count),
+        ):
             yield (*names[:at], wrong, *names[at + 1 :])
 
 
@@ -277,8 +292,9 @@ def test_blocks_of_peers() -> None:
     for seed in range(BLOCKS):
         chance = random.Random(f"peer {seed}")
         data = blocks.mutated(chance)
-        owner, rest = enqueued(data) if chance.random() < 0.5 else staged(
-            data, chance.getrandbits(63))
+        owner, rest = (
+            enqueued(data) if chance.random() < 0.5 else staged(data, chance.getrandbits(63))
+        )
         submission = encode_submission(commands.Submission(2, "b", 1, (owner, *rest)), data)
         if chance.random() < 0.2:
             submission = blocks.flipped(chance, submission)

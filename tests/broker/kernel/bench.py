@@ -83,14 +83,20 @@ def shapes() -> dict[str, bytes]:
         [f.publish(1, b"topic", b"key.%d" % (i % 20), body) for i in range(MESSAGES)]
     )
     found["100 B, ids, 8 priorities"] = b"".join(
-        [f.publish(1, b"", b"queue", body, f.properties(priority=i % 8, message_id=b"%032d" % i))
-         for i in range(MESSAGES)]
-    )  # fmt: skip
+        [
+            f.publish(1, b"", b"queue", body, f.properties(priority=i % 8, message_id=b"%032d" % i))
+            for i in range(MESSAGES)
+        ]
+    )
     headers = f.table(*((b"header-%d" % i, b"S\0\0\0\x05value") for i in range(10)))
     found["100 B, ids, 10 headers"] = b"".join(
-        [f.publish(1, b"", b"queue", body, f.properties(headers=headers, message_id=b"%032d" % i))
-         for i in range(MESSAGES)]
-    )  # fmt: skip
+        [
+            f.publish(
+                1, b"", b"queue", body, f.properties(headers=headers, message_id=b"%032d" % i)
+            )
+            for i in range(MESSAGES)
+        ]
+    )
     found["100 B, body in 2 frames"] = f.publish(1, b"", b"queue", body, piece=50) * MESSAGES
     return found
 

@@ -34,9 +34,14 @@ def header(channel: int, size: int, properties: bytes = PLAIN) -> bytes:
 
 
 def publish(
-    channel: int, exchange: bytes, key: bytes, body: bytes, properties: bytes = PLAIN,
-    flags: int = 0, piece: int = 0,
-) -> bytes:  # fmt: skip
+    channel: int,
+    exchange: bytes,
+    key: bytes,
+    body: bytes,
+    properties: bytes = PLAIN,
+    flags: int = 0,
+    piece: int = 0,
+) -> bytes:
     """All frames of a message; its body in pieces of that many bytes, 0: in one."""
     frames = [publish_method(channel, exchange, key, flags), header(channel, len(body), properties)]
     step = piece or max(1, len(body))
@@ -66,10 +71,14 @@ def table(*fields: tuple[bytes, bytes]) -> bytes:
 
 
 def properties(
-    headers: bytes | None = None, priority: int | None = None, expiration: bytes | None = None,
-    reply_to: bytes | None = None, user_id: bytes | None = None, timestamp: int | None = None,
+    headers: bytes | None = None,
+    priority: int | None = None,
+    expiration: bytes | None = None,
+    reply_to: bytes | None = None,
+    user_id: bytes | None = None,
+    timestamp: int | None = None,
     message_id: bytes | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """Property flags and list."""
     flags = 0
     parts = []

@@ -43,20 +43,28 @@ def listed(table: MessageTable, positions: list[int]) -> list[Message]:
     """Those messages of a table as values."""
     return [
         (
-            table.route(i)[:2], table.properties_of(i), table.body(i), table.priority(i),
+            table.route(i)[:2],
+            table.properties_of(i),
+            table.body(i),
+            table.priority(i),
             None if table.ttl_ms(i) == TTL_NONE else table.ttl_ms(i),
         )
         for i in positions
-    ]  # fmt: skip
+    ]
 
 
 def unpacked(block: Block) -> list[Message]:
     """All messages of a block as values."""
     return [
-        (block.route(i), bytes(block.properties(i)), bytes(block.body(i)), block.priority(i),
-         block.ttl_ms(i))
+        (
+            block.route(i),
+            bytes(block.properties(i)),
+            bytes(block.body(i)),
+            block.priority(i),
+            block.ttl_ms(i),
+        )
         for i in range(block.count)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -75,9 +83,7 @@ def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
         else:
             known = set(range(len(table.routes.entries)))
             selection = both.assemble.select(table, first, last, wanted & known)
-            assert list(selection) == [
-                i for i in range(first, last) if table.route_id(i) in wanted
-            ]  # fmt: skip
+            assert list(selection) == [i for i in range(first, last) if table.route_id(i) in wanted]
         selections.append(selection)
         expected += listed(table, list(selection))
     expected.sort(key=lambda message: -message[3])
@@ -174,9 +180,12 @@ def test_nothing(both: Kernel) -> None:
 def test_a_client_s_block_comes_back_as_a_table(both: Kernel) -> None:
     headers = f.properties(headers=f.table((b"CC", b"V")))
     data = b.encode(
-        [b"one", b"two", b"three"], [f.PLAIN, f.PLAIN, headers],
-        [(b"x", b"k"), (b"", b"q"), (b"x", b"k")], [1, PRIORITY_MAX, 1], [None, 7, 0],
-    )  # fmt: skip
+        [b"one", b"two", b"three"],
+        [f.PLAIN, f.PLAIN, headers],
+        [(b"x", b"k"), (b"", b"q"), (b"x", b"k")],
+        [1, PRIORITY_MAX, 1],
+        [None, 7, 0],
+    )
     block = Block.decode(data)
     table = both.admit.load_block(block, mandatory=True)
     assert listed(table, [0, 1, 2]) == unpacked(block)

@@ -31,9 +31,13 @@ def run(wanted: str | None, without: bool = False) -> subprocess.CompletedProces
     if wanted is not None:
         env["WARREN_KERNEL"] = wanted
     return subprocess.run(
-        [sys.executable, "-c", WORK.format(without=without)], env=env, text=True,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", WORK.format(without=without)],
+        env=env,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_interpreted_without_cython() -> None:

@@ -49,8 +49,13 @@ def content(values: list[Any]) -> tuple[Any, Any, bytes, list[Any]]:
 def some() -> Block:
     """Messages of two routes; one without a body, one of exactly a frame, one larger."""
     bodies = [b"", b"a", b"m" * (FRAME_MAX - 8), b"n" * (FRAME_MAX - 7), b"o" * 3 * FRAME_MAX]
-    properties = [f.PLAIN, b"\0\0", f.properties(priority=9, message_id=b"m"),
-                  f.properties(headers=f.table((b"h", b"t\1"))), f.PLAIN]  # fmt: skip
+    properties = [
+        f.PLAIN,
+        b"\0\0",
+        f.properties(priority=9, message_id=b"m"),
+        f.properties(headers=f.table((b"h", b"t\1"))),
+        f.PLAIN,
+    ]
     routes = [(b"x", b"key"), (b"", b"q"), (b"", b"q"), (b"x", b"key"), (b"x", b"key")]
     return Block.decode(b.encode(bodies, properties, routes))
 
@@ -166,9 +171,13 @@ def test_confirms(both: Kernel) -> None:
     both.deliver.format_confirms(out, 3, 0)
     found = [(type(v).__name__, v.delivery_tag, v.multiple) for _, v in read(out)]
     assert found == [
-        ("Ack", 5, True), ("Ack", 7, False), ("Ack", 8, False), ("Ack", 9, False),
-        ("Ack", 11, False), ("Nack", 2**62, False),
-    ]  # fmt: skip
+        ("Ack", 5, True),
+        ("Ack", 7, False),
+        ("Ack", 8, False),
+        ("Ack", 9, False),
+        ("Ack", 11, False),
+        ("Nack", 2**62, False),
+    ]
     assert read(out)[-1][1].requeue is False
 
 
@@ -177,14 +186,22 @@ def test_confirms(both: Kernel) -> None:
     [
         (b"\0\0", {}, b"\x20\x00" + f.table()),
         (b"\0\0", {"a": 1}, b"\x20\x00" + f.table((b"a", b"l" + (1).to_bytes(8, "big")))),
-        (b"\xd0\x00\x02ct\x01e\x02", {"a": -1},
-         b"\xf0\x00\x02ct\x01e" + f.table((b"a", b"l" + b"\xff" * 8)) + b"\x02"),
-        (f.properties(headers=f.table((b"a", b"S\0\0\0\x01x"), (b"b", b"V"), (b"a", b"t\1")),
-                      priority=3), {"a": 1},
-         f.properties(headers=f.table((b"b", b"V"), (b"a", b"l" + (1).to_bytes(8, "big"))),
-                      priority=3)),
+        (
+            b"\xd0\x00\x02ct\x01e\x02",
+            {"a": -1},
+            b"\xf0\x00\x02ct\x01e" + f.table((b"a", b"l" + b"\xff" * 8)) + b"\x02",
+        ),
+        (
+            f.properties(
+                headers=f.table((b"a", b"S\0\0\0\x01x"), (b"b", b"V"), (b"a", b"t\1")), priority=3
+            ),
+            {"a": 1},
+            f.properties(
+                headers=f.table((b"b", b"V"), (b"a", b"l" + (1).to_bytes(8, "big"))), priority=3
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_headers_are_added_or_replaced(
     both: Kernel, properties: bytes, headers: dict[str, int], expected: bytes
 ) -> None:
@@ -218,7 +235,8 @@ def test_malformed_properties_are_replaced_and_named(
         block = Block.decode(b.encode([b"one", b"two", b"three"], [f.PLAIN, bad, f.PLAIN], QUEUE))
         out = bytearray()
         replaced = both.deliver.format_deliveries(
-            out, block, 0, 3, 7, "t", 1, False, FRAME_MAX, headers)
+            out, block, 0, 3, 7, "t", 1, False, FRAME_MAX, headers
+        )
         assert replaced == (1,)
         shown = headers_of(bytes(out))
         assert shown[1] == {"x-unreadable-properties": bytearray(bad), **(headers or {})}

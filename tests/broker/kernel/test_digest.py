@@ -24,17 +24,21 @@ def rows(count: int, seed: int = 1) -> list[tuple[bytes, bytes, bytes]]:
     """(routing key, properties, body) of messages."""
     random = Random(seed)
     return [
-        (random.choice((b"a", b"b")), random.choice((b"\0\0", b"\x10\0\2")),
-         random.randbytes(random.choice((0, 1, 20, 300))))
+        (
+            random.choice((b"a", b"b")),
+            random.choice((b"\0\0", b"\x10\0\2")),
+            random.randbytes(random.choice((0, 1, 20, 300))),
+        )
         for _ in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def block(messages: list[tuple[bytes, bytes, bytes]]) -> bytes:
     return encode(
-        [body for _, _, body in messages], [properties for _, properties, _ in messages],
+        [body for _, _, body in messages],
+        [properties for _, properties, _ in messages],
         [(b"", key) for key, _, _ in messages],
-    )  # fmt: skip
+    )
 
 
 def test_another_order_and_other_blocks_are_the_same_content(digest: Digest) -> None:
@@ -104,9 +108,12 @@ def test_both_kernels_agree(pair: tuple[Kernel, Kernel]) -> None:
     random = Random(3)
     for count in range(60):
         messages = [
-            (random.choice((b"a", b"b")), random.randbytes(random.choice((0, 2, 17))),
-             random.randbytes(random.choice((0, 1, 7, 8, 9, 15, 16, 1000))))
+            (
+                random.choice((b"a", b"b")),
+                random.randbytes(random.choice((0, 2, 17))),
+                random.randbytes(random.choice((0, 1, 7, 8, 9, 15, 16, 1000))),
+            )
             for _ in range(count)
-        ]  # fmt: skip
+        ]
         first, second = (each.digest.content_digest(block(messages)) for each in pair)
         assert first == second, count

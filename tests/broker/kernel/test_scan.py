@@ -37,10 +37,16 @@ Rows = list[tuple[Route, bytes, bytes, int, int, int]]
 def rows(table: Any) -> Rows:
     """A table as Python values."""
     return [
-        (table.route(i), table.properties_of(i), table.body(i), table.priority(i),
-         table.ttl_ms(i), table.flags(i))
+        (
+            table.route(i),
+            table.properties_of(i),
+            table.body(i),
+            table.priority(i),
+            table.ttl_ms(i),
+            table.flags(i),
+        )
         for i in range(table.count)
-    ]  # fmt: skip
+    ]
 
 
 def test_whole_messages_make_one_run(both: Kernel) -> None:
@@ -62,22 +68,36 @@ def test_runs_end_where_the_channel_changes(both: Kernel) -> None:
         PublishRun(1, 3, 5, -1, PERSISTENT),
     ]
     assert scanner.table.routes.entries == [
-        Route(b"", b"a", False), Route(b"", b"b", True), Route(b"", b"b", False),
-    ]  # fmt: skip
+        Route(b"", b"a", False),
+        Route(b"", b"b", True),
+        Route(b"", b"b", False),
+    ]
 
 
 def test_bodies_in_many_frames_interleaved_between_channels(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
-    first = [f.publish_method(1, b"", b"a"), f.header(1, 6), f.frame(3, 1, b"abc"),
-             f.frame(3, 1, b""), f.frame(3, 1, b"def")]  # fmt: skip
-    second = [f.publish_method(2, b"", b"b"), f.header(2, 4), f.frame(3, 2, b"12"),
-              f.frame(3, 2, b"3"), f.frame(3, 2, b"4")]  # fmt: skip
+    first = [
+        f.publish_method(1, b"", b"a"),
+        f.header(1, 6),
+        f.frame(3, 1, b"abc"),
+        f.frame(3, 1, b""),
+        f.frame(3, 1, b"def"),
+    ]
+    second = [
+        f.publish_method(2, b"", b"b"),
+        f.header(2, 4),
+        f.frame(3, 2, b"12"),
+        f.frame(3, 2, b"3"),
+        f.frame(3, 2, b"4"),
+    ]
     mixed = b"".join(x + y for x, y in zip(first, second, strict=True))
     whole = f.publish(3, b"", b"c", b"between")
     items = scanner.feed(mixed[:-9] + whole + mixed[-9:])
     assert items == [
-        PublishRun(1, 0, 1, 0, 1), PublishRun(3, 1, 2, 2, 1), PublishRun(2, 2, 3, 1, 1),
-    ]  # fmt: skip
+        PublishRun(1, 0, 1, 0, 1),
+        PublishRun(3, 1, 2, 2, 1),
+        PublishRun(2, 2, 3, 1, 1),
+    ]
     assert [row[2] for row in rows(scanner.table)] == [b"abcdef", b"between", b"1234"]
     assert scanner.pending_bytes == 0
 
@@ -90,8 +110,9 @@ def test_the_table_may_be_taken_in_the_middle_of_a_message(both: Kernel) -> None
     assert scanner.feed(data[-10:] + f.publish(1, b"", b"a", b"y"))
     assert [row[2] for row in rows(first)] == [b"x"]
     assert [(row[0].routing_key, row[2]) for row in rows(scanner.table)] == [
-        (b"b", b"abcdef"), (b"a", b"y"),
-    ]  # fmt: skip
+        (b"b", b"abcdef"),
+        (b"a", b"y"),
+    ]
     assert first.routes is scanner.table.routes
 
 
@@ -104,8 +125,9 @@ def test_the_dictionary_of_routes_stays_bounded(both: Kernel) -> None:
     assert len(old.routes.entries) == 5001
     scanner.feed(f.publish(1, b"", b"new", b"") + pending[-11:])
     assert scanner.table.routes.entries == [
-        Route(b"", b"new", False), Route(b"late", b"one", False),
-    ]  # fmt: skip
+        Route(b"", b"new", False),
+        Route(b"late", b"one", False),
+    ]
     assert old.route(4999) == Route(b"", b"reply.4999", False)
 
 
@@ -118,22 +140,46 @@ def test_meaningless_bits_do_not_make_another_route(both: Kernel) -> None:
 
 def test_settlements_are_joined(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
-    data = b"".join([
-        f.ack(1, 5), f.ack(1, 6), f.ack(1, 7), f.ack(1, 9), f.ack(1, 8),
-        f.ack(1, 12, multiple=True), f.ack(1, 13), f.nack(1, 14), f.nack(1, 15),
-        f.nack(1, 16, requeue=False), f.nack(1, 0, multiple=True), f.reject(1, 1),
-        f.reject(1, 2), f.reject(1, 3, requeue=False), f.ack(2, 4), f.ack(1, 4), f.ack(1, 0),
-    ])  # fmt: skip
+    data = b"".join(
+        [
+            f.ack(1, 5),
+            f.ack(1, 6),
+            f.ack(1, 7),
+            f.ack(1, 9),
+            f.ack(1, 8),
+            f.ack(1, 12, multiple=True),
+            f.ack(1, 13),
+            f.nack(1, 14),
+            f.nack(1, 15),
+            f.nack(1, 16, requeue=False),
+            f.nack(1, 0, multiple=True),
+            f.reject(1, 1),
+            f.reject(1, 2),
+            f.reject(1, 3, requeue=False),
+            f.ack(2, 4),
+            f.ack(1, 4),
+            f.ack(1, 0),
+        ]
+    )
     assert scanner.feed(data) == [
-        AckRun(1, (
-            (ACK, 5, 7, False), (ACK, 9, 9, False), (ACK, 8, 8, False), (ACK, 0, 12, True),
-            (ACK, 13, 13, False), (NACK_REQUEUE, 14, 15, False), (NACK_DISCARD, 16, 16, False),
-            (NACK_REQUEUE, 0, 0, True), (REJECT_REQUEUE, 1, 2, False),
-            (REJECT_DISCARD, 3, 3, False),
-        )),
+        AckRun(
+            1,
+            (
+                (ACK, 5, 7, False),
+                (ACK, 9, 9, False),
+                (ACK, 8, 8, False),
+                (ACK, 0, 12, True),
+                (ACK, 13, 13, False),
+                (NACK_REQUEUE, 14, 15, False),
+                (NACK_DISCARD, 16, 16, False),
+                (NACK_REQUEUE, 0, 0, True),
+                (REJECT_REQUEUE, 1, 2, False),
+                (REJECT_DISCARD, 3, 3, False),
+            ),
+        ),
         AckRun(2, ((ACK, 4, 4, False),)),
         AckRun(1, ((ACK, 4, 4, False), (ACK, 0, 0, False))),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_largest_tag(both: Kernel) -> None:
@@ -145,12 +191,22 @@ def test_the_largest_tag(both: Kernel) -> None:
 
 def test_order_between_items_is_kept(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
-    data = (f.ack(1, 1) + f.publish(1, b"", b"q", b"") + f.frame(8, 0, b"") + f.ack(1, 2)
-            + f.method(1, 85, 10, b"\0") + f.publish(1, b"", b"q", b""))  # fmt: skip
+    data = (
+        f.ack(1, 1)
+        + f.publish(1, b"", b"q", b"")
+        + f.frame(8, 0, b"")
+        + f.ack(1, 2)
+        + f.method(1, 85, 10, b"\0")
+        + f.publish(1, b"", b"q", b"")
+    )
     assert scanner.feed(data) == [
-        AckRun(1, ((ACK, 1, 1, False),)), PublishRun(1, 0, 1, 0, 1), Heartbeat(),
-        AckRun(1, ((ACK, 2, 2, False),)), Method(1, 85, 10, b"\0"), PublishRun(1, 1, 2, 0, 1),
-    ]  # fmt: skip
+        AckRun(1, ((ACK, 1, 1, False),)),
+        PublishRun(1, 0, 1, 0, 1),
+        Heartbeat(),
+        AckRun(1, ((ACK, 2, 2, False),)),
+        Method(1, 85, 10, b"\0"),
+        PublishRun(1, 1, 2, 0, 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -173,18 +229,38 @@ def test_order_between_items_is_kept(both: Kernel) -> None:
         (f.properties(reply_to=b"amq.rabbitmq.reply-tp"), 4, TTL_NONE, 0),
         (f.properties(reply_to=b"amq.rabbitmq.reply"), 4, TTL_NONE, 0),
         (f.properties(headers=f.table()), 4, TTL_NONE, HEADERS),
-        (f.properties(headers=f.table((b"CC", b"A\0\0\0\x06S\0\0\0\x01k"))), 4, TTL_NONE,
-         HEADERS | CC),
+        (
+            f.properties(headers=f.table((b"CC", b"A\0\0\0\x06S\0\0\0\x01k"))),
+            4,
+            TTL_NONE,
+            HEADERS | CC,
+        ),
         (f.properties(headers=f.table((b"a", b"t\1"), (b"BCC", b"V"))), 4, TTL_NONE, HEADERS | CC),
-        (f.properties(headers=f.table((b"n", b"F" + f.table((b"CC", b"V"))))), 4, TTL_NONE,
-         HEADERS),
-        (f.properties(headers=f.table(*((bytes((kind,)), bytes((kind,)) + bytes(size))
-                                        for kind, size in zip(b"bBsuIifdlLTtDV",
-                                                              (1, 1, 2, 2, 4, 4, 4, 8, 8, 8, 8, 1,
-                                                               5, 0), strict=True)))),
-         4, TTL_NONE, HEADERS),
+        (
+            f.properties(headers=f.table((b"n", b"F" + f.table((b"CC", b"V"))))),
+            4,
+            TTL_NONE,
+            HEADERS,
+        ),
+        (
+            f.properties(
+                headers=f.table(
+                    *(
+                        (bytes((kind,)), bytes((kind,)) + bytes(size))
+                        for kind, size in zip(
+                            b"bBsuIifdlLTtDV",
+                            (1, 1, 2, 2, 4, 4, 4, 8, 8, 8, 8, 1, 5, 0),
+                            strict=True,
+                        )
+                    )
+                )
+            ),
+            4,
+            TTL_NONE,
+            HEADERS,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_properties_say(
     both: Kernel, properties: bytes, priority: int, ttl: int, flags: int
 ) -> None:
@@ -208,8 +284,14 @@ for _ in range(80):
 @pytest.mark.parametrize(
     "properties",
     [
-        b"\x10\x00", b"\x10\x00\x02\x00", b"\x00\x01", b"\x00\x02", b"\x80\x00\x05abc",
-        b"\x00\x40\0\0\0", b"\x20\x00\0\0\0", b"\x20\x00\0\0\0\x05\x01a",
+        b"\x10\x00",
+        b"\x10\x00\x02\x00",
+        b"\x00\x01",
+        b"\x00\x02",
+        b"\x80\x00\x05abc",
+        b"\x00\x40\0\0\0",
+        b"\x20\x00\0\0\0",
+        b"\x20\x00\0\0\0\x05\x01a",
         f.properties(headers=b"\0\0\0\x03\x02aV"),
         f.properties(headers=f.table((b"a", b"Z"))),
         f.properties(headers=f.table((b"a", b"S\0\0\0\x05abcd"))),
@@ -217,7 +299,7 @@ for _ in range(80):
         f.properties(headers=f.table((b"a", b"F\0\0\0\x02\x05a"))),
         f.properties(headers=f.table((b"a", DEEP))),
     ],
-)  # fmt: skip
+)
 def test_malformed_properties(both: Kernel, properties: bytes) -> None:
     scanner = both.scan.FrameScanner(4096)
     items = scanner.feed(f.publish(1, b"", b"q", b"x") + f.publish(1, b"", b"q", b"b", properties))
@@ -243,12 +325,21 @@ def test_malformed_properties(both: Kernel, properties: bytes) -> None:
         (f.publish_method(1, b"", b"q") * 2, 505, "content header"),
         (f.publish_method(1, b"", b"q") + f.header(1, 4) * 2, 505, "content body"),
         (f.publish_method(1, b"", b"q") + f.header(1, 4) + f.ack(1, 1), 505, "content body"),
-        (f.publish_method(1, b"", b"q") + f.frame(2, 1, struct.pack(">HHQH", 50, 0, 1, 0)), 505,
-         "class 60, got one for class 50"),
-        (f.publish_method(1, b"", b"q") + f.frame(2, 1, struct.pack(">HHQ", 60, 0, 1)), 501,
-         "too short"),
-        (f.publish_method(1, b"", b"q") + f.header(1, 4) + f.frame(3, 1, b"12345"), 501,
-         "by 1 bytes"),
+        (
+            f.publish_method(1, b"", b"q") + f.frame(2, 1, struct.pack(">HHQH", 50, 0, 1, 0)),
+            505,
+            "class 60, got one for class 50",
+        ),
+        (
+            f.publish_method(1, b"", b"q") + f.frame(2, 1, struct.pack(">HHQ", 60, 0, 1)),
+            501,
+            "too short",
+        ),
+        (
+            f.publish_method(1, b"", b"q") + f.header(1, 4) + f.frame(3, 1, b"12345"),
+            501,
+            "by 1 bytes",
+        ),
         (f.publish(1, b"", b"q", b"", flags=2), 540, "immediate=true"),
         (f.method(1, 60, 40), 502, "basic.publish"),
         (f.method(1, 60, 40, b"\0\0"), 502, "basic.publish"),
@@ -259,7 +350,7 @@ def test_malformed_properties(both: Kernel, properties: bytes) -> None:
         (f.method(1, 60, 80, b"\0\0"), 502, "2 bytes"),
         (f.method(1, 60, 120, bytes(10)), 502, "10 bytes"),
     ],
-)  # fmt: skip
+)
 def test_refusals_of_the_connection(both: Kernel, data: bytes, code: int, words: str) -> None:
     scanner = both.scan.FrameScanner(4096)
     good = f.publish(2, b"", b"q", b"good")
@@ -288,14 +379,17 @@ def test_a_message_above_the_limit_costs_its_channel_only(both: Kernel) -> None:
     items = scanner.feed(large + good + large + f.ack(1, 7))
     text = "message size 1001 is larger than configured max size 1000"
     assert items == [
-        ContentRefused(1, 406, text), PublishRun(2, 0, 1, 0, 1), AckRun(1, ((ACK, 7, 7, False),)),
-    ]  # fmt: skip
+        ContentRefused(1, 406, text),
+        PublishRun(2, 0, 1, 0, 1),
+        AckRun(1, ((ACK, 7, 7, False),)),
+    ]
     assert scanner.pending_bytes == 0
     exact = f.publish(1, b"", b"q", b"y" * 1000)
     assert scanner.feed(exact) == []
     assert scanner.feed(f.method(1, 20, 41) + exact) == [
-        Method(1, 20, 41, b""), PublishRun(1, 1, 2, 0, 1),
-    ]  # fmt: skip
+        Method(1, 20, 41, b""),
+        PublishRun(1, 1, 2, 0, 1),
+    ]
 
 
 def test_a_wild_size_is_refused_before_its_body(both: Kernel) -> None:
@@ -319,11 +413,17 @@ def test_a_discarded_channel_may_stop_anywhere(both: Kernel) -> None:
 
 
 def test_every_split_gives_the_same(both: Kernel) -> None:
-    data = b"".join([
-        f.publish(1, b"x", b"k", b"one"), f.ack(1, 3), f.publish(1, b"x", b"k2", b"", flags=1),
-        f.publish(2, b"", b"q", b"abcdef", f.properties(priority=9, expiration=b"5"), piece=2),
-        f.frame(8, 0, b""), f.method(3, 50, 10, b"args"), f.publish(1, b"x", b"k", b"last"),
-    ])  # fmt: skip
+    data = b"".join(
+        [
+            f.publish(1, b"x", b"k", b"one"),
+            f.ack(1, 3),
+            f.publish(1, b"x", b"k2", b"", flags=1),
+            f.publish(2, b"", b"q", b"abcdef", f.properties(priority=9, expiration=b"5"), piece=2),
+            f.frame(8, 0, b""),
+            f.method(3, 50, 10, b"args"),
+            f.publish(1, b"x", b"k", b"last"),
+        ]
+    )
     whole = both.scan.FrameScanner(4096)
     whole.feed(data)
     for cut in range(len(data)):
@@ -331,8 +431,9 @@ def test_every_split_gives_the_same(both: Kernel) -> None:
         items = scanner.feed(data[:cut]) + scanner.feed(data[cut:])
         assert rows(scanner.table) == rows(whole.table), cut
         assert [i for i in items if isinstance(i, Method | Heartbeat)] == [
-            Heartbeat(), Method(3, 50, 10, b"args"),
-        ]  # fmt: skip
+            Heartbeat(),
+            Method(3, 50, 10, b"args"),
+        ]
     single = both.scan.FrameScanner(4096)
     for k in range(len(data)):
         single.feed(data[k : k + 1])

@@ -37,23 +37,36 @@ PROPERTIES = st.one_of(
     st.binary(min_size=2, max_size=12),
 )
 PUBLISHED = st.builds(
-    f.publish, CHANNELS, NAMES, NAMES, BODIES, PROPERTIES, st.integers(0, 3),
+    f.publish,
+    CHANNELS,
+    NAMES,
+    NAMES,
+    BODIES,
+    PROPERTIES,
+    st.integers(0, 3),
     st.sampled_from([0, 0, 0, 1000, 4000]),
-)  # fmt: skip
+)
 TAGS = st.integers(0, 6) | st.just(2**64 - 1)
 FRAMES = st.one_of(
-    PUBLISHED, PUBLISHED, PUBLISHED,
+    PUBLISHED,
+    PUBLISHED,
+    PUBLISHED,
     st.builds(f.ack, CHANNELS, TAGS, st.booleans()),
     st.builds(f.ack, st.just(1), TAGS),
     st.builds(f.nack, CHANNELS, TAGS, st.booleans(), st.booleans()),
     st.builds(f.reject, CHANNELS, TAGS, st.booleans()),
     st.just(f.frame(8, 0, b"")),
-    st.builds(f.method, CHANNELS, st.sampled_from([10, 20, 60, 85]),
-              st.sampled_from([10, 11, 40, 41]), st.binary(max_size=9)),
+    st.builds(
+        f.method,
+        CHANNELS,
+        st.sampled_from([10, 20, 60, 85]),
+        st.sampled_from([10, 11, 40, 41]),
+        st.binary(max_size=9),
+    ),
     st.builds(f.publish_method, CHANNELS, NAMES, NAMES),
     st.builds(f.header, CHANNELS, st.integers(0, 30)),
     st.builds(f.frame, st.integers(1, 9), CHANNELS, st.binary(max_size=30)),
-)  # fmt: skip
+)
 
 
 def play(kernel: Kernel, pieces: list[bytes]) -> tuple[list[Item], Any]:
@@ -79,9 +92,10 @@ def joined(items: list[Item]) -> list[Any]:
                 continue
         if isinstance(item, AckRun):
             ranges = tuple(
-                one for r in item.ranges
+                one
+                for r in item.ranges
                 for one in ([r] if r[3] else [(r[0], t, t, False) for t in range(r[1], r[2] + 1)])
-            )  # fmt: skip
+            )
             if isinstance(before, AckRun) and before.channel == item.channel:
                 ranges = before.ranges + ranges
                 found.pop()

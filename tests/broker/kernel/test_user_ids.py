@@ -10,10 +10,20 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import USER_ID, Kernel, MessageTable, Route
 
 SOME = {
-    "content_type": "text/plain", "content_encoding": "x", "headers": {"a": 1, "user_id": "no"},
-    "delivery_mode": 2, "priority": 4, "correlation_id": "c", "reply_to": "r", "expiration": "10",
-    "message_id": "m", "timestamp": 5, "type": "t", "app_id": "a", "cluster_id": "k",
-}  # fmt: skip
+    "content_type": "text/plain",
+    "content_encoding": "x",
+    "headers": {"a": 1, "user_id": "no"},
+    "delivery_mode": 2,
+    "priority": 4,
+    "correlation_id": "c",
+    "reply_to": "r",
+    "expiration": "10",
+    "message_id": "m",
+    "timestamp": 5,
+    "type": "t",
+    "app_id": "a",
+    "cluster_id": "k",
+}
 USERS = (None, "guest", "other", "", "gues", "guestx")
 
 

@@ -26,8 +26,12 @@ class World:
     def __init__(self, user: str = "guest") -> None:
         self.user = user
         self.made = Metadata()
-        for name, tags in (("ann", ()), ("boss", ("administrator",)), ("eve", ("management",)),
-                           ("watch", ("monitoring",))):
+        for name, tags in (
+            ("ann", ()),
+            ("boss", ("administrator",)),
+            ("eve", ("management",)),
+            ("watch", ("monitoring",)),
+        ):
             self.made.do(commands.PutUser(User(name, "", tags)))
         self.made.do(commands.AddVhost(Vhost("a/b", "theirs")))
         self.made.do(commands.PutGrant(Grant("a/b", "eve", "", "", "")))
@@ -46,8 +50,8 @@ class World:
         """Status and body."""
         answers: list[Any] = []
         broker: Any = SimpleNamespace(
-            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
-            tags=self.tags)
+            definitions=SimpleNamespace(state=self.made.state, submit=self.submit), tags=self.tags
+        )
         try:
             request = parse_request(method, path, body)
             asker = Asker(broker, "/", self.user, 1, lambda call: call)
@@ -62,28 +66,47 @@ class World:
 PERMISSIONS = {"configure": "^a", "write": ".*", "read": "^$"}
 TOPICS = {"exchange": "amq.topic", "write": "^k", "read": ".*"}
 CHANGES = [
-    ("PUT", "/users/ann", {"tags": "x"}), ("PUT", "/users/new", {"password": "p"}),
-    ("DELETE", "/users/ann", None), ("PUT", "/vhosts/v", None), ("DELETE", "/vhosts/a%2Fb", None),
-    ("PUT", "/permissions/a%2Fb/ann", PERMISSIONS), ("DELETE", "/permissions/a%2Fb/eve", None),
+    ("PUT", "/users/ann", {"tags": "x"}),
+    ("PUT", "/users/new", {"password": "p"}),
+    ("DELETE", "/users/ann", None),
+    ("PUT", "/vhosts/v", None),
+    ("DELETE", "/vhosts/a%2Fb", None),
+    ("PUT", "/permissions/a%2Fb/ann", PERMISSIONS),
+    ("DELETE", "/permissions/a%2Fb/eve", None),
     ("PUT", "/topic-permissions/a%2Fb/ann", TOPICS),
     ("DELETE", "/topic-permissions/a%2Fb/ann", None),
 ]
-LOOKS = ["/users", "/users/ann", "/users/ann/permissions", "/users/ann/topic-permissions",
-         "/permissions", "/topic-permissions", "/permissions/a%2Fb/eve",
-         "/topic-permissions/a%2Fb/eve", "/vhosts/a%2Fb/permissions"]
+LOOKS = [
+    "/users",
+    "/users/ann",
+    "/users/ann/permissions",
+    "/users/ann/topic-permissions",
+    "/permissions",
+    "/topic-permissions",
+    "/permissions/a%2Fb/eve",
+    "/topic-permissions/a%2Fb/eve",
+    "/vhosts/a%2Fb/permissions",
+]
 
 
 @pytest.mark.parametrize("user", ["ann", "eve", "watch", "nobody"])
-@pytest.mark.parametrize(("method", "path", "body"), [
-    *CHANGES, *(("GET", path, None) for path in LOOKS)])
+@pytest.mark.parametrize(
+    ("method", "path", "body"), [*CHANGES, *(("GET", path, None) for path in LOOKS)]
+)
 def test_only_an_administrator_may(user: str, method: str, path: str, body: Any) -> None:
     world = World(user)
-    before = (dict(world.made.state.users), dict(world.made.state.grants),
-              sorted(world.made.state.scopes))
+    before = (
+        dict(world.made.state.users),
+        dict(world.made.state.grants),
+        sorted(world.made.state.scopes),
+    )
     status, answer = world.ask(method, path, body)
     assert status == 403 and "'administrator' is needed" in answer["detail"]
-    assert before == (world.made.state.users, world.made.state.grants,
-                      sorted(world.made.state.scopes))
+    assert before == (
+        world.made.state.users,
+        world.made.state.grants,
+        sorted(world.made.state.scopes),
+    )
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CHANGES)
@@ -108,9 +131,15 @@ def test_a_user_is_added_changed_deleted() -> None:
     assert passwords.matches("secret", users["a/b"].password_hash)
     assert world.ask("PUT", "/users/a%2Fb", {"password_hash": RABBITMQS})[0] == 204
     assert users["a/b"].tags == ("z",) and passwords.matches("test12", users["a/b"].password_hash)
-    assert world.ask("GET", "/users/a%2Fb") == (200, {
-        "name": "a/b", "password_hash": RABBITMQS, "tags": ["z"],
-        "hashing_algorithm": "rabbit_password_hashing_sha256"})
+    assert world.ask("GET", "/users/a%2Fb") == (
+        200,
+        {
+            "name": "a/b",
+            "password_hash": RABBITMQS,
+            "tags": ["z"],
+            "hashing_algorithm": "rabbit_password_hashing_sha256",
+        },
+    )
     assert world.ask("PUT", "/users/a%2Fb", {"password_hash": ""})[0] == 204
     assert not passwords.matches("", users["a/b"].password_hash)
     assert world.ask("DELETE", "/users/a%2Fb") == (204, None)
@@ -119,18 +148,25 @@ def test_a_user_is_added_changed_deleted() -> None:
     assert names == ["ann", "boss", "eve", "guest", "watch"]
 
 
-@pytest.mark.parametrize(("path", "body", "text"), [
-    ("/users/new", None, "give password"), ("/users/new", {"tags": "x"}, "give password"),
-    ("/users/ann", {"password": ""}, "0 characters"), ("/users/", {"password": "p"}, "empty"),
-    ("/users/ann", {"password": "p", "password_hash": RABBITMQS}, "give one of them"),
-    ("/users/ann", {"password_hash": "abc"}, "not base64"),
-    ("/users/ann", {"password_hash": RABBITMQS, "hashing_algorithm": "md5"}, "known: rabbit"),
-    ("/users/ann", {"password": 5}, "password is a int"), ("/users/ann", {"tags": 5}, "tags"),
-    ("/users/ann", {"pass": "p"}, "unknown key"), ("/vhosts/", None, "empty"),
-    ("/permissions/a%2Fb/ann", {**PERMISSIONS, "write": "["}, "write='['"),
-    ("/permissions/a%2Fb/ann", {"configure": ""}, "lacks 'write'"),
-    ("/topic-permissions/a%2Fb/ann", {**TOPICS, "exchange": ""}, "empty"),
-])
+@pytest.mark.parametrize(
+    ("path", "body", "text"),
+    [
+        ("/users/new", None, "give password"),
+        ("/users/new", {"tags": "x"}, "give password"),
+        ("/users/ann", {"password": ""}, "0 characters"),
+        ("/users/", {"password": "p"}, "empty"),
+        ("/users/ann", {"password": "p", "password_hash": RABBITMQS}, "give one of them"),
+        ("/users/ann", {"password_hash": "abc"}, "not base64"),
+        ("/users/ann", {"password_hash": RABBITMQS, "hashing_algorithm": "md5"}, "known: rabbit"),
+        ("/users/ann", {"password": 5}, "password is a int"),
+        ("/users/ann", {"tags": 5}, "tags"),
+        ("/users/ann", {"pass": "p"}, "unknown key"),
+        ("/vhosts/", None, "empty"),
+        ("/permissions/a%2Fb/ann", {**PERMISSIONS, "write": "["}, "write='['"),
+        ("/permissions/a%2Fb/ann", {"configure": ""}, "lacks 'write'"),
+        ("/topic-permissions/a%2Fb/ann", {**TOPICS, "exchange": ""}, "empty"),
+    ],
+)
 def test_what_cannot_be_is_refused_with_a_reason_that_shows_no_password(
     path: str, body: Any, text: str
 ) -> None:
@@ -182,8 +218,10 @@ def test_permissions_are_set_shown_cleared() -> None:
     shown = {"user": "ann", "vhost": "a/b", **PERMISSIONS}
     assert world.ask("GET", "/permissions/a%2Fb/ann") == (200, shown)
     assert world.ask("GET", "/users/ann/permissions") == (200, [shown])
-    assert [one["user"] for one in world.ask("GET", "/vhosts/a%2Fb/permissions")[1]] == ["ann",
-                                                                                          "eve"]
+    assert [one["user"] for one in world.ask("GET", "/vhosts/a%2Fb/permissions")[1]] == [
+        "ann",
+        "eve",
+    ]
     assert [one["user"] for one in world.ask("GET", "/permissions")[1]] == ["guest", "ann", "eve"]
     assert world.ask("PUT", "/permissions/a%2Fb/nobody", PERMISSIONS)[0] == 404
     assert world.ask("PUT", "/permissions/nowhere/ann", PERMISSIONS)[0] == 404

@@ -81,13 +81,24 @@ def test_the_last_administrator_stays_where_that_is_asked_for() -> None:
 
 def test_what_version_2_wrote_of_users_means_the_same() -> None:
     """The frozen bytes of DeleteUser and PutUser as they were, without the newer field."""
-    old = msgspec.msgpack.encode([7, "a", 1, [
-        ["put_user", ["ann", "h", ["administrator"]]], ["delete_user", "guest"],
-        ["delete_user", "ann"]]])
+    old = msgspec.msgpack.encode(
+        [
+            7,
+            "a",
+            1,
+            [
+                ["put_user", ["ann", "h", ["administrator"]]],
+                ["delete_user", "guest"],
+                ["delete_user", "ann"],
+            ],
+        ]
+    )
     submission = decode_submission(old)
     assert submission.commands == (
-        commands.PutUser(User("ann", "h", ("administrator",))), commands.DeleteUser("guest"),
-        commands.DeleteUser("ann"))
+        commands.PutUser(User("ann", "h", ("administrator",))),
+        commands.DeleteUser("guest"),
+        commands.DeleteUser("ann"),
+    )
     world = World()
     world.entry(old)
     assert not world.state.users

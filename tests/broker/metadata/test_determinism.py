@@ -32,9 +32,14 @@ def one_command(draw: random.Random) -> AnyCommand:
     to_queue, connection = draw.random() < 0.7, draw.choice((0, 1, 2))
     ends = (vhost, source, queue if to_queue else other, to_queue, key, {}, connection)
     declaration = queue_declaration(
-        vhost, queue, durable=draw.random() < 0.5, exclusive=draw.random() < 0.4,
-        auto_delete=draw.random() < 0.3, arguments=draw.choice(({}, {"x-max-length": 5})),
-        defaults=QueueDefaults())
+        vhost,
+        queue,
+        durable=draw.random() < 0.5,
+        exclusive=draw.random() < 0.4,
+        auto_delete=draw.random() < 0.3,
+        arguments=draw.choice(({}, {"x-max-length": 5})),
+        defaults=QueueDefaults(),
+    )
     home = draw.choice(NODES)
     away = draw.choice(NODES)
     kind = declaration.config.kind
@@ -46,31 +51,46 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.AddVhost(Vhost(vhost)),
         commands.PutVhost(Vhost(vhost, draw.choice(("", "described")))),
         commands.PutUser(User(draw.choice("uw"), "h", tuple(draw.choice("mt")))),
-        commands.PutUser(User(draw.choice("uw"), "h", draw.choice(((), ("administrator",)))),
-                         keep_administrator=draw.random() < 0.5),
-        commands.PutGrant(Grant(vhost, draw.choice("uw"), "a", "b", "c",
-                                draw.choice((None, "amq.topic")))),
+        commands.PutUser(
+            User(draw.choice("uw"), "h", draw.choice(((), ("administrator",)))),
+            keep_administrator=draw.random() < 0.5,
+        ),
+        commands.PutGrant(
+            Grant(vhost, draw.choice("uw"), "a", "b", "c", draw.choice((None, "amq.topic")))
+        ),
         commands.DeleteGrant(vhost, draw.choice("uw"), draw.choice((None, "", "amq.topic"))),
-        commands.DeclareExchange(vhost, source, draw.choice(("direct", "topic", "headers")),
-                                 auto_delete=draw.random() < 0.5),
+        commands.DeclareExchange(
+            vhost,
+            source,
+            draw.choice(("direct", "topic", "headers")),
+            auto_delete=draw.random() < 0.5,
+        ),
         commands.DeleteExchange(vhost, source, draw.random() < 0.5),
-        commands.Bind(*ends), commands.Bind(*ends), commands.Unbind(*ends),
-        commands.DeclareQueue(declaration.config, declaration.arguments, nodes, nodes[0],
-                              connection),
-        commands.DeclareQueue(declaration.config, declaration.arguments, nodes, nodes[0],
-                              connection),
+        commands.Bind(*ends),
+        commands.Bind(*ends),
+        commands.Unbind(*ends),
+        commands.DeclareQueue(
+            declaration.config, declaration.arguments, nodes, nodes[0], connection
+        ),
+        commands.DeclareQueue(
+            declaration.config, declaration.arguments, nodes, nodes[0], connection
+        ),
         commands.ChangeMembers(group, (home,), (away,)),
         commands.ChangeMembers(group, remove=(away,)),
-        commands.Left(group, away), commands.Left(group, home),
+        commands.Left(group, away),
+        commands.Left(group, home),
         commands.SetDrained(home, draw.random() < 0.5),
         commands.JoinNode(home, draw.choice((11, 12, 13)), "h:1"),
         commands.DeleteQueue(vhost, queue, 0, connection),
         commands.OwnerGone(draw.choice((71, 72)), connection),
     ]
     if draw.random() < 0.03:
-        choices = [commands.DeleteVhost(vhost),
-                   commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
-                   commands.ForgetNode(home), commands.RemoveNode(home, draw.choice((11, 12)))]
+        choices = [
+            commands.DeleteVhost(vhost),
+            commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
+            commands.ForgetNode(home),
+            commands.RemoveNode(home, draw.choice((11, 12))),
+        ]
     return draw.choice(choices)
 
 
@@ -85,8 +105,9 @@ def grow(seed: int, entries: int = 150) -> World:
         if draw.random() < 0.03:
             lives[node] += 10
             life = lives[node]
-            started = commands.NodeStarted(node, life, draw.choice((0, 11, 12)), f"{node}:1",
-                                           draw.random() < 0.5)
+            started = commands.NodeStarted(
+                node, life, draw.choice((0, 11, 12)), f"{node}:1", draw.random() < 0.5
+            )
             world.submit(started, uplink=life, node=node)
         some = [one_command(draw) for _ in range(draw.randint(1, 4))]
         uplink = lives[node]
@@ -142,11 +163,18 @@ def test_grown_logs_meet_every_command_and_make_something() -> None:
 def test_two_hash_seeds_give_one_digest() -> None:
     root = Path(__file__).resolve().parents[3]
     path = os.pathsep.join(str(root / part) for part in ("raft", "broker", "tests"))
-    code = ("from broker.metadata.test_determinism import digest\n"
-            "print([digest(seed) for seed in range(3)])")
+    code = (
+        "from broker.metadata.test_determinism import digest\n"
+        "print([digest(seed) for seed in range(3)])"
+    )
     outputs = {
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
-                       env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}).stdout
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)},
+        ).stdout
         for seed in (1, 2)
     }
     assert len(outputs) == 1 and "[" in outputs.pop()

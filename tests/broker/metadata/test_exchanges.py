@@ -34,17 +34,31 @@ def test_declaring_twice_is_fine_when_equal(world: World) -> None:
     world.exchange("amq.direct")
 
 
-@pytest.mark.parametrize("kind, more, text", [
-    ("fanout", {}, "inequivalent arg 'type' for exchange 'x' in vhost '/': "
-                   "received 'fanout' but current is 'topic'"),
-    ("topic", {"durable": False}, "inequivalent arg 'durable' for exchange 'x' in vhost '/': "
-                                  "received 'false' but current is 'true'"),
-    ("topic", {"auto_delete": True}, "inequivalent arg 'auto_delete'"),
-    ("topic", {"internal": True}, "inequivalent arg 'internal'"),
-    ("topic", {"arguments": {"alternate-exchange": "y"}},
-     "inequivalent arg 'alternate-exchange' for exchange 'x' in vhost '/': "
-     "received the value 'y' of type 'longstr' but current is none"),
-])
+@pytest.mark.parametrize(
+    "kind, more, text",
+    [
+        (
+            "fanout",
+            {},
+            "inequivalent arg 'type' for exchange 'x' in vhost '/': "
+            "received 'fanout' but current is 'topic'",
+        ),
+        (
+            "topic",
+            {"durable": False},
+            "inequivalent arg 'durable' for exchange 'x' in vhost '/': "
+            "received 'false' but current is 'true'",
+        ),
+        ("topic", {"auto_delete": True}, "inequivalent arg 'auto_delete'"),
+        ("topic", {"internal": True}, "inequivalent arg 'internal'"),
+        (
+            "topic",
+            {"arguments": {"alternate-exchange": "y"}},
+            "inequivalent arg 'alternate-exchange' for exchange 'x' in vhost '/': "
+            "received the value 'y' of type 'longstr' but current is none",
+        ),
+    ],
+)
 def test_declaring_twice_must_be_equivalent(
     world: World, kind: str, more: dict[str, Any], text: str
 ) -> None:
@@ -168,6 +182,8 @@ def test_listing_bindings_shows_the_implicit_ones(world: World) -> None:
     world.bind("amq.direct", "q", "k")
     view = MetadataView(world.state)
     assert [(b.source, b.destination, b.routing_key) for b in view.bindings("/")] == [
-        ("", "q", "q"), ("amq.direct", "q", "k")]
+        ("", "q", "q"),
+        ("amq.direct", "q", "k"),
+    ]
     assert len(view.bindings("/", source="amq.direct", destination="q", routing_key="k")) == 1
     assert not view.bindings("/", to_queue=False) and not view.bindings("nowhere")

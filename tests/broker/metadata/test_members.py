@@ -60,8 +60,11 @@ def test_refusals(world: World) -> None:
         (commands.ChangeMembers(99, add=("a",)), NotFound, "no queue has the group 99"),
         (commands.ChangeMembers(group, add=("x",)), NotFound, "no node 'x' in the cluster"),
         (commands.ChangeMembers(group, remove=("a", "b")), PreconditionFailed, "its last member"),
-        (commands.ChangeMembers(classic, add=("b",)), PreconditionFailed,
-         "queue 'classic' in vhost '/' is a classic queue: it lives on node 'a' alone"),
+        (
+            commands.ChangeMembers(classic, add=("b",)),
+            PreconditionFailed,
+            "queue 'classic' in vhost '/' is a classic queue: it lives on node 'a' alone",
+        ),
         (commands.ChangeMembers(mine, add=("b",)), PreconditionFailed, "lives on node 'a'"),
     ):
         with pytest.raises(kind, match=text):

@@ -62,15 +62,23 @@ def test_several_in_one_submission_get_groups_of_their_own(world: World) -> None
     assert replies[2].queue.group != replies[3].queue.group  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("changed, text", [
-    ({"durable": False}, "inequivalent arg 'durable' for queue 'q' in vhost '/': "
-                         "received 'false' but current is 'true'"),
-    ({"auto_delete": True}, "inequivalent arg 'auto_delete'"),
-    ({"arguments": {"x-max-length": 1}},
-     "inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
-     "received the value '1' of type 'signedint' but current is none"),
-    ({"arguments": {"x-queue-type": "classic"}}, "inequivalent arg 'x-queue-type'"),
-])
+@pytest.mark.parametrize(
+    "changed, text",
+    [
+        (
+            {"durable": False},
+            "inequivalent arg 'durable' for queue 'q' in vhost '/': "
+            "received 'false' but current is 'true'",
+        ),
+        ({"auto_delete": True}, "inequivalent arg 'auto_delete'"),
+        (
+            {"arguments": {"x-max-length": 1}},
+            "inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
+            "received the value '1' of type 'signedint' but current is none",
+        ),
+        ({"arguments": {"x-queue-type": "classic"}}, "inequivalent arg 'x-queue-type'"),
+    ],
+)
 def test_declaring_twice_must_be_equivalent(world: World, changed: dict, text: str) -> None:
     world.declare("q")
     with pytest.raises(PreconditionFailed) as caught:

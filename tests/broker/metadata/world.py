@@ -36,8 +36,13 @@ class World:
         self.changes = list(applied.effects)
         return applied.reply
 
-    def submit(self, *some: commands.AnyCommand, uplink: int = UPLINK, node: str = "a",
-               seq: int | None = None) -> commands.SubmissionReply:
+    def submit(
+        self,
+        *some: commands.AnyCommand,
+        uplink: int = UPLINK,
+        node: str = "a",
+        seq: int | None = None,
+    ) -> commands.SubmissionReply:
         """Apply a submission, the next of its uplink unless `seq` is given."""
         if seq is None:
             seq = self.seqs[uplink] = self.seqs.get(uplink, 0) + 1
@@ -50,30 +55,64 @@ class World:
             raise commands.to_refusal(reply)
         return reply
 
-    def declare(self, name: str, *, durable: bool = True, exclusive: bool = False,
-                auto_delete: bool = False, arguments: dict[str, Any] | None = None,
-                connection: int = 1, server_named: bool = False, uplink: int = UPLINK,
-                node: str = "a", nodes: tuple[str, ...] = ("a",),
-                numbered: bool = True) -> Queue:
+    def declare(
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Any] | None = None,
+        connection: int = 1,
+        server_named: bool = False,
+        uplink: int = UPLINK,
+        node: str = "a",
+        nodes: tuple[str, ...] = ("a",),
+        numbered: bool = True,
+    ) -> Queue:
         """Declare a queue; the queue. numbered: as nodes of version 3 do it."""
         declaration = queue_declaration(
-            "/", name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
-            arguments=arguments or {}, defaults=QueueDefaults())
+            "/",
+            name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments or {},
+            defaults=QueueDefaults(),
+        )
         command = commands.DeclareQueue(
-            declaration.config, declaration.arguments, nodes, nodes[0], connection, server_named,
-            numbered)
+            declaration.config,
+            declaration.arguments,
+            nodes,
+            nodes[0],
+            connection,
+            server_named,
+            numbered,
+        )
         return self.do(command, uplink, node).queue
 
     def exchange(self, name: str, kind: str = "direct", **more: Any) -> None:
         """Declare an exchange."""
         self.do(commands.DeclareExchange("/", name, kind, **more))
 
-    def bind(self, source: str, destination: str, routing_key: str = "", to_queue: bool = True,
-             **more: Any) -> None:
+    def bind(
+        self,
+        source: str,
+        destination: str,
+        routing_key: str = "",
+        to_queue: bool = True,
+        **more: Any,
+    ) -> None:
         """Bind a queue, or an exchange."""
         self.do(commands.Bind("/", source, destination, to_queue, routing_key, **more))
 
-    def unbind(self, source: str, destination: str, routing_key: str = "", to_queue: bool = True,
-               **more: Any) -> None:
+    def unbind(
+        self,
+        source: str,
+        destination: str,
+        routing_key: str = "",
+        to_queue: bool = True,
+        **more: Any,
+    ) -> None:
         """Take a binding away."""
         self.do(commands.Unbind("/", source, destination, to_queue, routing_key, **more))

@@ -24,10 +24,11 @@ def a_block(random: Random) -> bytes:
     """A small block of any shape."""
     count = random.randint(1, 9)
     return block(
-        count, [random.choice((5, 10, 10, 90)) for _ in range(count)],
+        count,
+        [random.choice((5, 10, 10, 90)) for _ in range(count)],
         [random.choice((0, 4, 4, 4, 31)) for _ in range(count)],
         [random.choice((None, 0, 30)) for _ in range(count)] if random.random() < 0.2 else None,
-    )  # fmt: skip
+    )
 
 
 def some_ids(random: Random) -> c.MsgIds:
@@ -49,11 +50,25 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     parts = queue.state.runs.get("sink", {}).get(run, SinkRun()).stages
     staged = tuple((p, a, part.count) for (b, p, a), part in parts.items() if b == batch)
     makers = (
-        (6, lambda: c.Checkout(consumer, session, "t", random.choice((0, 1, 3, 10)),
-                               random.random() < 0.2, random.choice((0, 0, 3)),
-                               random.random() < 0.2, random.random() < 0.1)),
-        (4, lambda: c.Credit(consumer, random.randint(0, 60), random.randint(0, 9),
-                             random.random() < 0.3)),
+        (
+            6,
+            lambda: c.Checkout(
+                consumer,
+                session,
+                "t",
+                random.choice((0, 1, 3, 10)),
+                random.random() < 0.2,
+                random.choice((0, 0, 3)),
+                random.random() < 0.2,
+                random.random() < 0.1,
+            ),
+        ),
+        (
+            4,
+            lambda: c.Credit(
+                consumer, random.randint(0, 60), random.randint(0, 9), random.random() < 0.3
+            ),
+        ),
         (1, lambda: c.Cancel(consumer)),
         (1, lambda: c.SessionDown(session, random.random() < 0.5)),
         (3, lambda: c.Get(consumer + 10, session, random.random() < 0.3)),
@@ -67,19 +82,33 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),
         (2, lambda: c.NodeBack(f"n{random.randint(1, 3)}")),
         (1, lambda: c.RegisterReader(reader, random.choice((0, 0, 0, 2)))),
-        (5, lambda: c.OpenClaim(reader, number, epoch, random.randint(1, 20),
-                                random.choice((30, 10**6)), random.choice((0, 0, 50)),
-                                random.random() < 0.5, random.random() < 0.5)),
+        (
+            5,
+            lambda: c.OpenClaim(
+                reader,
+                number,
+                epoch,
+                random.randint(1, 20),
+                random.choice((30, 10**6)),
+                random.choice((0, 0, 50)),
+                random.random() < 0.5,
+                random.random() < 0.5,
+            ),
+        ),
         (1, lambda: c.RenewClaims(reader, epoch)),
         (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
-        (1, lambda: c.ReleaseClaim(reader, random.choice((0, number, number)), epoch, False,
-                                   random.random() < 0.7)),
+        (
+            1,
+            lambda: c.ReleaseClaim(
+                reader, random.choice((0, number, number)), epoch, False, random.random() < 0.7
+            ),
+        ),
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
         (1, lambda: c.PublishBatch("sink", batch, attempts)),
         (1, lambda: c.DropStages("sink", batch)),
         (3, lambda: c.SinkPublish("sink", run, driver, batch, staged)),
         (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
-    )  # fmt: skip
+    )
     (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
     command: c.AnyCommand = maker()
     return command
@@ -115,6 +144,7 @@ def grow(seed: int, entries: int = 80) -> Queue:
             lives[node] += 10
             node = node % 3 + 1
         life = lives[node]
-        queue.submit(*commands, data=data, uplink=life, node=f"n{node}",
-                     number=life if numbered else 0)  # fmt: skip
+        queue.submit(
+            *commands, data=data, uplink=life, node=f"n{node}", number=life if numbered else 0
+        )
     return queue

@@ -40,9 +40,7 @@ def rss() -> int:
 a_block = lru_cache(4096)(block)
 
 
-def entries(
-    messages: int, size: Sizes, batch: Callable[[], int], settles: bool
-) -> Iterator[bytes]:
+def entries(messages: int, size: Sizes, batch: Callable[[], int], settles: bool) -> Iterator[bytes]:
     """One entry per block of batch() messages of size() bytes, and now and then another one."""
     done = seq = 0
     random = Random(3)

@@ -192,7 +192,8 @@ class Model:
         if self.active is not None and self.active.cancelled:
             self.active = None
         others = [
-            c for c in self.clients.values()
+            c
+            for c in self.clients.values()
             if c is not self.active and not c.cancelled and not c.suspended
         ]
         best = min(others, key=lambda c: (-c.priority, c.order), default=None)

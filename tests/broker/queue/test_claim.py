@@ -38,8 +38,14 @@ def reading(count: int = 10, **settings: object) -> Queue:
     return queue
 
 
-def claim(queue: Queue, number: int = 1, count: int = 4, size: int = 10**6, epoch: int = 1,
-          ttl_ms: int = 0) -> object:  # fmt: skip
+def claim(
+    queue: Queue,
+    number: int = 1,
+    count: int = 4,
+    size: int = 10**6,
+    epoch: int = 1,
+    ttl_ms: int = 0,
+) -> object:
     return queue.do(OpenClaim("r", number, epoch, count, size, ttl_ms))
 
 
@@ -169,9 +175,11 @@ def test_a_newer_epoch_fences_every_older_driver() -> None:
     claim(queue)
     assert queue.do(RegisterReader("r")) == ReaderReply(2, 0)
     for command in (
-        OpenClaim("r", 1, 1, 1, 1), RenewClaims("r", 1), SettleClaims("r", 1, 1),
+        OpenClaim("r", 1, 1, 1, 1),
+        RenewClaims("r", 1),
+        SettleClaims("r", 1, 1),
         ReleaseClaim("r", 1, 1),
-    ):  # fmt: skip
+    ):
         assert queue.do(command).reason == "fenced", command
     assert claim(queue, epoch=2).messages == 4
 
@@ -186,9 +194,11 @@ def test_an_epoch_is_never_given_twice_even_when_the_reader_was_forgotten() -> N
 def test_an_unknown_reader_is_refused() -> None:
     queue = Queue()
     for command in (
-        OpenClaim("x", 1, 1, 1, 1), RenewClaims("x", 1), SettleClaims("x", 1, 1),
+        OpenClaim("x", 1, 1, 1, 1),
+        RenewClaims("x", 1),
+        SettleClaims("x", 1, 1),
         ReleaseClaim("x", 1, -1),
-    ):  # fmt: skip
+    ):
         assert queue.do(command).reason == "unknown_reader", command
 
 
@@ -274,9 +284,11 @@ def test_a_claim_with_a_ttl_expires_and_is_lost() -> None:
 
 def test_every_sign_of_life_postpones_expiry() -> None:
     for life in (
-        RenewClaims("r", 1), OpenClaim("r", 1, 1, 1, 1), SettleClaims("r", 0, 1),
+        RenewClaims("r", 1),
+        OpenClaim("r", 1, 1, 1, 1),
+        SettleClaims("r", 0, 1),
         RegisterReader("r"),
-    ):  # fmt: skip
+    ):
         queue = reading()
         claim(queue, ttl_ms=100)
         queue.now += 60

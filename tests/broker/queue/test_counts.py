@@ -43,11 +43,14 @@ def counts(queue: Queue) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("what", "failed"),
     [
-        ("AMQP 1.0 released", False), ("AMQP 1.0 modified, not failed", False),
-        ("basic.nack", False), ("basic.recover", False),
-        ("AMQP 1.0 modified, failed", True), ("basic.reject", True),
+        ("AMQP 1.0 released", False),
+        ("AMQP 1.0 modified, not failed", False),
+        ("basic.nack", False),
+        ("basic.recover", False),
+        ("AMQP 1.0 modified, failed", True),
+        ("basic.reject", True),
     ],
-)  # fmt: skip
+)
 def test_a_return_counts_as_acquired_and_if_failed_as_delivered(what: str, failed: bool) -> None:
     queue = held()
     queue.do(Cancel(1))
@@ -166,9 +169,16 @@ def test_a_discarded_message_is_dead_lettered_as_rejected() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [Settle(1, ((5, 9),)), Return(1, ((5, 9),), True), Discard(1, ((5, 9),)), Settle(77, ((0, 0),)),
-     Cancel(77), SessionDown(77), Timer()],
-)  # fmt: skip
+    [
+        Settle(1, ((5, 9),)),
+        Return(1, ((5, 9),), True),
+        Discard(1, ((5, 9),)),
+        Settle(77, ((0, 0),)),
+        Cancel(77),
+        SessionDown(77),
+        Timer(),
+    ],
+)
 def test_what_is_unknown_is_ignored(command: AnyCommand) -> None:
     queue = held(dead_letter_exchange="dlx")
     queue.do(command)

@@ -237,8 +237,10 @@ def test_a_consumer_or_a_get_is_a_use_a_publish_is_not() -> None:
 
 def test_a_redeclaration_is_a_use_of_a_classic_queue_only_and_looking_is_none() -> None:
     for kind, touch, expired in (
-        ("classic", True, False), ("classic", False, True), ("quorum", True, True),
-    ):  # fmt: skip
+        ("classic", True, False),
+        ("classic", False, True),
+        ("quorum", True, True),
+    ):
         queue = Queue(kind=kind, expires_ms=100)
         queue.put(1)
         queue.now += 50
@@ -303,10 +305,15 @@ def test_a_deleted_queue_refuses_everything_that_asks_for_something() -> None:
     queue = Queue()
     queue.do(Delete())
     for command, data in (
-        (Enqueue(), block(1)), (Checkout(1, 1, "a"), None), (Get(1, 1), None), (Purge(), None),
-        (Delete(), None), (Stat(), None), (RegisterReader("r"), None),
+        (Enqueue(), block(1)),
+        (Checkout(1, 1, "a"), None),
+        (Get(1, 1), None),
+        (Purge(), None),
+        (Delete(), None),
+        (Stat(), None),
+        (RegisterReader("r"), None),
         (Stage("s", 0, 0, 0), block(1)),
-    ):  # fmt: skip
+    ):
         assert queue.do(command, data).reason == "deleted"
     queue.submit(Settle(1, ((0, 0),)), Cancel(1), SessionDown(1), NodeSuspected("n1"), Timer())
     assert queue.machine.live_indexes(queue.state) == ()

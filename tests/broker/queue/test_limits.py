@@ -313,9 +313,14 @@ def test_bytes_and_counts_follow_what_expires(ttls: list[int]) -> None:
     assert queue.stat().messages_ready == queue.stat().bytes_ready == 0
 
 
-@pytest.mark.parametrize(("settings", "shape"), [
-    ({"max_length": 0}, {}), ({"max_length_bytes": 5}, {"size": 10}), ({}, {"ttls_ms": [0]}),
-])
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({"max_length": 0}, {}),
+        ({"max_length_bytes": 5}, {"size": 10}),
+        ({}, {"ttls_ms": [0]}),
+    ],
+)
 def test_a_get_behind_a_publish_finds_what_the_limits_leave(
     settings: dict[str, Any], shape: dict[str, Any]
 ) -> None:

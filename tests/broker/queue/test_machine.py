@@ -40,8 +40,14 @@ from warren_raft.machine import Applied, Meta
 SEEDS = range(24)
 
 
-def submit(queue: Queue, seq: int, *commands: AnyCommand, data: bytes | None = None,
-           answered: int = 0, uplink: int = 1) -> Any:  # fmt: skip
+def submit(
+    queue: Queue,
+    seq: int,
+    *commands: AnyCommand,
+    data: bytes | None = None,
+    answered: int = 0,
+    uplink: int = 1,
+) -> Any:
     entry = encode_submission(Submission(uplink, "n1", seq, commands, answered), data)
     return queue.apply(entry).reply
 
@@ -72,9 +78,14 @@ def test_a_repeat_gets_the_reply_of_the_first_time() -> None:
     queue = Queue()
     submit(queue, 1, Enqueue(), data=block(3))
     commands: tuple[AnyCommand, ...] = (
-        Get(1, 1), RegisterReader("r"), OpenClaim("r", 1, 1, 1, 100), Purge(), Get(1, 1),
-        Delete(if_unused=True), Delete(),
-    )  # fmt: skip
+        Get(1, 1),
+        RegisterReader("r"),
+        OpenClaim("r", 1, 1, 1, 100),
+        Purge(),
+        Get(1, 1),
+        Delete(if_unused=True),
+        Delete(),
+    )
     first = {seq: submit(queue, seq, command) for seq, command in enumerate(commands, 2)}
     for seq, command in enumerate(commands, 2):
         assert submit(queue, seq, command) == first[seq]

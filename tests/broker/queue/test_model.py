@@ -26,9 +26,11 @@ SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
 PRIORITIES = st.sampled_from([0, 3, 4, 4, 4, 9, 31])
 TTLS = st.sampled_from([None, None, 0, 5, 50])
 SHORT = settings(
-    max_examples=120, stateful_step_count=40, deadline=None,
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)  # fmt: skip
+)
 
 CONFIGS = st.fixed_dictionaries(
     {
@@ -92,8 +94,10 @@ class AgainstModel(RuleBasedStateMachine):
             for at, i in enumerate(order)
         ]
 
-    @rule(shape=st.lists(st.tuples(SIZES, PRIORITIES, TTLS), min_size=1, max_size=12),
-          ttl=st.booleans())  # fmt: skip
+    @rule(
+        shape=st.lists(st.tuples(SIZES, PRIORITIES, TTLS), min_size=1, max_size=12),
+        ttl=st.booleans(),
+    )
     def enqueue(self, shape: list[tuple[int, int, int | None]], ttl: bool) -> None:
         sizes, prio = [s for s, _, _ in shape], [p for _, p, _ in shape]
         ttls = [t if ttl else None for _, _, t in shape]
@@ -114,21 +118,35 @@ class AgainstModel(RuleBasedStateMachine):
                 self.model.add(message)
         self.end()
 
-    @rule(limit=st.sampled_from([0, 1, 2, 5]), credit=st.booleans(), no_ack=st.booleans(),
-          priority=st.sampled_from([0, 0, 5]), session=st.integers(1, 3),
-          timeout=st.sampled_from([None, None, 10]))  # fmt: skip
+    @rule(
+        limit=st.sampled_from([0, 1, 2, 5]),
+        credit=st.booleans(),
+        no_ack=st.booleans(),
+        priority=st.sampled_from([0, 0, 5]),
+        session=st.integers(1, 3),
+        timeout=st.sampled_from([None, None, 10]),
+    )
     def checkout(
-        self, limit: int, credit: bool, no_ack: bool, priority: int, session: int,
+        self,
+        limit: int,
+        credit: bool,
+        no_ack: bool,
+        priority: int,
+        session: int,
         timeout: int | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         key = self.next_consumer
         self.next_consumer += 1
         self.both(c.Checkout(key, session, "t", limit, credit, priority, no_ack, False, timeout))
         self.model.join(
-            key, session, limit=None if no_ack else limit or None, credit=0 if credit else None,
-            priority=priority, no_ack=no_ack,
+            key,
+            session,
+            limit=None if no_ack else limit or None,
+            credit=0 if credit else None,
+            priority=priority,
+            no_ack=no_ack,
             timeout=timeout or self.model.config.consumer_timeout_ms,
-        )  # fmt: skip
+        )
         self.end()
 
     def client(self, data: Any) -> Any:
@@ -197,8 +215,12 @@ class AgainstModel(RuleBasedStateMachine):
         self.model.lanes.clear()
         self.end()
 
-    @rule(count=st.integers(1, 8), size=st.sampled_from([1, 20, 1000]), skip=st.integers(0, 1),
-          keep_empty=st.booleans())  # fmt: skip
+    @rule(
+        count=st.integers(1, 8),
+        size=st.sampled_from([1, 20, 1000]),
+        skip=st.integers(0, 1),
+        keep_empty=st.booleans(),
+    )
     def open_claim(self, count: int, size: int, skip: int, keep_empty: bool) -> None:
         number = self.model.settled + 1 + skip
         reply = self.both(c.OpenClaim("r", number, 1, count, size, keep_empty=keep_empty))
@@ -239,8 +261,13 @@ class AgainstModel(RuleBasedStateMachine):
             self.model.give_back(message, failed)
         self.end()
 
-    @rule(ahead=st.integers(-1, 2), partition=st.integers(0, 1), attempt=st.integers(0, 1),
-          count=st.integers(1, 4), priority=PRIORITIES)  # fmt: skip
+    @rule(
+        ahead=st.integers(-1, 2),
+        partition=st.integers(0, 1),
+        attempt=st.integers(0, 1),
+        count=st.integers(1, 4),
+        priority=PRIORITIES,
+    )
     def stage(self, ahead: int, partition: int, attempt: int, count: int, priority: int) -> None:
         batch = max(0, self.model.batch + ahead)
         new = self.messages([10] * count, [priority] * count, [None] * count)
@@ -249,8 +276,10 @@ class AgainstModel(RuleBasedStateMachine):
             self.model.stages.setdefault((batch, partition, attempt), []).append(new)
         self.end()
 
-    @rule(ahead=st.integers(0, 2), attempts=st.lists(
-        st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=3))  # fmt: skip
+    @rule(
+        ahead=st.integers(0, 2),
+        attempts=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=3),
+    )
     def publish(self, ahead: int, attempts: list[tuple[int, int]]) -> None:
         batch = max(0, self.model.batch + ahead)
         reply = self.both(c.PublishBatch("s", batch, tuple(attempts)))

@@ -157,16 +157,19 @@ def test_a_long_backlog_is_delivered_returned_and_settled_in_order() -> None:
     assert list(queue.machine.live_indexes(queue.state)) == indexes[10:]
 
 
-@pytest.mark.parametrize("settings", [{}, {"priority_max": 9, "priority_default": 0},
-                                      {"max_length_bytes": 9000}])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings", [{}, {"priority_max": 9, "priority_default": 0}, {"max_length_bytes": 9000}]
+)
 def test_a_compressed_block_is_the_same_to_the_machine(settings: dict[str, Any]) -> None:
     plain, packed = Queue(**settings), Queue(**settings)
     for number in range(1, 9):
         data = encode(
             [b"a" * 90 * number * (i % 3) for i in range(20)],
-            [b"\x10\0\2" * (i % 2) for i in range(20)], (b"", b"q"),
-            [4, 9, 0] * 6 + [4, 4], [None, 5000] * 10,
-        )  # fmt: skip
+            [b"\x10\0\2" * (i % 2) for i in range(20)],
+            (b"", b"q"),
+            [4, 9, 0] * 6 + [4, 4],
+            [None, 5000] * 10,
+        )
         assert compress(data)[7] == 2
         assert plain.do(c.Enqueue(), data) == packed.do(c.Enqueue(), compress(data))
     assert plain.digest() == packed.digest()

@@ -52,14 +52,18 @@ def test_cutting_runs_is_what_slicing_a_list_is(sizes: list[int], first: int, si
     runs = [(number, 2, 2 + size - 1, 0, 0) for number, size in enumerate(sizes)]
     flat = [(number, i) for number, low, high, *_ in runs for i in range(low, high + 1)]
     cut = cut_runs(runs, first, first + size)
-    assert [
-        (n, i) for n, low, high, *_ in cut for i in range(low, high + 1)
-    ] == flat[first : first + size]
+    assert [(n, i) for n, low, high, *_ in cut for i in range(low, high + 1)] == flat[
+        first : first + size
+    ]
 
 
 @settings(deadline=None)
-@given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30), exact=st.booleans(),
-       cuts=st.lists(st.integers(0, 29), max_size=5), budget=st.integers(0, 3000))  # fmt: skip
+@given(
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30),
+    exact=st.booleans(),
+    cuts=st.lists(st.integers(0, 29), max_size=5),
+    budget=st.integers(0, 3000),
+)
 def test_bytes_add_up_and_what_fits_is_never_too_much(
     sizes: list[int], exact: bool, cuts: list[int], budget: int
 ) -> None:
@@ -76,6 +80,7 @@ def test_bytes_add_up_and_what_fits_is_never_too_much(
     if exact:
         assert all(
             contents.size(1, a, b) == sum(sizes[a : b + 1])
-            for a in range(len(sizes)) for b in range(a, len(sizes))
+            for a in range(len(sizes))
+            for b in range(a, len(sizes))
         )
         assert first + fits == len(sizes) or sum(sizes[first : first + fits + 1]) > budget

@@ -127,9 +127,12 @@ class World:
         self.published: set[tuple[tuple[int, int, int], ...]] = set()
 
     def send(
-        self, command: AnyCommand, heard: object, late: bool,
+        self,
+        command: AnyCommand,
+        heard: object,
+        late: bool,
         rows: list[tuple[int, int]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if late:
             self.late.append((command, rows))
             return

@@ -13,8 +13,9 @@ def a_queue() -> Queue:
     """One with something in every place."""
     queue = Queue(dead_letter_exchange="dlx", delivery_limit=7)
     queue.put(3)
-    queue.put(4, size=[5, 10, 10, 90], priorities=[9, 4, 4, 0],
-              ttls_ms=[None, 20_000, 30_000, 4_000_000])  # fmt: skip
+    queue.put(
+        4, size=[5, 10, 10, 90], priorities=[9, 4, 4, 0], ttls_ms=[None, 20_000, 30_000, 4_000_000]
+    )
     for number in range(5):
         queue.put(1, size=20 + number)
     queue.do(c.Checkout(1, 1, "t", 2))

@@ -17,17 +17,35 @@ from warren_broker.queue.commands import (
 )
 
 
-def put(queue: Queue, batch: int, partition: int, attempt: int = 0, count: int = 2, *,
-        run: str = "r", epoch: int = 1, digest: int = 100, ttl_ms: int = 0, seq: int = 0,
-        sink: str = "s", **shape: object) -> int:  # fmt: skip
+def put(
+    queue: Queue,
+    batch: int,
+    partition: int,
+    attempt: int = 0,
+    count: int = 2,
+    *,
+    run: str = "r",
+    epoch: int = 1,
+    digest: int = 100,
+    ttl_ms: int = 0,
+    seq: int = 0,
+    sink: str = "s",
+    **shape: object,
+) -> int:
     command = SinkStage(sink, run, epoch, batch, partition, attempt, digest, ttl_ms, seq)
     reply = queue.do(command, block(count, **shape))
     assert reply == Done(), reply
     return queue.index
 
 
-def publish(queue: Queue, batch: int, *attempts: tuple[int, int, int], run: str = "r",
-            epoch: int = 1, sink: str = "s") -> object:  # fmt: skip
+def publish(
+    queue: Queue,
+    batch: int,
+    *attempts: tuple[int, int, int],
+    run: str = "r",
+    epoch: int = 1,
+    sink: str = "s",
+) -> object:
     return queue.do(SinkPublish(sink, run, epoch, batch, attempts))
 
 

@@ -15,8 +15,15 @@ from warren_broker.queue.commands import (
 )
 
 
-def put(queue: Queue, batch: int, partition: int, attempt: int = 0, count: int = 2,
-        ttl_ms: int = 0, **shape: object) -> int:  # fmt: skip
+def put(
+    queue: Queue,
+    batch: int,
+    partition: int,
+    attempt: int = 0,
+    count: int = 2,
+    ttl_ms: int = 0,
+    **shape: object,
+) -> int:
     reply = queue.do(Stage("s", batch, partition, attempt, ttl_ms), block(count, **shape))
     assert reply == Done(), reply
     return queue.index

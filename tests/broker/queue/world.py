@@ -37,9 +37,7 @@ def block(
 ) -> bytes:
     """A block of that many messages; bodies of `size` bytes, properties of none."""
     sizes = [size] * count if isinstance(size, int) else list(size)
-    return encode(
-        [bytes(n) for n in sizes], [b""] * count, (b"", b"q"), priorities, ttls_ms
-    )
+    return encode([bytes(n) for n in sizes], [b""] * count, (b"", b"q"), priorities, ttls_ms)
 
 
 def check(state: QueueState) -> None:
@@ -90,7 +88,11 @@ class Queue:
         return applied
 
     def submit(
-        self, *commands: AnyCommand, data: bytes | None = None, uplink: int = 1, node: str = "n1",
+        self,
+        *commands: AnyCommand,
+        data: bytes | None = None,
+        uplink: int = 1,
+        node: str = "n1",
         number: int = 0,
     ) -> SubmissionReply:
         """One submission of an uplink, the next in its sequence; number: of the node's life."""
@@ -161,11 +163,14 @@ def messages(delivery: Delivery) -> list[tuple[int, int, int, int, int]]:
     """(msg_id, index, ordinal, delivery count, acquired count) of each message of a delivery."""
     return [
         (
-            delivery.first_msg_id + ordinal - delivery.first, delivery.index, ordinal,
-            delivery.delivery_count, delivery.acquired_count,
+            delivery.first_msg_id + ordinal - delivery.first,
+            delivery.index,
+            ordinal,
+            delivery.delivery_count,
+            delivery.acquired_count,
         )
         for ordinal in range(delivery.first, delivery.last + 1)
-    ]  # fmt: skip
+    ]
 
 
 __all__ = ["Queue", "block", "check", "config", "messages"]

@@ -62,25 +62,28 @@ def test_fanout(world: World, routes: Topology) -> None:
     assert routes.route("/", "amq.fanout", "whatever") == ("q", "r")
 
 
-@pytest.mark.parametrize("arguments, headers, hit", [
-    ({"x-match": "all", "a": 1, "b": "t"}, {"a": 1, "b": "t", "c": 3}, True),
-    ({"a": 1, "b": "t"}, {"a": 1}, False),
-    ({"x-match": "any", "a": 1, "b": "t"}, {"b": "t"}, True),
-    ({"x-match": "any", "a": 1, "b": "t"}, {"b": "u"}, False),
-    ({"x-match": "any"}, {"b": "u"}, False),
-    ({"x-match": "all"}, {}, True),
-    ({"a": None}, {"a": "anything"}, True),
-    ({"a": None}, {}, False),
-    ({"a": 1}, {"a": True}, False),
-    ({"a": 1}, {"a": 1.0}, False),
-    ({"a": 1}, {"a": "1"}, False),
-    ({"x-kind": 1, "a": 1}, {"a": 1}, True),
-    ({"x-match": "all-with-x", "x-kind": 1, "a": 1}, {"a": 1}, False),
-    ({"x-match": "all-with-x", "x-kind": 1, "a": 1}, {"a": 1, "x-kind": 1}, True),
-    ({"x-match": "any", "x-kind": 1}, {"x-kind": 1}, False),
-    ({"x-match": "any-with-x", "x-kind": 1}, {"x-kind": 1}, True),
-    ({"a": [1, {"b": "c"}]}, {"a": [1, {"b": b"c"}]}, True),
-])
+@pytest.mark.parametrize(
+    "arguments, headers, hit",
+    [
+        ({"x-match": "all", "a": 1, "b": "t"}, {"a": 1, "b": "t", "c": 3}, True),
+        ({"a": 1, "b": "t"}, {"a": 1}, False),
+        ({"x-match": "any", "a": 1, "b": "t"}, {"b": "t"}, True),
+        ({"x-match": "any", "a": 1, "b": "t"}, {"b": "u"}, False),
+        ({"x-match": "any"}, {"b": "u"}, False),
+        ({"x-match": "all"}, {}, True),
+        ({"a": None}, {"a": "anything"}, True),
+        ({"a": None}, {}, False),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1}, {"a": "1"}, False),
+        ({"x-kind": 1, "a": 1}, {"a": 1}, True),
+        ({"x-match": "all-with-x", "x-kind": 1, "a": 1}, {"a": 1}, False),
+        ({"x-match": "all-with-x", "x-kind": 1, "a": 1}, {"a": 1, "x-kind": 1}, True),
+        ({"x-match": "any", "x-kind": 1}, {"x-kind": 1}, False),
+        ({"x-match": "any-with-x", "x-kind": 1}, {"x-kind": 1}, True),
+        ({"a": [1, {"b": "c"}]}, {"a": [1, {"b": b"c"}]}, True),
+    ],
+)
 def test_headers(world: World, routes: Topology, arguments: dict, headers: dict, hit: bool) -> None:
     world.bind("amq.headers", "q", arguments=arguments)
     assert routes.needs_headers("/", "amq.headers")
@@ -201,15 +204,20 @@ def test_following_changes_gives_what_starting_afresh_gives(seed: int) -> None:
             else:
                 to_queue = draw.random() < 0.8
                 act = world.bind if draw.random() < 0.65 else world.unbind
-                act(name, draw.choice(queues if to_queue else list("xyz")),
-                    draw.choice(("a", "a.b", "#", "*.b")), to_queue=to_queue)
+                act(
+                    name,
+                    draw.choice(queues if to_queue else list("xyz")),
+                    draw.choice(("a", "a.b", "#", "*.b")),
+                    to_queue=to_queue,
+                )
         except (NotFound, PreconditionFailed):
             continue
         fresh = Topology(world.state.scopes)
         for exchange in sorted(world.state.scopes["/"].exchanges):
             for key in ("a", "a.b", "c"):
                 assert routes.route("/", exchange, key, {}) == fresh.route(
-                    "/", exchange, key, {}), (step, exchange, key)
+                    "/", exchange, key, {}
+                ), (step, exchange, key)
 
 
 def test_what_lives_with_a_node_that_is_not_heard_of_gets_nothing(world: World) -> None:

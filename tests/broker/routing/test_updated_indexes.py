@@ -13,8 +13,12 @@ from warren_broker.metadata.state import JOURNAL_MAX
 from warren_broker.routing import topology
 from warren_broker.routing.topology import Topology
 
-KINDS = {"direct": "amq.direct", "fanout": "amq.fanout", "topic": "amq.topic",
-         "headers": "amq.headers"}
+KINDS = {
+    "direct": "amq.direct",
+    "fanout": "amq.fanout",
+    "topic": "amq.topic",
+    "headers": "amq.headers",
+}
 KEYS = ("a", "a.b", "a.*", "#", "*.b", "a.#.b", "", "b.a")
 
 

@@ -39,8 +39,9 @@ def no_collector() -> Iterator[None]:
 def unfinished(channel: int, size: int, sent: int) -> bytes:
     """A message of `size` bytes of which only some come, in frames of 100,000."""
     frames = [f.publish_method(channel, b"", b"q"), f.header(channel, size)]
-    frames += [f.frame(3, channel, bytes(min(100_000, sent - at)))
-               for at in range(0, sent, 100_000)]
+    frames += [
+        f.frame(3, channel, bytes(min(100_000, sent - at))) for at in range(0, sent, 100_000)
+    ]
     return b"".join(frames)
 
 
@@ -61,7 +62,8 @@ def broker_of(loop: Loop) -> Any:
     """What a client asks of its broker until it has opened a channel."""
     view = View()
     return SimpleNamespace(
-        ids=Ids(), cluster=SimpleNamespace(loop=loop, forget_waiting=lambda key: None),
+        ids=Ids(),
+        cluster=SimpleNamespace(loop=loop, forget_waiting=lambda key: None),
         replies=SimpleNamespace(close=lambda name: None),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),
         authenticate=lambda user, password, mechanism, done: done(Done()),
@@ -69,11 +71,17 @@ def broker_of(loop: Loop) -> Any:
         connection_gone=lambda number, done: done(Done()),
         definitions=SimpleNamespace(state=SimpleNamespace(users={})),
         settings=SimpleNamespace(
-            node="a", loopback_users=(),
-            limits=SimpleNamespace(heartbeat_s=60, unfinished_bytes_max=1 << 27)),
-        permissions=view.permissions, topic_permissions=view.topic_permissions,
-        exchange=view.exchange, tags=lambda user: (), vhost_exists=lambda vhost: True,
-        connected=lambda *given, **named: None, disconnected=lambda *given, **named: None,
+            node="a",
+            loopback_users=(),
+            limits=SimpleNamespace(heartbeat_s=60, unfinished_bytes_max=1 << 27),
+        ),
+        permissions=view.permissions,
+        topic_permissions=view.topic_permissions,
+        exchange=view.exchange,
+        tags=lambda user: (),
+        vhost_exists=lambda vhost: True,
+        connected=lambda *given, **named: None,
+        disconnected=lambda *given, **named: None,
     )
 
 
@@ -131,8 +139,11 @@ def test_an_amqp091_client_that_hangs_up_in_the_middle_of_messages() -> None:
     ):
         made.sendall(_marshal(frame, 0))
         world.until(lambda state=state: world.refs and world.refs[1]().state == state)
-    made.sendall(b"".join(_marshal(spec.Channel.Open(), n) + unfinished(n, 1 << 20, 300_000)
-                          for n in range(1, 4)))
+    made.sendall(
+        b"".join(
+            _marshal(spec.Channel.Open(), n) + unfinished(n, 1 << 20, 300_000) for n in range(1, 4)
+        )
+    )
     scanner = None
 
     def arrived() -> bool:

@@ -31,7 +31,8 @@ class World:
         self.connections = [SimpleNamespace(client=client) for client in clients]
         self.connections.append(SimpleNamespace(client=None))  # its header has not come
         self.definitions: Any = SimpleNamespace(
-            state=SimpleNamespace(users=self.users, scopes=self.scopes))
+            state=SimpleNamespace(users=self.users, scopes=self.scopes)
+        )
         listener: Any = SimpleNamespace(connections=self.connections)
         loop: Any = SimpleNamespace(call_later=self._later)
         Admission(loop, self.definitions, listener)

@@ -22,11 +22,22 @@ from warren_broker.server.listener import HEADER_091
 from warren_broker.server.login import LOGIN_REFUSED_DELAY_MS, is_loopback
 
 
-@pytest.mark.parametrize(("peer", "expected"), [
-    ("127.0.0.1:5", True), ("127.8.9.1:5", True), ("::1:5", True), ("[::1]:5", True),
-    ("::ffff:127.0.0.1:5", True), ("10.0.0.1:5", False), ("::ffff:10.0.0.1:5", False),
-    ("fe80::1:5", False), ("", False), ("localhost:5", False), ("128.0.0.1:5", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [
+        ("127.0.0.1:5", True),
+        ("127.8.9.1:5", True),
+        ("::1:5", True),
+        ("[::1]:5", True),
+        ("::ffff:127.0.0.1:5", True),
+        ("10.0.0.1:5", False),
+        ("::ffff:10.0.0.1:5", False),
+        ("fe80::1:5", False),
+        ("", False),
+        ("localhost:5", False),
+        ("128.0.0.1:5", False),
+    ],
+)
 def test_is_loopback(peer: str, expected: bool) -> None:
     assert is_loopback(peer) is expected
 
@@ -43,11 +54,15 @@ class World:
         self.ended = False
         clock = SimpleNamespace(monotonic_ms=lambda: 0)
         self.loop = SimpleNamespace(
-            now_ms=0, clock=clock, call_later=self.call_later,
-            at_turn_end=lambda stage, call: self.ends.append(call))
+            now_ms=0,
+            clock=clock,
+            call_later=self.call_later,
+            at_turn_end=lambda stage, call: self.ends.append(call),
+        )
         self.broker: Any = SimpleNamespace(
             settings=SimpleNamespace(
-                loopback_users=loopback_users, node="a", cluster="c", limits=Limits()),
+                loopback_users=loopback_users, node="a", cluster="c", limits=Limits()
+            ),
             ids=SimpleNamespace(connection=lambda: 1),
             cluster=SimpleNamespace(loop=self.loop),
             authenticate=self.authenticate,
@@ -91,8 +106,11 @@ def answer091(world: World, peer: str, password: str) -> str:
     world.turn()
     world.sent.clear()
     start = spec.Connection.StartOk(
-        {"capabilities": {"authentication_failure_close": True}}, "PLAIN", f"\0guest\0{password}",
-        "en_US")
+        {"capabilities": {"authentication_failure_close": True}},
+        "PLAIN",
+        f"\0guest\0{password}",
+        "en_US",
+    )
     client.received(pamqp.frame.marshal(start, 0))
     world.turn()
     for call in world.delayed():
@@ -131,18 +149,25 @@ def answer10(world: World, peer: str, password: str) -> str:
 
 
 @pytest.mark.parametrize("answer", [answer091, answer10])
-@pytest.mark.parametrize(("peer", "password", "users", "allowed"), [
-    ("127.0.0.1:7", "right", ("guest",), True),
-    ("[::1]:7", "right", ("guest",), True),
-    ("10.0.0.9:7", "right", ("guest",), False),
-    ("10.0.0.9:7", "right", (), True),
-    ("10.0.0.9:7", "right", ("other",), True),
-    ("127.0.0.1:7", "wrong", ("guest",), False),
-    ("10.0.0.9:7", "wrong", (), False),
-])
+@pytest.mark.parametrize(
+    ("peer", "password", "users", "allowed"),
+    [
+        ("127.0.0.1:7", "right", ("guest",), True),
+        ("[::1]:7", "right", ("guest",), True),
+        ("10.0.0.9:7", "right", ("guest",), False),
+        ("10.0.0.9:7", "right", (), True),
+        ("10.0.0.9:7", "right", ("other",), True),
+        ("127.0.0.1:7", "wrong", ("guest",), False),
+        ("10.0.0.9:7", "wrong", (), False),
+    ],
+)
 def test_a_loopback_user_logs_in_from_this_machine_only(
-    answer: Callable[[World, str, str], str], peer: str, password: str, users: tuple[str, ...],
-    allowed: bool, caplog: pytest.LogCaptureFixture,
+    answer: Callable[[World, str, str], str],
+    peer: str,
+    password: str,
+    users: tuple[str, ...],
+    allowed: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     found = answer(World(users), peer, password)

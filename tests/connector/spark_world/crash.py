@@ -21,8 +21,14 @@ from pathlib import Path
 from spark_world.runs import RealWorld, ended, resume
 from warren.local import LocalCluster
 
-STEPS = ("after_claim", "after_offset_log", "in_write", "before_publish", "after_publish",
-         "before_settle")
+STEPS = (
+    "after_claim",
+    "after_offset_log",
+    "in_write",
+    "before_publish",
+    "after_publish",
+    "before_settle",
+)
 """Where a driver dies or stands still, in the order of a batch."""
 TASK_STEPS = ("in_read", "after_staging")
 BATCH = 300
@@ -118,11 +124,16 @@ def main() -> int:
                 try:
                     done = one_run(cluster, directory, seed)
                 except AssertionError:
-                    print(f"seed {seed} failed; again: "
-                          f"python3 build.py crash --runs 1 --seed {seed}", file=sys.stderr)
+                    print(
+                        f"seed {seed} failed; again: python3 build.py crash --runs 1 --seed {seed}",
+                        file=sys.stderr,
+                    )
                     raise
-                print(f"seed {seed}: {', '.join(done)}: lost 0, doubled 0, "
-                      f"{time.monotonic() - began:.0f} s", flush=True)
+                print(
+                    f"seed {seed}: {', '.join(done)}: lost 0, doubled 0, "
+                    f"{time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
                 shutil.rmtree(directory)
     return 0
 

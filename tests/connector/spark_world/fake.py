@@ -106,8 +106,9 @@ class FakeBroker:
 
     def publish(self, queue: str, bodies: list[bytes], priorities: list[int] | int = 4) -> None:
         """Messages by the back door."""
-        self.queues[queue].enqueue(encode(
-            bodies, [b"\x10\x00\x02"] * len(bodies), (b"", queue.encode()), priorities))
+        self.queues[queue].enqueue(
+            encode(bodies, [b"\x10\x00\x02"] * len(bodies), (b"", queue.encode()), priorities)
+        )
 
     def bodies(self, queue: str) -> list[bytes]:
         """What is ready, in delivery order."""
@@ -118,12 +119,18 @@ class FakeBroker:
         """Counts for assertions."""
         state = self.queues[queue]
         return {
-            "ready": len(state.ready), "acknowledged": state.acknowledged,
-            "claims": {name: {n: len(c) for n, c in reader.claims.items()}
-                       for name, reader in state.readers.items() if reader.claims},
+            "ready": len(state.ready),
+            "acknowledged": state.acknowledged,
+            "claims": {
+                name: {n: len(c) for n, c in reader.claims.items()}
+                for name, reader in state.readers.items()
+                if reader.claims
+            },
             "settled": {name: reader.settled for name, reader in state.readers.items()},
             "staged": sum(len(blocks) for blocks in state.stages.values()),
-            "published": sorted(state.published), "readers": sorted(state.readers)}
+            "published": sorted(state.published),
+            "readers": sorted(state.readers),
+        }
 
     def release_claims(self, queue: str) -> None:
         """What an operator may do: all claims go back, their numbers are lost."""
@@ -154,11 +161,25 @@ class FakeBroker:
     def queue(self, name: str) -> Queue:
         """Counts."""
         state = self._queue(name)
-        readers = tuple(Reader(n, r.epoch, r.settled, len(r.claims), 0)
-                        for n, r in sorted(state.readers.items()))
+        readers = tuple(
+            Reader(n, r.epoch, r.settled, len(r.claims), 0)
+            for n, r in sorted(state.readers.items())
+        )
         claimed = sum(len(c) for r in state.readers.values() for c in r.claims.values())
-        return Queue(name, "/", "quorum", True, False, False, "node1", ("node1",), {},
-                     messages_ready=len(state.ready), messages_claimed=claimed, readers=readers)
+        return Queue(
+            name,
+            "/",
+            "quorum",
+            True,
+            False,
+            False,
+            "node1",
+            ("node1",),
+            {},
+            messages_ready=len(state.ready),
+            messages_claimed=claimed,
+            readers=readers,
+        )
 
     def register(self, queue: str, reader: str, go_on_after: int = 0) -> Registration:
         """A new epoch."""
@@ -169,8 +190,16 @@ class FakeBroker:
         self.calls.append(("register", reader, state.epoch))
         return Registration(state.epoch, state.settled)
 
-    def open(self, queue: str, reader: str, epoch: int | None, number: int, max_messages: int,
-             max_bytes: int, keep_empty: bool = False) -> Claim:
+    def open(
+        self,
+        queue: str,
+        reader: str,
+        epoch: int | None,
+        number: int,
+        max_messages: int,
+        max_bytes: int,
+        keep_empty: bool = False,
+    ) -> Claim:
         """A claim."""
         state, found = self._reader(queue, reader, epoch), self._queue(queue)
         self.calls.append(("open", reader, number))
@@ -178,8 +207,11 @@ class FakeBroker:
             if number != state.settled + 1 + len(state.claims) or number in state.lost:
                 raise _lost(reader, number)
             taken: list[Message] = []
-            while found.ready and len(taken) < max_messages and (
-                    not taken or found.size_bytes([*taken, found.ready[0]]) <= max_bytes):
+            while (
+                found.ready
+                and len(taken) < max_messages
+                and (not taken or found.size_bytes([*taken, found.ready[0]]) <= max_bytes)
+            ):
                 taken.append(found.ready.pop(0))
             if not taken and not keep_empty:
                 return Claim(number, 0, 0, False)
@@ -194,7 +226,8 @@ class FakeBroker:
         if number > state.settled + len(state.claims):
             raise _lost(reader, number)
         if number > state.settled and any(
-                each not in state.claims for each in range(state.settled + 1, number + 1)):
+            each not in state.claims for each in range(state.settled + 1, number + 1)
+        ):
             raise _lost(reader, number)
         done = 0
         for each in [n for n in state.claims if n <= number]:
@@ -221,8 +254,9 @@ class FakeBroker:
             del self._queue(queue).readers[reader]
         return back
 
-    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
-              ) -> list[tuple[tuple[Any, ...], bytes]]:
+    def fetch(
+        self, queue: str, reader: str, number: int, first: int, last: int
+    ) -> list[tuple[tuple[Any, ...], bytes]]:
         """Runs and block of each piece."""
         state = self._queue(queue).readers.get(reader)
         if state is None or number not in state.claims:
@@ -234,15 +268,18 @@ class FakeBroker:
         """Ready ones, untouched."""
         return self._pieces(self._queue(queue), self._queue(queue).ready[:most])
 
-    def _pieces(self, queue: QueueState, messages: list[Message]
-                ) -> list[tuple[tuple[Any, ...], bytes]]:
+    def _pieces(
+        self, queue: QueueState, messages: list[Message]
+    ) -> list[tuple[tuple[Any, ...], bytes]]:
         pieces = []
         for at in range(0, len(messages), FETCH_MESSAGES):
             some = messages[at : at + FETCH_MESSAGES]
-            runs = tuple((m.index, m.ordinal, m.ordinal, m.delivery_count, m.acquired_count)
-                         for m in some)
-            pieces.append((runs, concat([(queue.blocks[m.index], m.ordinal, m.ordinal + 1)
-                                         for m in some])))
+            runs = tuple(
+                (m.index, m.ordinal, m.ordinal, m.delivery_count, m.acquired_count) for m in some
+            )
+            pieces.append(
+                (runs, concat([(queue.blocks[m.index], m.ordinal, m.ordinal + 1) for m in some]))
+            )
         return pieces
 
     def _routed(self, exchange: str, data: bytes) -> dict[str, bytes]:
@@ -255,7 +292,8 @@ class FakeBroker:
             targets = self.bindings.get((exchange, key), []) if exchange else [key]
             if not targets or any(target not in self.queues for target in targets):
                 raise errors.Unroutable(
-                    f"exchange {exchange!r} has no queue for routing key {key!r}")
+                    f"exchange {exchange!r} has no queue for routing key {key!r}"
+                )
             for target in targets:
                 parts.setdefault(target, []).append((block, i, i + 1))
         return {name: concat(some) for name, some in parts.items()}
@@ -271,8 +309,15 @@ class FakeBroker:
             raise errors.Fenced(f"{run} has epoch {queue.epochs[run]}, not {driver.epoch}")
         queue.epochs[run] = driver.epoch
 
-    def stage_block(self, exchange: str, driver: SinkDriver, batch: int, partition: int,
-                    attempt: int, data: bytes) -> list[str]:
+    def stage_block(
+        self,
+        exchange: str,
+        driver: SinkDriver,
+        batch: int,
+        partition: int,
+        attempt: int,
+        data: bytes,
+    ) -> list[str]:
         """One block into a stage, in every queue that it routes to."""
         routed = self._routed(exchange, data)
         for name, block in routed.items():
@@ -283,8 +328,9 @@ class FakeBroker:
         self.calls.append(("stage", driver.sink, batch, partition, attempt))
         return sorted(routed)
 
-    def publish_batch(self, driver: SinkDriver, batch: int,
-                      attempts: dict[str, list[tuple[int, int, int]]]) -> int:
+    def publish_batch(
+        self, driver: SinkDriver, batch: int, attempts: dict[str, list[tuple[int, int, int]]]
+    ) -> int:
         """Make visible, once."""
         self.calls.append(("publish", driver.sink, batch, attempts))
         done = 0
@@ -297,28 +343,32 @@ class FakeBroker:
                 if len(found) != count and named not in queue.published:
                     raise errors.StageLost(f"{named}: {len(found)} blocks staged, not {count}")
                 blocks += found
-            bodies = sorted(bytes(b.body(i)).hex() for b in map(Block.decode, blocks)
-                            for i in range(b.count))
+            bodies = sorted(
+                bytes(b.body(i)).hex() for b in map(Block.decode, blocks) for i in range(b.count)
+            )
             if named not in queue.published:
                 for block in blocks:
                     queue.enqueue(block)
                 queue.published[named] = bodies, len(bodies)
             elif blocks and bodies != queue.published[named][0]:
                 raise errors.BatchConflict(f"{named} was published with other rows")
-            queue.stages = {key: v for key, v in queue.stages.items()
-                            if key[:2] != named[:2] or key[2] > batch}
+            queue.stages = {
+                key: v for key, v in queue.stages.items() if key[:2] != named[:2] or key[2] > batch
+            }
             done += queue.published[named][1]
         return done
 
-    def drop_batch(self, driver: SinkDriver, batch: int,
-                   attempts: dict[str, list[tuple[int, int, int]]]) -> None:
+    def drop_batch(
+        self, driver: SinkDriver, batch: int, attempts: dict[str, list[tuple[int, int, int]]]
+    ) -> None:
         """Forget stages."""
         self.calls.append(("drop", driver.sink, batch))
         for name, each in attempts.items():
             self._fence(self._queue(name), driver)
             for partition, attempt, _ in each:
                 self._queue(name).stages.pop(
-                    (driver.sink, driver.run, batch, partition, attempt), None)
+                    (driver.sink, driver.run, batch, partition, attempt), None
+                )
 
     def publish_block(self, exchange: str, data: bytes) -> None:
         """Visible at once."""
@@ -365,8 +415,9 @@ class FakeClient:
         """A driver's side."""
         return FakeReader(self._call, queue, reader)
 
-    def fetch(self, queue: str, reader: str, number: int, first: int, last: int
-              ) -> Iterator[FetchedBlock]:
+    def fetch(
+        self, queue: str, reader: str, number: int, first: int, last: int
+    ) -> Iterator[FetchedBlock]:
         """A slice."""
         for runs, data in self._call("fetch", queue, reader, number, first, last):
             yield FetchedBlock(runs, memoryview(data))
@@ -380,14 +431,27 @@ class FakeClient:
         """A driver's."""
         return self._call("draw_epoch")
 
-    def stage(self, exchange: str, driver: SinkDriver, batch: int, partition: int, attempt: int,
-              timeout_s: float) -> FakeWriter:
+    def stage(
+        self,
+        exchange: str,
+        driver: SinkDriver,
+        batch: int,
+        partition: int,
+        attempt: int,
+        timeout_s: float,
+    ) -> FakeWriter:
         """A stage."""
-        return FakeWriter(partition, attempt, lambda data: self._call(
-            "stage_block", exchange, driver, batch, partition, attempt, data))
+        return FakeWriter(
+            partition,
+            attempt,
+            lambda data: self._call(
+                "stage_block", exchange, driver, batch, partition, attempt, data
+            ),
+        )
 
-    def publish_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart],
-                      timeout_s: float) -> int:
+    def publish_batch(
+        self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
+    ) -> int:
         """Make visible."""
         return self._call("publish_batch", driver, batch, _by_queue(parts))
 
@@ -421,11 +485,19 @@ class FakeReader:
         self.epoch = made.epoch
         return made
 
-    def open(self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0,
-             keep_empty: bool = False) -> Claim:
+    def open(
+        self,
+        number: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        ttl_ms: int = 0,
+        keep_empty: bool = False,
+    ) -> Claim:
         """A claim."""
-        return self._call("open", *self._name, self.epoch, number, max_messages, max_bytes,
-                          keep_empty)
+        return self._call(
+            "open", *self._name, self.epoch, number, max_messages, max_bytes, keep_empty
+        )
 
     def settle(self, number: int) -> int:
         """Acknowledge."""

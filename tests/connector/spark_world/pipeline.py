@@ -22,7 +22,8 @@ from spark_world.sources import DyingSource, RealDyingSource
 def session(master: str) -> SparkSession:
     """Small, quiet, on loopback; the dying source registered."""
     spark = (
-        SparkSession.builder.master(master).appName("warren-test")
+        SparkSession.builder.master(master)
+        .appName("warren-test")
         .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -52,8 +53,13 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
     """The query that the plan asks for."""
     hosts, name = plan["hosts"], plan.get("format", "warren_dying")
     source, target = plan.get("source_queue", "in"), plan.get("target_queue", "out")
-    rows = (spark.readStream.format(name).option("hosts", hosts).option("queue", source)
-            .options(**plan.get("source", {})).load())
+    rows = (
+        spark.readStream.format(name)
+        .option("hosts", hosts)
+        .option("queue", source)
+        .options(**plan.get("source", {}))
+        .load()
+    )
     rows = rows.selectExpr("body", "priority", "message_id", "position", "redelivered")
     out = {"hosts": hosts, "routingKey": target, **plan.get("sink", {})}
     if "foreach_batch" in plan:
@@ -62,15 +68,20 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
         def both(frame: DataFrame, batch: int) -> None:
             # Two actions: the source is read twice, and both must see the same rows.
             frame.selectExpr("hex(body) AS body").write.mode("overwrite").parquet(
-                f"{directory}/first/{batch}")
+                f"{directory}/first/{batch}"
+            )
             frame.selectExpr("hex(body) AS body").write.mode("overwrite").parquet(
-                f"{directory}/second/{batch}")
+                f"{directory}/second/{batch}"
+            )
 
         writer = rows.writeStream.foreachBatch(both)
     else:
         writer = rows.select("body", "priority").writeStream.format(name).options(**out)
-    return (writer.option("checkpointLocation", plan["checkpoint"])
-            .trigger(**plan.get("trigger", {"availableNow": True})).start())
+    return (
+        writer.option("checkpointLocation", plan["checkpoint"])
+        .trigger(**plan.get("trigger", {"availableNow": True}))
+        .start()
+    )
 
 
 def main() -> None:
@@ -85,9 +96,19 @@ def main() -> None:
         else:
             query.awaitTermination(120)
         progress = [json.loads(each.json) for each in query.recentProgress]
-        print(json.dumps({"batches": [
-            {"rows": each["numInputRows"], "backlog": each["sources"][0]["latestOffset"]}
-            for each in progress]}))
+        print(
+            json.dumps(
+                {
+                    "batches": [
+                        {
+                            "rows": each["numInputRows"],
+                            "backlog": each["sources"][0]["latestOffset"],
+                        }
+                        for each in progress
+                    ]
+                }
+            )
+        )
     finally:
         spark.stop()
 

@@ -61,8 +61,12 @@ class Runs:
         plan = {**self.where, "checkpoint": str(self.directory / "checkpoint"), **plan}
         return subprocess.Popen(
             [sys.executable, "-m", "spark_world.pipeline", json.dumps(plan)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment(),
-            cwd=self.directory)
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(),
+            cwd=self.directory,
+        )
 
     def run(self, **plan: Any) -> subprocess.CompletedProcess[str]:
         """One run of the query, to its end or its death."""
@@ -87,8 +91,12 @@ class Runs:
 
     def environment(self) -> dict[str, str]:
         """For a driver and everything that it starts."""
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(PATH), "PYSPARK_PYTHON": sys.executable,
-                "WARREN_TEST_KILL": str(self.kill_plan)}
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(PATH),
+            "PYSPARK_PYTHON": sys.executable,
+            "WARREN_TEST_KILL": str(self.kill_plan),
+        }
 
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
@@ -137,12 +145,19 @@ class RealWorld(Runs):
     def __init__(self, cluster: LocalCluster, directory: Path) -> None:
         mark = uuid.uuid4().hex[:8]
         self.source, self.target = f"in-{mark}", f"out-{mark}"
-        super().__init__(directory, {
-            "hosts": cluster.hosts, "format": "warren_dying_real",
-            "source_queue": self.source, "target_queue": self.target})
+        super().__init__(
+            directory,
+            {
+                "hosts": cluster.hosts,
+                "format": "warren_dying_real",
+                "source_queue": self.source,
+                "target_queue": self.target,
+            },
+        )
         self.cluster = cluster
         self.broker: WarrenBroker = connect(
-            parse_options({"hosts": cluster.hosts, "queue": self.source}, "read"))
+            parse_options({"hosts": cluster.hosts, "queue": self.source}, "read")
+        )
         with cluster.connect() as connection:
             for name in (self.source, self.target):
                 Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
@@ -150,10 +165,15 @@ class RealWorld(Runs):
     def publish(self, count: int, first: int = 0) -> list[bytes]:
         """Numbered messages of three priorities into the source."""
         bodies = [b"message %06d" % i for i in range(first, first + count)]
-        rows = pa.record_batch({"body": pa.array(bodies, pa.binary()),
-                                "priority": pa.array([4 + i % 3 for i in range(count)])})
+        rows = pa.record_batch(
+            {
+                "body": pa.array(bodies, pa.binary()),
+                "priority": pa.array([4 + i % 3 for i in range(count)]),
+            }
+        )
         options = parse_options(
-            {"hosts": self.cluster.hosts, "routingKey": self.source, "blockBytes": "16k"}, "write")
+            {"hosts": self.cluster.hosts, "routingKey": self.source, "blockBytes": "16k"}, "write"
+        )
         attempt = Attempt.drawn(SinkDriver(self.source, "run", 1), 0, first)
         write_direct(self.broker, options, attempt, iter([rows]))
         return bodies
@@ -175,5 +195,8 @@ class RealWorld(Runs):
         assert (len(lost), doubled, strange) == (0, 0, set()), (len(lost), doubled, len(bodies))
         left = self.broker.queue(self.source)
         assert (left.messages_ready, left.messages_claimed, left.messages_unacknowledged) == (
-            0, 0, 0), left
+            0,
+            0,
+            0,
+        ), left
         assert self.broker.queue(self.target).messages_staged == 0

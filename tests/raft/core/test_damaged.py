@@ -39,10 +39,11 @@ class Rotten(Log):
 def one(*damaged: Index, kinds: str = "xxx") -> tuple[One, Rotten]:
     """`b`, with COMMANDs, and 4 and 5 for a CONFIG with so many voters; an hour ahead."""
     entries = [
-        Entry(at, 1, EntryKind.COMMAND, NOW + 3_600_000, b"x") if kind == "x" else
-        Entry(at, 1, EntryKind.CONFIG, NOW, encode({"4": FOUR, "5": FIVE}[kind]))
+        Entry(at, 1, EntryKind.COMMAND, NOW + 3_600_000, b"x")
+        if kind == "x"
+        else Entry(at, 1, EntryKind.CONFIG, NOW, encode({"4": FOUR, "5": FIVE}[kind]))
         for at, kind in enumerate(kinds, 1)
-    ]  # fmt: skip
+    ]
     made, log = One(1), Rotten(entries, set(damaged))
     made.log = log
     made.node = Node(

@@ -304,5 +304,3 @@ def test_who_stands_while_a_snapshot_is_installed_stands_no_more() -> None:
     one.node.installed(40, 1, NOW, Membership(("a", "b", "c"), (), (("c", 9),)))
     one.hear(PreVoteReply(1, "c", "b", 2, True))
     assert one.node.role is Role.FOLLOWER
-
-

@@ -188,8 +188,9 @@ def test_a_learner_says_who_it_is_once_more_before_it_is_promoted() -> None:
     assert one.node.membership.learners == ("d",), "it was 9 that held everything"
     assert one.node.leadership is not None
     assert (one.node.leadership.progress["d"].member, one.node.leadership.progress["d"].match) == (
-        11, 0
-    )  # fmt: skip
+        11,
+        0,
+    )
     catch_up(one, "d", 11)
     assert one.node.membership.id_of("d") == 11
 

@@ -71,10 +71,15 @@ def test_every_cut_is_refused(message: AnyRaftMessage) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xc0", b"\x91\xa2zz", encode(PreVote(*HEAD, 5, 6)) + b"\x00",
-     encode(Append(1, "a", "b", 3, 4, 2, 1)).replace(b"\x90", b"\x91\x94\x01\x09\x05\xc4\x00")],
+    [
+        b"",
+        b"\xc0",
+        b"\x91\xa2zz",
+        encode(PreVote(*HEAD, 5, 6)) + b"\x00",
+        encode(Append(1, "a", "b", 3, 4, 2, 1)).replace(b"\x90", b"\x91\x94\x01\x09\x05\xc4\x00"),
+    ],
     ids=["empty", "nil", "unknown", "too long", "unknown entry kind"],
-)  # fmt: skip
+)
 def test_nonsense_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedMessage, match="same version"):
         decode(data)

@@ -50,12 +50,16 @@ def test_grant_if_the_vote_is_free_and_the_log_is_up_to_date() -> None:
 
 @pytest.mark.parametrize(
     ("last", "granted"),
-    [((1, 2), False), ((2, 1), False), ((9, 1), False),
-     ((2, 2), True), ((3, 2), True), ((1, 3), True)],
-)  # fmt: skip
-def test_the_later_last_term_wins_then_the_longer_log(
-    last: tuple[int, int], granted: bool
-) -> None:
+    [
+        ((1, 2), False),
+        ((2, 1), False),
+        ((9, 1), False),
+        ((2, 2), True),
+        ((3, 2), True),
+        ((1, 3), True),
+    ],
+)
+def test_the_later_last_term_wins_then_the_longer_log(last: tuple[int, int], granted: bool) -> None:
     one = One(1, 2, term=3)
     assert one.hear(Vote(1, "a", "b", 4, *last)) == [VoteReply(1, "b", "a", 4, granted)]
 
@@ -459,8 +463,17 @@ def test_attempts_in_vain_come_less_and_less_often_and_end_when_nobody_would_hea
 def test_in_a_new_group_the_preferred_one_stands_at_once() -> None:
     def first(preferred: str | None, last: int = 0) -> int:
         log = Log([Entry(1 + at, 1, EntryKind.NOOP, NOW, b"") for at in range(last)])
-        node = Node(1, "b", Membership(VOTERS), HardState(min(last, 1)), log, RaftConfig(),
-                    Random(1), NOW, preferred)  # fmt: skip
+        node = Node(
+            1,
+            "b",
+            Membership(VOTERS),
+            HardState(min(last, 1)),
+            log,
+            RaftConfig(),
+            Random(1),
+            NOW,
+            preferred,
+        )
         assert node.deadline_ms is not None
         return node.deadline_ms - NOW
 

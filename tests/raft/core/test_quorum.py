@@ -28,9 +28,7 @@ def test_decided_against_the_definition(voters: int) -> None:
     names = tuple("abcde"[:voters])
     for answers in product((True, False, None), repeat=voters):
         given = {
-            name: answer
-            for name, answer in zip(names, answers, strict=True)
-            if answer is not None
+            name: answer for name, answer in zip(names, answers, strict=True) if answer is not None
         }
         yes, open_ = answers.count(True), answers.count(None)
         expected = None

@@ -31,8 +31,9 @@ def outgoing(live: list[int], payload: bytes = b"s", size: int = 10, now_ms: int
 
 
 def wanted(receiver: Incoming, repeat: bool) -> SnapshotWanted:
-    return SnapshotWanted(1, "b", "a", LEADER_TERM, INDEX, TERM, receiver.live_after,
-                          len(receiver.payload), repeat)
+    return SnapshotWanted(
+        1, "b", "a", LEADER_TERM, INDEX, TERM, receiver.live_after, len(receiver.payload), repeat
+    )
 
 
 def begun(sender: Outgoing, applied: int = 0) -> Incoming:
@@ -174,8 +175,13 @@ def test_a_chunk_is_of_one_snapshot_and_one_sender() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**32), st.lists(st.integers(1, 60), unique=True), st.integers(1, 40),
-       st.integers(0, 30), st.floats(0.0, 0.6))
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.integers(1, 60), unique=True),
+    st.integers(1, 40),
+    st.integers(0, 30),
+    st.floats(0.0, 0.6),
+)
 def test_everything_arrives_once_whatever_the_link_does(
     seed: int, live: list[int], payload: int, applied: int, loss: float
 ) -> None:

@@ -134,9 +134,7 @@ def test_a_node_alone_forms_its_cluster_at_once(nodes: Nodes) -> None:
     assert nodes.found["a"].stored and nodes.hosts["a"].formed
 
 
-def test_nobody_begins_before_all_are_there(
-    nodes: Nodes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nobody_begins_before_all_are_there(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "warren.raft")
     nodes.start("a")
     nodes.start("b")

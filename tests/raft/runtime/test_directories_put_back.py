@@ -50,10 +50,12 @@ def test_a_founders_directory_that_is_put_back_catches_up(nodes: Nodes) -> None:
     put_back(nodes, name, "founder")
     nodes.serves(*ABC)
     # A voter as what it is: the founding member again, which everybody knows.
-    nodes.until(lambda: all(
-        name in host.members(0).voters and not host.members(0).id_of(name)
-        for host in nodes.hosts.values()
-    ))  # fmt: skip
+    nodes.until(
+        lambda: all(
+            name in host.members(0).voters and not host.members(0).id_of(name)
+            for host in nodes.hosts.values()
+        )
+    )
     nodes.serves(*ABC)
 
 

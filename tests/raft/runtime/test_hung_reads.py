@@ -46,8 +46,12 @@ class OneHangs(Cluster):
         self.thread = threading.Thread(target=self.own.run, daemon=True)
         self.thread.start()
         for node, host in self.hosts.items():
-            self.on(node, lambda host=host: host.start_group(
-                GroupSpec(1, self.nodes, preferred="a"), Listing()))
+            self.on(
+                node,
+                lambda host=host: host.start_group(
+                    GroupSpec(1, self.nodes, preferred="a"), Listing()
+                ),
+            )
         self.until(self._led_by_a)
         for _ in range(5):
             self.first = self.write("a")

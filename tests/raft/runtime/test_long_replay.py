@@ -83,7 +83,11 @@ def test_what_is_put_off_is_applied_in_order_and_all_of_it(
             leader.propose(group, b"%d" % number)
         cluster.loop.run_turn(0)
     wanted = [b"%d" % number for number in range(50)]
-    until(cluster.loop, lambda: all(
-        host.state(group) == wanted for host in cluster.hosts.values() for group in GROUPS
-    ), 30)  # fmt: skip
+    until(
+        cluster.loop,
+        lambda: all(
+            host.state(group) == wanted for host in cluster.hosts.values() for group in GROUPS
+        ),
+        30,
+    )
     cluster.close()

@@ -304,9 +304,11 @@ def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
     make: Callable[..., Group],
 ) -> None:
     group = make(
-        wal_file_bytes=8_000, snapshot_entries_min=10, snapshot_bytes_min=200,
+        wal_file_bytes=8_000,
+        snapshot_entries_min=10,
+        snapshot_bytes_min=200,
         retained_bytes_max=500,
-    )  # fmt: skip
+    )
 
     def compacted() -> bool:
         group.speak()
@@ -338,9 +340,11 @@ def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
 
 def test_a_transfer_to_a_member_that_is_removed_ends(make: Callable[..., Group]) -> None:
     group = make(
-        wal_file_bytes=8_000, snapshot_entries_min=10, snapshot_bytes_min=200,
+        wal_file_bytes=8_000,
+        snapshot_entries_min=10,
+        snapshot_bytes_min=200,
         retained_bytes_max=500,
-    )  # fmt: skip
+    )
 
     def compacted() -> bool:
         group.speak()

@@ -307,9 +307,11 @@ def test_a_group_begins_although_what_it_begins_with_is_damaged(
     host = cluster.hosts[name]
     log = store_of(host).log
     wanted = {
-        "end": [log.last], "first CONFIG": log.configs[:1], "CONFIG in effect": log.configs[1:],
+        "end": [log.last],
+        "first CONFIG": log.configs[:1],
+        "CONFIG in effect": log.configs[1:],
         "all of them": [*log.configs, log.last],
-    }[which]  # fmt: skip
+    }[which]
     rot(host, wanted)
     others = [node for node in NODES if node != name]
     stopped = NODES if away else (name,)

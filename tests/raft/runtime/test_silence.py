@@ -99,7 +99,6 @@ def test_a_silent_connection_is_replaced(tmp_path: Path, to: bool, back: bool) -
     wire.close()
 
 
-
 @pytest.mark.parametrize("gone", ["a", "b"])
 def test_whichever_side_calls_the_end_of_a_process_is_noticed_at_once(
     tmp_path: Path, gone: str

@@ -210,10 +210,13 @@ class HangingCluster(Cluster):
         """An entry that every member with a disk applies."""
         host = self.hosts[leader]
         index = host.propose(1, BIG)
-        self.until(lambda: all(
-            h.applied_index(1) >= index for n, h in self.hosts.items()
-            if self.files[n].released.is_set()
-        ))  # fmt: skip
+        self.until(
+            lambda: all(
+                h.applied_index(1) >= index
+                for n, h in self.hosts.items()
+                if self.files[n].released.is_set()
+            )
+        )
         return index
 
     def run_for(self, seconds: float) -> None:
@@ -289,8 +292,9 @@ def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_mome
     on_loop: list[bool] = []
     sync = cluster.files["a"].sync_data
     cluster.files["a"].sync_data = lambda fd: (  # type: ignore[method-assign]
-        on_loop.append(threading.get_ident() == main), sync(fd),
-    )  # fmt: skip
+        on_loop.append(threading.get_ident() == main),
+        sync(fd),
+    )
     cluster.files["a"].hang()
     loop.call_later(0, step)
     loop.call_later(0, lambda: a.propose(1, b"small, and it hangs"))
@@ -325,7 +329,7 @@ def test_a_leader_stays_where_the_others_are_no_majority_or_hang_too(
 
 
 def test_a_slow_disk_counts_for_the_majority_and_is_not_handed_the_leadership(
-    tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     cluster = HangingCluster(tmp_path)
     a = cluster.hosts["a"]

@@ -43,11 +43,15 @@ def twin(nodes: Nodes, name: str) -> Host:
     """A second process of that node, with the copy, at another port."""
     others = [other for other in ABC if other != name]
     config = HostConfig(
-        node=name, cluster="test", secret=b"a secret of the tests",
+        node=name,
+        cluster="test",
+        secret=b"a secret of the tests",
         listen=("127.0.0.1", nodes.ports["e"]),
         peers={other: ("127.0.0.1", nodes.ports[other]) for other in others},
-        data_dir=nodes.root / "copy", reconnect_ms_max=60, suspect_after_ms=500,
-    )  # fmt: skip
+        data_dir=nodes.root / "copy",
+        reconnect_ms_max=60,
+        suspect_after_ms=500,
+    )
     host = Host(config, nodes.loop, Recorder())
     host.start()
     host.formation(lambda formation: host.start_group(GroupSpec(0, formation.voters), Listing()))

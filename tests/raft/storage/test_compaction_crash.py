@@ -165,9 +165,17 @@ class Model:
             theirs[each - 1] = b"4:theirs:%d" % each
             store.receive(Entry(each, self.term, EntryKind.COMMAND, 1, theirs[each - 1]))
         snapshot = Snapshot(
-            4, index, self.term, 1000 + index, store.born, 1, ("n1",), (),
-            Indexes.of(live).tobytes(), repr(live).encode(),
-        )  # fmt: skip
+            4,
+            index,
+            self.term,
+            1000 + index,
+            store.born,
+            1,
+            ("n1",),
+            (),
+            Indexes.of(live).tobytes(),
+            repr(live).encode(),
+        )
         snapshot = msgspec.structs.replace(snapshot, base=store.voided(snapshot))
         self.disk.sync()
         self.before.append((store.applied, list(log)))
@@ -190,9 +198,17 @@ class Model:
         index = store.applied
         live = sorted(self.live[group])
         return Snapshot(
-            group, index, store.term(index), 1000 + index, store.born, 1, ("n1",), (),
-            Indexes.of(live).tobytes(), repr(live).encode(),
-        )  # fmt: skip
+            group,
+            index,
+            store.term(index),
+            1000 + index,
+            store.born,
+            1,
+            ("n1",),
+            (),
+            Indexes.of(live).tobytes(),
+            repr(live).encode(),
+        )
 
     def play(self, rounds: int) -> None:
         for at in range(rounds):

@@ -38,9 +38,17 @@ def taken(disk: Disk, group: int, index: int, live: tuple[int, ...] = ()) -> Sna
     store = disk.group(group)
     store.applied = max(store.applied, index)
     return Snapshot(
-        group, index, store.term(index), 1, store.born, 1, ("n1",), (),
-        Indexes.of(live).tobytes(), b"s",
-    )  # fmt: skip
+        group,
+        index,
+        store.term(index),
+        1,
+        store.born,
+        1,
+        ("n1",),
+        (),
+        Indexes.of(live).tobytes(),
+        b"s",
+    )
 
 
 def test_from_the_log_and_from_memory(tmp_path: Path) -> None:

@@ -127,8 +127,17 @@ class World:
 @pytest.mark.parametrize("seed", range(12))
 def test_packed_places_are_a_dictionary(seed: int) -> None:
     world = World(seed)
-    deeds: list[Any] = [world.add, world.add, world.add, world.add_rows, world.extend, world.cut,
-                        world.cut_head, world.pick, world.move]  # fmt: skip
+    deeds: list[Any] = [
+        world.add,
+        world.add,
+        world.add,
+        world.add_rows,
+        world.extend,
+        world.cut,
+        world.cut_head,
+        world.pick,
+        world.move,
+    ]
     for _ in range(25):
         world.random.choice(deeds)()
         world.compare()

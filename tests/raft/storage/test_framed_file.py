@@ -19,10 +19,19 @@ from warren_raft.storage.segment import SegmentIndex, SegmentName
 from warren_raft.storage.snapshot import Base, Snapshot
 
 TAKEN = Snapshot(
-    7, 300, 4, 1_700_000_000_123, (12, 3), 2, ("n1", "n2"), ("n3",),
-    Indexes.of([5, 299]).tobytes(), b"state", (("n2", 1 << 63),),
+    7,
+    300,
+    4,
+    1_700_000_000_123,
+    (12, 3),
+    2,
+    ("n1", "n2"),
+    ("n3",),
+    Indexes.of([5, 299]).tobytes(),
+    b"state",
+    (("n2", 1 << 63),),
     Base(3, 41, 2, 200),
-)  # fmt: skip
+)
 LISTED = Manifest(
     3, (40, 2), (GroupRow(0, (1, 0), b"m", 5, "n2", 300), GroupRow(9, (7, 1), b"", 1, "", 0))
 )
@@ -44,8 +53,11 @@ def test_what_is_written_is_read() -> None:
     assert manifest.decode(manifest.encode(LISTED)) == LISTED
     there, back = an_index(), segment.decode(segment.encode(an_index()))
     assert (back.name, back.in_place, back.data_bytes, back.salt) == (
-        there.name, there.in_place, there.data_bytes, there.salt
-    )  # fmt: skip
+        there.name,
+        there.in_place,
+        there.data_bytes,
+        there.salt,
+    )
     assert [(g, b) for g, b, _ in back.groups] == [(7, (12, 3))]
     assert back.groups[0][2].indexes.tolist() == [5, 299, 300]
     assert back.groups[0][2].offsets.tolist() == [40, 200, 1000]

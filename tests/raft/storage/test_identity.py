@@ -39,7 +39,7 @@ def says(data: bytes) -> Callable[[Path], object]:
         ("n1", "c", says(b'{"format":2,"cluster":"c","node":"n1"}'), "'' is no disk", "restore"),
         ("n1", "c", lambda d: (d / "node.json").unlink(), "no node.json", "empty directory"),
     ],
-)  # fmt: skip
+)
 def test_a_strangers_directory_is_refused_untouched(
     tmp_path: Path,
     node: str,
@@ -101,7 +101,10 @@ def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) 
     """One of `disk` would make it another disk, whose data are taken for lost."""
     disk = Disk(tmp_path)
     disk.store.directory.change(
-        formed=True, cluster_id="1" * 16, founders={"n1": "0" * 16}, peers={"n2": ("h", 1)},
+        formed=True,
+        cluster_id="1" * 16,
+        founders={"n1": "0" * 16},
+        peers={"n2": ("h", 1)},
     )
     disk.close()
     path = tmp_path / "node.json"

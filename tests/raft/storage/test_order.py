@@ -147,7 +147,8 @@ def test_a_new_file_of_the_log_is_named_elsewhere_before_its_first_record(
             for name in ("wal/synced", "synced"):
                 path = str(tmp_path / "life" / name)
                 wrote = [
-                    n for n, each in enumerate(before)
+                    n
+                    for n, each in enumerate(before)
                     if each.what == "write" and each.path in (path, path + ".new")
                 ]
                 assert wrote, (call.to, name, before)

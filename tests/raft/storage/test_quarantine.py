@@ -47,9 +47,15 @@ def flip(path: Path, at: int | None = None) -> None:
 
 def start(root: Path, files: Files | None = None, alone: bool = False) -> LogStore:
     return LogStore(
-        files or Files(), root, "c", "n1", 1 << 20, lambda: 0xABCDEF,
-        lambda group, created: not alone, ("n2",),
-    )  # fmt: skip
+        files or Files(),
+        root,
+        "c",
+        "n1",
+        1 << 20,
+        lambda: 0xABCDEF,
+        lambda group, created: not alone,
+        ("n2",),
+    )
 
 
 def identity(root: Path) -> dict[str, object]:

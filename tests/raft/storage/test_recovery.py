@@ -153,9 +153,14 @@ def test_what_a_damaged_note_of_the_end_says_is_ignored(tmp_path: Path) -> None:
     expected = written(tmp_path)
     note = tmp_path / "wal" / synced_mark.NAME
     whole = note.read_bytes()
-    for damaged in [b"", whole[:-1], *(
-        whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))
-    )]:  # fmt: skip
+    for damaged in [
+        b"",
+        whole[:-1],
+        *(
+            whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+            for at in range(len(whole))
+        ),
+    ]:
         note.write_bytes(damaged)
         assert reopened(tmp_path) == (expected, None)
 

@@ -121,9 +121,7 @@ def reserved(root: Path, filling: bytes) -> Path:
     head = decode_head(data)
     assert head.link is not None
     batches = data[FIRST_RECORD:]
-    start = encode_head(
-        head.number, head.salt, head.batch, head.link._replace(reserved=RESERVED)
-    )
+    start = encode_head(head.number, head.salt, head.batch, head.link._replace(reserved=RESERVED))
     path.write_bytes(start + batches + filling[len(data) :])
     return path
 
@@ -232,4 +230,3 @@ def test_an_older_copy_of_a_complete_file_that_was_allocated_ahead_is_noticed(
 def test_a_files_beginning_says_what_it_was_given() -> None:
     head = Head(9, 0xABCDEF01, 7, None)
     assert decode_head(encode_file_header(9, 0xABCDEF01, 7)) == head
-

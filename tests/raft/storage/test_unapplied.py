@@ -27,9 +27,7 @@ def test_a_group_without_a_majority_keeps_no_file_of_the_log(tmp_path: Path) -> 
         store = disk.group(2)
         store.applied = index
         if index % 20 == 0:
-            disk.compact(
-                Snapshot(2, index, 1, 1000 + index, store.born, 1, ("n1",), (), b"", b"s")
-            )
+            disk.compact(Snapshot(2, index, 1, 1000 + index, store.born, 1, ("n1",), (), b"", b"s"))
     assert len(wal_files(tmp_path)) < 10, wal_files(tmp_path)
     assert disk.store.first_file > 20, disk.store.first_file
     for _ in range(2):
@@ -123,9 +121,7 @@ def test_what_a_snapshot_voids_does_not_come_back_behind_it(tmp_path: Path, reti
     theirs = Snapshot(1, 9, 4, 1009, store.born, 1, ("n1",), (), b"", b"s")
     store.begin_incoming()
     base = store.voided(theirs)
-    write_snapshots(
-        disk.store.files, disk.store.directory.snapshots, [replace(theirs, base=base)]
-    )
+    write_snapshots(disk.store.files, disk.store.directory.snapshots, [replace(theirs, base=base)])
     disk.close()
     for _ in range(2):
         disk = Disk(tmp_path, file_bytes=4000)

@@ -90,9 +90,18 @@ class Life:
         for each in [i for i in entries if i < index and i not in live]:
             del entries[each]
         return Snapshot(
-            group, index, store.term(index), 1000, store.born, 1, ("n1",), (),
-            Indexes.of(live).tobytes(), b"state", base=store.base,
-        )  # fmt: skip
+            group,
+            index,
+            store.term(index),
+            1000,
+            store.born,
+            1,
+            ("n1",),
+            (),
+            Indexes.of(live).tobytes(),
+            b"state",
+            base=store.base,
+        )
 
     def fall_behind(self, index: int, term: int) -> None:
         """Another member's snapshot takes the place of group 4's log."""
@@ -100,9 +109,17 @@ class Life:
         store.begin_incoming()
         store.receive(Entry(index - 1, term, EntryKind.COMMAND, 1, b"theirs"))
         snapshot = Snapshot(
-            4, index, term, 1000, store.born, 1, ("n1",), (),
-            Indexes.of([index - 1]).tobytes(), b"theirs",
-        )  # fmt: skip
+            4,
+            index,
+            term,
+            1000,
+            store.born,
+            1,
+            ("n1",),
+            (),
+            Indexes.of([index - 1]).tobytes(),
+            b"theirs",
+        )
         snapshot = msgspec.structs.replace(snapshot, base=store.voided(snapshot))
         self.disk.sync()
         files, directory = self.disk.store.files, self.disk.store.directory
@@ -347,9 +364,7 @@ def test_each_is_noticed_or_harmless(life: Life, tmp_path: Path) -> None:
 
 
 def test_every_two_are_noticed_or_harmless(life: Life, tmp_path: Path) -> None:
-    pairs = [
-        (one, other) for one, other in combinations(damages(life), 2) if one[1] != other[1]
-    ]
+    pairs = [(one, other) for one, other in combinations(damages(life), 2) if one[1] != other[1]]
     for at, pair in enumerate(random.Random(7).sample(pairs, PAIRS)):
         how = tried(life, tmp_path / str(at), *pair)
         assert how in ("noticed", "harmless"), (pair[0][0], pair[1][0], how)
@@ -389,9 +404,9 @@ def test_a_directory_without_links_starts_and_is_the_chains_beginning(tmp_path: 
         disk.write(1, index, [b"new" * 30], term=5)
     disk.close()
     vouched = Vouched(
-        {1: HardState(0), 2: HardState(4)}, {1: {24: b"new" * 30, 17: b"new" * 30}, 2: {16: b"two "
-        b"16 " + b"y" * 40}},
-    )  # fmt: skip
+        {1: HardState(0), 2: HardState(4)},
+        {1: {24: b"new" * 30, 17: b"new" * 30}, 2: {16: b"two 16 " + b"y" * 40}},
+    )
     assert judge(root, vouched) == "harmless"
     for path in sorted((root / "wal").glob("*.wal")):
         damaged = tmp_path / path.name

@@ -48,9 +48,14 @@ class Subscription:
         rng, consuming = self.owner.rng, self.process.broker.consuming
         prefetch = 0 if self.no_ack or self.explicit else rng.choice((1, 3, 20))
         command = commands.Checkout(
-            self.consumer, self.session, "tag", prefetch, no_ack=self.no_ack,
-            explicit_credit=self.explicit, priority=rng.choice((0, 0, 5)),
-        )  # fmt: skip
+            self.consumer,
+            self.session,
+            "tag",
+            prefetch,
+            no_ack=self.no_ack,
+            explicit_credit=self.explicit,
+            priority=rng.choice((0, 0, 5)),
+        )
 
         def joined(reply: Any) -> None:
             if isinstance(reply, Refusal):
@@ -92,7 +97,10 @@ class Subscription:
             delivery.first_msg_id == self.next_msg_id
             or (self.no_ack and delivery.first_msg_id > self.next_msg_id)
             or self.book.plan.takes_back,
-            "a delivery is missing or repeated", consumer, self.next_msg_id, delivery,
+            "a delivery is missing or repeated",
+            consumer,
+            self.next_msg_id,
+            delivery,
         )
         self.next_msg_id = delivery.first_msg_id
         world = self.owner.world
@@ -160,9 +168,7 @@ class Consumer(Person):
     steady  it comes for the end: it gives nothing back and stays
     """
 
-    def __init__(
-        self, world: World, number: int, plan: QueuePlan, steady: bool = False
-    ) -> None:
+    def __init__(self, world: World, number: int, plan: QueuePlan, steady: bool = False) -> None:
         super().__init__(world, number, plan)
         self.steady = steady
         self.subscription: Subscription | None = None

@@ -58,7 +58,10 @@ class Directories:
             durable, held = found.node.log.durable, recovered.get(group)
             require(
                 durable == 0 or (held is not None and held.log.last >= durable),
-                "rewriting lost entries", process.name, group, durable,
+                "rewriting lost entries",
+                process.name,
+                group,
+                durable,
             )
 
     def finished(self) -> None:

@@ -48,7 +48,10 @@ class Durability:
                 require(
                     hard_state.term > message.term
                     or (hard_state.term, hard_state.vote) == (message.term, message.to),
-                    "a vote leaves before it is on disk", process.name, message, hard_state,
+                    "a vote leaves before it is on disk",
+                    process.name,
+                    message,
+                    hard_state,
                 )
         elif type(message) is AppendReply and message.ok:
             self.replies += 1
@@ -59,7 +62,9 @@ class Durability:
                 if hard_state.term == message.term:
                     require(
                         log is not None and log.last >= message.index,
-                        "acknowledged before it is on disk", process.name, message,
+                        "acknowledged before it is on disk",
+                        process.name,
+                        message,
                     )
 
     def vouches(self, process: Process, message: AnyRaftMessage) -> None:
@@ -90,13 +95,23 @@ class Durability:
             self.judged += key in self.acknowledged or key in self.voted
             require(
                 hard.term >= term and (hard.term > term or last >= index),
-                "started without what it acknowledged", key, hard, last, term, index,
+                "started without what it acknowledged",
+                key,
+                hard,
+                last,
+                term,
+                index,
             )
             term, candidate = self.voted.get(key, (0, ""))
             require(
-                hard.term > term or (hard.term, hard.vote or "") == (term, candidate)
+                hard.term > term
+                or (hard.term, hard.vote or "") == (term, candidate)
                 or key not in self.voted,
-                "started without its vote", key, hard, term, candidate,
+                "started without its vote",
+                key,
+                hard,
+                term,
+                candidate,
             )
 
     def confirmed(self, book: Book, bodies: list[bytes]) -> None:
@@ -120,11 +135,16 @@ class Durability:
             return  # they have stopped since
         # What an unlucky one held when it vouched for it may be gone since: the others suffice.
         holders = [
-            name for name in members
+            name
+            for name in members
             if name in self.world.profile.unlucky
             or checkers.directories.holds(self.world.processes[name], group, index)
-        ]  # fmt: skip
+        ]
         require(
             len(holders) >= majority(len(members)),
-            "confirmed without a majority on disk", group, index, holders, members,
+            "confirmed without a majority on disk",
+            group,
+            index,
+            holders,
+            members,
         )

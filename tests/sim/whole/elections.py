@@ -45,8 +45,12 @@ class Elections:
             member = process.host._groups[message.group].node.member_id
             asked = self.asked[message.group, message.term, message.to, process.name]
             require(
-                asked == member, "a vote by an identity that was not asked", process.name, message,
-                asked, member,
+                asked == member,
+                "a vote by an identity that was not asked",
+                process.name,
+                message,
+                asked,
+                member,
             )
             place = (message.group, message.term, process.name, member)
             known = self.votes.setdefault(place, message.to)
@@ -65,7 +69,12 @@ class Elections:
         votes = [name for name in granted if members.votes(name, granted[name])]
         require(
             len(votes) >= majority(len(members.voters)),
-            "elected without a majority", process.name, group, term, votes, members,
+            "elected without a majority",
+            process.name,
+            group,
+            term,
+            votes,
+            members,
         )
         index, before = self.newest.get(group, (0, 0))
         if before >= term:

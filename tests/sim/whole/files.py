@@ -243,9 +243,10 @@ class Kernel:
 
     def _begin_again(self) -> None:
         self.directories = {
-            path: dict(names) for path, names in sorted(self.durable.items())
+            path: dict(names)
+            for path, names in sorted(self.durable.items())
             if path == "/" or self._stands(path)
-        }  # fmt: skip
+        }
         for path in [path for path in self.durable if path not in self.directories]:
             del self.durable[path]
         for directory in self.directories.values():
@@ -331,8 +332,9 @@ class MemoryFiles(Files):
         return [
             f"{directory}/{name}"
             for directory, names in sorted(self.kernel.directories.items())
-            for name in sorted(names) if not isinstance(names[name], Folder)
-        ]  # fmt: skip
+            for name in sorted(names)
+            if not isinstance(names[name], Folder)
+        ]
 
     def rot(self, path: str, offset: int, bits: int = 1) -> None:
         """Bits of a byte that was synced long ago are others now."""
@@ -364,8 +366,9 @@ class MemoryFiles(Files):
         return {
             f"{directory}/{name}": bytes(file.safe)
             for directory, names in sorted(self.kernel.durable.items())
-            for name, file in sorted(names.items()) if not isinstance(file, Folder)
-        }  # fmt: skip
+            for name, file in sorted(names.items())
+            if not isinstance(file, Folder)
+        }
 
     # ------------------------------------------------------------ how it reads: see Files
 

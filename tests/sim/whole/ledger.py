@@ -103,16 +103,18 @@ class Book:
         self.see(body, index)
         require(
             acquired > 0 or before is None or self.plan.name == DEAD,
-            "delivered again as if for the first time", self.group, body,
+            "delivered again as if for the first time",
+            self.group,
+            body,
         )
         require(
             body not in self.settled or self.plan.takes_back or self.plan.name == DEAD,
-            "delivered after its settle was answered", self.group, body,
+            "delivered after its settle was answered",
+            self.group,
+            body,
         )
         owner = self.claimed.get(body)
-        require(
-            owner is None or self.elsewhere(owner), "delivered while claimed", body, owner
-        )
+        require(owner is None or self.elsewhere(owner), "delivered while claimed", body, owner)
         require(body not in self.given_up, "delivered after it was given up", body)
 
     def settle(self, bodies: list[bytes]) -> None:
@@ -129,7 +131,10 @@ class Book:
         allowed = (*self.plan.forgets, "expired" if self.sent.get(body) is not None else "")
         require(
             reason in allowed or (reason == "rejected" and body in self.rejected),
-            "given up for no reason", self.group, body, reason,
+            "given up for no reason",
+            self.group,
+            body,
+            reason,
         )
         self.given_up[body] = reason
 
@@ -162,7 +167,8 @@ class Book:
             self.see(body, index)
             require(
                 body not in self.settled or self.plan.takes_back,
-                "claimed after its settle was answered", body,
+                "claimed after its settle was answered",
+                body,
             )
             owner = self.claimed.get(body, name)
             require(owner == name or self.elsewhere(owner), "in two claims", body, owner, name)
@@ -175,9 +181,10 @@ class Book:
         if self.plan.volatile or self.doomed:
             return
         lost = [
-            body for body in self.confirmed
+            body
+            for body in self.confirmed
             if body not in self.seen and body not in self.given_up and body not in self.swept
-        ]  # fmt: skip
+        ]
         require(not lost or self.plan.no_ack, "confirmed and lost", self.group, lost[:5], len(lost))
 
 

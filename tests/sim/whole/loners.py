@@ -58,9 +58,16 @@ class Loner(Person):
                 self.work(process, connection, reply)
 
         process.broker.declare_queue(
-            VHOST, name, durable=False, exclusive=True, auto_delete=False, arguments={},
-            connection=connection, server_named=False, done=declared,
-        )  # fmt: skip
+            VHOST,
+            name,
+            durable=False,
+            exclusive=True,
+            auto_delete=False,
+            arguments={},
+            connection=connection,
+            server_named=False,
+            done=declared,
+        )
 
     def work(self, process: Process, connection: int, declared: QueueIs) -> None:
         """Publish, and consume what was published."""
@@ -96,11 +103,17 @@ class Loner(Person):
                 require(False, "an exclusive queue gave its consumer up", reason)
 
         broker.consuming.checkout(
-            queue, commands.Checkout(consumer, session, "tag", no_ack=True), Own(),
+            queue,
+            commands.Checkout(consumer, session, "tag", no_ack=True),
+            Own(),
             lambda reply: require(isinstance(reply, requests.Done), "not consuming", reply),
         )
         broker.publishing.publish(
-            VHOST, table, 0, MESSAGES, None,
+            VHOST,
+            table,
+            0,
+            MESSAGES,
+            None,
             lambda part, ok, refused: require(ok, "an exclusive queue refused", part),
         )
 

@@ -55,9 +55,7 @@ class Memberships:
             if not leading:
                 return False
             membership = leading[0].host.members(group)
-            learners = [
-                name for name in membership.learners if name not in self.world.profile.bad
-            ]
+            learners = [name for name in membership.learners if name not in self.world.profile.bad]
             if learners or not membership.votes(process.name, found.member_id):
                 return False
         return True

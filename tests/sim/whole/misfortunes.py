@@ -161,10 +161,12 @@ class Misfortunes:
             return
         chances = [
             (machine, away)
-            for group in self.world.groups() if group
-            for machine in self.world.processes.values() if machine.running is not None
+            for group in self.world.groups()
+            if group
+            for machine in self.world.processes.values()
+            if machine.running is not None
             if (away := self._leaderless(group, machine))
-        ]  # fmt: skip
+        ]
         if not chances:
             return
         machine, away = self.rng.choice(chances)
@@ -349,9 +351,9 @@ class Misfortunes:
             return
         machine.crash(silent=self.rng.random() < 0.3)
         for _ in range(self.rng.choice((1, 1, 2))):
-            paths = sorted({*machine.files.paths(), *(
-                path for image in machine.images for path in image
-            )})  # fmt: skip
+            paths = sorted(
+                {*machine.files.paths(), *(path for image in machine.images for path in image)}
+            )
             if paths:
                 newest = machine.newest_log()
                 path = self.rng.choice(paths)

@@ -100,9 +100,16 @@ def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:
     if arguments.get("x-queue-type") == "quorum":
         arguments["x-quorum-initial-group-size"] = plan.group_size
     process.broker.declare_queue(
-        VHOST, plan.name, durable=plan.durable, exclusive=False, auto_delete=False,
-        arguments=arguments, connection=0, server_named=False, done=answered,
-    )  # fmt: skip
+        VHOST,
+        plan.name,
+        durable=plan.durable,
+        exclusive=False,
+        auto_delete=False,
+        arguments=arguments,
+        connection=0,
+        server_named=False,
+        done=answered,
+    )
 
 
 def feed(process: Process, names: list[str]) -> None:
@@ -115,6 +122,4 @@ def feed(process: Process, names: list[str]) -> None:
     bound = definitions.topology.route(VHOST, EXCHANGE, "")
     for name in names:
         if name not in bound and definitions.state.queue(VHOST, name) is not None:
-            definitions.submit(
-                Bind(VHOST, EXCHANGE, name, True, "", {}, 0), lambda reply: None
-            )
+            definitions.submit(Bind(VHOST, EXCHANGE, name, True, "", {}, 0), lambda reply: None)

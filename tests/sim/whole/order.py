@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 Message = tuple[int, int, int, int]
 """(index, ordinal, failed, acquired)."""
 PLAIN = (
-    commands.Return, commands.Settle, commands.Discard, commands.SessionDown, commands.NodeDown,
-    commands.Enqueue, commands.ReleaseClaim,
-)  # fmt: skip
+    commands.Return,
+    commands.Settle,
+    commands.Discard,
+    commands.SessionDown,
+    commands.NodeDown,
+    commands.Enqueue,
+    commands.ReleaseClaim,
+)
 """After these alone messages are handed out once, at the end of the entry."""
-GIVE_BACK = (
-    commands.Return, commands.SessionDown, commands.NodeDown, commands.ReleaseClaim
-)  # fmt: skip
+GIVE_BACK = (commands.Return, commands.SessionDown, commands.NodeDown, commands.ReleaseClaim)
 STAGES = (commands.Stage, commands.SinkStage)
 
 
@@ -86,11 +89,12 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
         {one.key: (one.order, one.session) for one in every},
         {
             (reader.name, number): expanded(claim.runs)
-            for reader in state.readers.values() for number, claim in reader.claims.items()
+            for reader in state.readers.values()
+            for number, claim in reader.claims.items()
         },
         {uplink.id: (uplink.node, uplink.incarnation) for uplink in state.uplinks.values()},
         state.config.delivery_limit,
-    )  # fmt: skip
+    )
 
 
 def could_be_served(consumer: Consumer) -> bool:
@@ -205,9 +209,7 @@ class Order:
                             fresh.append((one.index, at))
         return fresh
 
-    def _answered(
-        self, group: int, submission: Submission, command: Any, reply: Any
-    ) -> None:
+    def _answered(self, group: int, submission: Submission, command: Any, reply: Any) -> None:
         if isinstance(reply, commands.GetReply) and reply.delivery is not None:
             one = reply.delivery
             message = (one.index, one.first, one.delivery_count, one.acquired_count)
@@ -245,7 +247,11 @@ class Order:
                 head = order.lanes[lane].head()
                 staged = (group, head[0]) in self.staged or (group, index) in self.staged
                 require(
-                    staged or (index, at) < head[:2], "an older message waits", group, index, at,
+                    staged or (index, at) < head[:2],
+                    "an older message waits",
+                    group,
+                    index,
+                    at,
                     head,
                 )
 
@@ -271,8 +277,12 @@ class Order:
         left = expanded(state.order.returned)
         first = len(expected) - len(left)
         require(
-            first >= 0 and expected[first:] == left, "given back in another order", group, index,
-            expected, left,
+            first >= 0 and expected[first:] == left,
+            "given back in another order",
+            group,
+            index,
+            expected,
+            left,
         )
         places = {message: at for at, message in enumerate(expected[:first])}
         for effect in applied.effects:
@@ -283,8 +293,12 @@ class Order:
                     for at in range(one.first, one.last + 1):
                         place = places.get((one.index, at, *counts), -1)
                         require(
-                            place < 0 or place > last, "delivered again in another order", group,
-                            index, one, expected,
+                            place < 0 or place > last,
+                            "delivered again in another order",
+                            group,
+                            index,
+                            one,
+                            expected,
                         )
                         last = max(last, place)
 
@@ -305,13 +319,15 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
             failed, session = int(command.failed), command.session
         else:
             over = [
-                life for life, (node, number) in pending.lives.items()
+                life
+                for life, (node, number) in pending.lives.items()
                 if life == command.uplink
                 or (node == command.node and 0 < number <= command.incarnation)
             ]
         for life in over:
             gone = [
-                key for key in pending.holds
+                key
+                for key in pending.holds
                 if key[0] == life and session in (None, pending.ages[key][1])
             ]
             for key in sorted(gone, key=lambda key: pending.ages[key]):
@@ -321,9 +337,10 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
         held = pending.holds.get((uplink, command.consumer), {})
         cut = [
             held.pop(msg_id)
-            for first, last in command.msg_ids for msg_id in range(first, last + 1)
+            for first, last in command.msg_ids
+            for msg_id in range(first, last + 1)
             if msg_id in held
-        ]  # fmt: skip
+        ]
         if isinstance(command, commands.Return):
             back, failed = cut, int(command.failed)
     again = [(index, at, fails + failed, acquired + 1) for index, at, fails, acquired in back]

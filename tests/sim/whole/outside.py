@@ -51,7 +51,8 @@ def outside(world: World) -> Iterator[None]:
 
     def running(is_it: Any) -> Process:
         return next(
-            machine.running for machine in world.processes.values()
+            machine.running
+            for machine in world.processes.values()
             if machine.running is not None and is_it(machine.running)
         )
 

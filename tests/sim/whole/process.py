@@ -91,9 +91,7 @@ class Ear:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cluster, name)
 
-    def applied(
-        self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool
-    ) -> None:
+    def applied(self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
         """See Observer."""
         self.process.world.checkers.applied(self.process, group, meta, data, applied)
         self.cluster.applied(group, meta, data, applied, leading)
@@ -226,8 +224,9 @@ class Machine:
         """A file of the log, with something in it that may rot; None: there is none."""
         if not self.files.exists(DATA_DIR / WAL):
             return None
-        paths = [path for path in self.files.paths()
-                 if not path.endswith(KEPT) and self.rots_below(path)]  # fmt: skip
+        paths = [
+            path for path in self.files.paths() if not path.endswith(KEPT) and self.rots_below(path)
+        ]
         newest = self.newest_log()
         if newest in paths and rng.random() < 0.4:
             return newest  # on which the most rests

@@ -210,9 +210,7 @@ def _queues(
         kind = kinds.pop(rng.randrange(len(kinds)))
         plans.append(SPECIAL[kind](rng, rng.choice(sizes)))
     if any("x-dead-letter-exchange" in plan.arguments for plan in plans):
-        plans.append(
-            QueuePlan(DEAD, {"x-queue-type": "quorum", "x-delivery-limit": -1}, sizes[0])
-        )
+        plans.append(QueuePlan(DEAD, {"x-queue-type": "quorum", "x-delivery-limit": -1}, sizes[0]))
     return tuple(plans)
 
 
@@ -253,8 +251,12 @@ def _limited(rng: Random, size: int) -> QueuePlan:
 
 
 def _impatient(rng: Random, size: int) -> QueuePlan:
-    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-consumer-timeout": 500,
-                 "x-consumer-disconnected-timeout": 200}  # fmt: skip
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": -1,
+        "x-consumer-timeout": 500,
+        "x-consumer-disconnected-timeout": 200,
+    }
     return QueuePlan("impatient", arguments, size, takes_back=True)
 
 
@@ -276,7 +278,13 @@ def _fleeting(rng: Random, size: int) -> QueuePlan:
 
 
 SPECIAL = {
-    "short": _short, "refusing": _refusing, "ageing": _ageing, "limited": _limited,
-    "impatient": _impatient, "careless": _careless, "swept": _swept, "classic": _classic,
+    "short": _short,
+    "refusing": _refusing,
+    "ageing": _ageing,
+    "limited": _limited,
+    "impatient": _impatient,
+    "careless": _careless,
+    "swept": _swept,
+    "classic": _classic,
     "fleeting": _fleeting,
-}  # fmt: skip
+}

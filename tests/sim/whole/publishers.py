@@ -83,7 +83,10 @@ class Publisher(Person):
             if self.world.profile.malformed and self.rng.random() < 0.3:
                 said = MALFORMED  # as another program may have stored it
             table.append(
-                route, said, body, self.rng.choice((4, 4, 4, 9)),
+                route,
+                said,
+                body,
+                self.rng.choice((4, 4, 4, 9)),
                 TTL_NONE if ttl_ms is None else ttl_ms,
             )
         for book in books:

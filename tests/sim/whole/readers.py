@@ -84,9 +84,15 @@ class Reader(Person):
         else:
             keep_empty = not self.world.calm and self.rng.random() < 0.2
             open_ = commands.OpenClaim(
-                self.name, self.claim, self.epoch, MESSAGES, 10_000,
-                self.world.profile.claim_ttl_ms, uses=False, keep_empty=keep_empty,
-            )  # fmt: skip
+                self.name,
+                self.claim,
+                self.epoch,
+                MESSAGES,
+                10_000,
+                self.world.profile.claim_ttl_ms,
+                uses=False,
+                keep_empty=keep_empty,
+            )
             self.ask(process, open_, lambda reply: self.opened(process, book, reply))
 
     def ask(self, process: Process, command: commands.AnyCommand, heard: Any) -> None:

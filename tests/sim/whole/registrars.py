@@ -54,8 +54,16 @@ class Registrar(Person):
             self.world.note("revive", drained[0])
             process.broker.membership.revive(drained[0], self.answer(process, values.NodeStatus))
             return
-        actions = [self.add, self.add, self.delete, self.delete, self.grow, self.transfer,
-                   self.drain, self.look]  # fmt: skip
+        actions = [
+            self.add,
+            self.add,
+            self.delete,
+            self.delete,
+            self.grow,
+            self.transfer,
+            self.drain,
+            self.look,
+        ]
         if not self.world.profile.unlucky:
             actions += [self.shrink, self.rebalance, self.replace]
         self.rng.choice(actions)(process)
@@ -125,9 +133,7 @@ class Registrar(Person):
 
     def rebalance(self, process: Process) -> None:
         """Leaders."""
-        process.broker.membership.rebalance(
-            ".*", ".*", self.answer(process, values.Rebalanced)
-        )
+        process.broker.membership.rebalance(".*", ".*", self.answer(process, values.Rebalanced))
 
     def transfer(self, process: Process) -> None:
         """A queue's leadership."""
@@ -140,9 +146,10 @@ class Registrar(Person):
     def replace(self, process: Process) -> None:
         """A node that came later is to leave again."""
         names = [
-            name for name in self.world.names[self.world.profile.nodes :]
+            name
+            for name in self.world.names[self.world.profile.nodes :]
             if name != process.name and self.world.processes[name].running is not None
-        ]  # fmt: skip
+        ]
         self.asked = None
         if names:
             self.leaving = self.rng.choice(names)
@@ -201,6 +208,4 @@ class Registrar(Person):
         elif kind == 1:
             members.nodes(self.answer(process, list))
         else:
-            members.quorum_critical(
-                self.a_node(), self.answer(process, values.QuorumCritical)
-            )
+            members.quorum_critical(self.a_node(), self.answer(process, values.QuorumCritical))

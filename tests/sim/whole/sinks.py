@@ -136,9 +136,7 @@ class Driver(Person):
         rows = list(self.sink.bodies(self.run, batch))
         self.rng.shuffle(rows)
         cuts = sorted(self.rng.sample(range(1, len(rows)), PARTITIONS * BLOCKS - 1))
-        parts = [
-            rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)
-        ]
+        parts = [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
         self.blocks = [parts[at::PARTITIONS] for at in range(PARTITIONS)]
         self.chosen: tuple[tuple[int, int, int], ...] | None = None
         self.unanswered = 0

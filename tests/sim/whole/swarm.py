@@ -12,15 +12,43 @@ from dataclasses import dataclass
 from random import Random
 
 FAULTS = (
-    "crash", "crash", "crash_leader", "crash_leader", "crash_all", "pause", "pause_leader", "cut",
-    "half_cut", "isolate", "half_isolate", "reset", "transfer", "slow_disk", "sync_fails",
-    "disk_full", "clock_jump", "rolling_restart", "flapping", "power_cut", "hung_disk",
+    "crash",
+    "crash",
+    "crash_leader",
+    "crash_leader",
+    "crash_all",
+    "pause",
+    "pause_leader",
+    "cut",
+    "half_cut",
+    "isolate",
+    "half_isolate",
+    "reset",
+    "transfer",
+    "slow_disk",
+    "sync_fails",
+    "disk_full",
+    "clock_jump",
+    "rolling_restart",
+    "flapping",
+    "power_cut",
+    "hung_disk",
     "many_lives",
-)  # fmt: skip
+)
 UNLUCKY = (
-    "wipe", "wipe", "rot", "rot", "misdirect", "lose_file", "lose_file", "empty_file", "old_file",
-    "old_directory", "old_directory", "old_newest_file",
-)  # fmt: skip
+    "wipe",
+    "wipe",
+    "rot",
+    "rot",
+    "misdirect",
+    "lose_file",
+    "lose_file",
+    "empty_file",
+    "old_file",
+    "old_directory",
+    "old_directory",
+    "old_newest_file",
+)
 """These strike the unlucky only."""
 OLDER = ("old_directory", "old_newest_file")
 DAMAGE = ("rot", "misdirect")

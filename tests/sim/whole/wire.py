@@ -122,9 +122,7 @@ class Wire:
             else:
                 link.read_ms[to] = self.world.agenda.now_ms
 
-    def arrive(
-        self, link: Link, epoch: int, to: str, act: Callable[[Process], None]
-    ) -> None:
+    def arrive(self, link: Link, epoch: int, to: str, act: Callable[[Process], None]) -> None:
         """At the other end."""
         process = self.world.processes[to].running
         if epoch == link.epoch and process is not None:
@@ -357,9 +355,10 @@ class SimulatedTransport:
             return False
         sender, body = self.name, b"".join(buffers)
         self.wire.send(
-            sender, self.wire.of(sender, node),
+            sender,
+            self.wire.of(sender, node),
             lambda process: process.host.on_message(sender, memoryview(body)),
-        )  # fmt: skip
+        )
         return True
 
     def tell_condition(self, node: str | None, condition: int) -> None:
@@ -368,9 +367,10 @@ class SimulatedTransport:
         for peer in self.peers if node is None else [node]:
             if self.up(peer):
                 self.wire.send(
-                    sender, self.wire.of(sender, peer),
+                    sender,
+                    self.wire.of(sender, peer),
                     lambda process: process.host.on_condition(sender, condition),
-                )  # fmt: skip
+                )
 
     def backlog_bytes(self, node: str) -> int:
         """The kernel takes everything."""

@@ -72,9 +72,7 @@ class World:
         profile = self.profile
         plain, *others = profile.queues
         share = profile.messages // profile.publishers
-        self.publishers += [
-            Publisher(self, at, plain, share) for at in range(profile.publishers)
-        ]
+        self.publishers += [Publisher(self, at, plain, share) for at in range(profile.publishers)]
         self.publishers += [Sink(self, at, plain, BATCHES) for at in range(profile.sinks)]
         people: list[Person] = [*self.publishers]
         people += [Consumer(self, at, plain) for at in range(profile.consumers)]
@@ -161,7 +159,10 @@ class World:
                     self.agenda.now_ms - process.wal.since < HUNG_MS
                     or not process.host.is_leader(group)
                     or len(process.host.members(group).voters) < 3,
-                    "a leader's disk hangs", name, group, process.wal.since,
+                    "a leader's disk hangs",
+                    name,
+                    group,
+                    process.wal.since,
                 )
 
     def books(self) -> tuple[int, int, int]:
@@ -182,27 +183,33 @@ class World:
             machine.absent
             or machine.gone
             or machine.lost_for_good
-            or (machine.running is not None
-            and machine.running.broker.definitions.ready
-            and machine.running.broker.definitions.state.queue(VHOST, name) is not None)
+            or (
+                machine.running is not None
+                and machine.running.broker.definitions.ready
+                and machine.running.broker.definitions.state.queue(VHOST, name) is not None
+            )
             for machine in self.processes.values()
             for name in self.plans
         )
 
     def groups(self) -> list[int]:
         """Every group that has a member somewhere, ascending."""
-        return sorted({
-            group
-            for machine in self.present().values() if machine.running is not None
-            for group in machine.running.host.groups()
-        })  # fmt: skip
+        return sorted(
+            {
+                group
+                for machine in self.present().values()
+                if machine.running is not None
+                for group in machine.running.host.groups()
+            }
+        )
 
     def present(self) -> dict[str, Machine]:
         """The machines that have not left, and will be well again, by name."""
         return {
-            name: machine for name, machine in self.processes.items()
+            name: machine
+            for name, machine in self.processes.items()
             if not machine.gone and not machine.lost_for_good
-        }  # fmt: skip
+        }
 
     def members(self, group: int, every: bool = False) -> list[Process]:
         """The processes that carry a group; every: those of nodes that never become well, too."""
@@ -235,9 +242,10 @@ class World:
         """People go home: what they had still planned is not done."""
         self.people.clear()
         self.agenda.events = [
-            event for event in self.agenda.events if not hasattr(event[2], "__self__")
-            or not hasattr(event[2].__self__, "again")
-        ]  # fmt: skip
+            event
+            for event in self.agenda.events
+            if not hasattr(event[2], "__self__") or not hasattr(event[2].__self__, "again")
+        ]
 
     def kept(self) -> bool:
         """Nothing is drained, nobody is half out."""

@@ -49,7 +49,8 @@ def _wire_types(method: type[Method]) -> tuple[tuple[str, str], ...]:
 
 
 METHODS: dict[int, type[Method]] = {
-    value.code: value for value in vars(methods).values()
+    value.code: value
+    for value in vars(methods).values()
     if isinstance(value, type) and issubclass(value, Method) and value is not Method
 }
 """All methods by code."""
@@ -89,7 +90,8 @@ def decode_method(payload: bytes | memoryview) -> Method:
         bit += 1
     if reader.position != reader.end:
         raise SyntaxRefused(
-            f"{method.name}: {reader.end - reader.position} bytes after its last field")
+            f"{method.name}: {reader.end - reader.position} bytes after its last field"
+        )
     return method(*values)
 
 
@@ -122,16 +124,20 @@ def method_frame(channel: int, method: Method) -> bytes:
     return frame(FRAME_METHOD, channel, encode_method(method))
 
 
-def content_frames(channel: int, properties: bytes | memoryview, body: bytes | memoryview,
-                   frame_max: int) -> list[bytes]:
+def content_frames(
+    channel: int, properties: bytes | memoryview, body: bytes | memoryview, frame_max: int
+) -> list[bytes]:
     """A content header and its body frames.
 
     properties  flags and list, as in a content header
     frame_max   bytes of the largest frame; 0: no limit
     """
-    frames = [frame(FRAME_HEADER, channel,
-                    _CONTENT.pack(CLASS_BASIC, 0, len(body)) + bytes(properties))]
+    frames = [
+        frame(FRAME_HEADER, channel, _CONTENT.pack(CLASS_BASIC, 0, len(body)) + bytes(properties))
+    ]
     step = (frame_max - FRAME_OVERHEAD_BYTES) if frame_max else max(1, len(body))
-    frames.extend(frame(FRAME_BODY, channel, bytes(body[start:start + step]))
-                  for start in range(0, len(body), step))
+    frames.extend(
+        frame(FRAME_BODY, channel, bytes(body[start : start + step]))
+        for start in range(0, len(body), step)
+    )
     return frames

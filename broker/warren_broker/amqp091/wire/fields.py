@@ -48,8 +48,19 @@ class Field(msgspec.Struct, frozen=True):
 
 _FIXED: dict[int, struct.Struct] = {
     ord(code): struct.Struct(">" + form)
-    for code, form in {"b": "b", "B": "B", "s": "h", "u": "H", "I": "i", "i": "I",
-                       "l": "q", "L": "q", "f": "f", "d": "d", "T": "Q"}.items()
+    for code, form in {
+        "b": "b",
+        "B": "B",
+        "s": "h",
+        "u": "H",
+        "I": "i",
+        "i": "I",
+        "l": "q",
+        "L": "q",
+        "f": "f",
+        "d": "d",
+        "T": "Q",
+    }.items()
 }
 _U32 = struct.Struct(">I")
 _I32 = struct.Struct(">i")
@@ -77,7 +88,7 @@ class Reader:
     def take(self, size: int) -> bytes:
         """The next `size` bytes."""
         start = self.skip(size)
-        return bytes(self.data[start:self.position])
+        return bytes(self.data[start : self.position])
 
     def octet(self) -> int:
         """The next byte as a number."""
@@ -182,8 +193,9 @@ def long_string(value: bytes) -> bytes:
 
 def table(values: dict[str, Any]) -> bytes:
     """A table; a value may be a `Field` to choose its type."""
-    return long_string(b"".join(short_string(name) + field(value)
-                                for name, value in values.items()))
+    return long_string(
+        b"".join(short_string(name) + field(value) for name, value in values.items())
+    )
 
 
 def field(value: Any) -> bytes:
@@ -201,8 +213,16 @@ def _code(value: Any) -> str:
         return "T"
     if isinstance(value, int):
         return "I" if -(1 << 31) <= value < 1 << 31 else "l"
-    for kind, code in ((str, "S"), (bytes, "x"), (float, "d"), (dict, "F"), (list, "A"),
-                       (tuple, "A"), (Decimal, "D"), (type(None), "V")):
+    for kind, code in (
+        (str, "S"),
+        (bytes, "x"),
+        (float, "d"),
+        (dict, "F"),
+        (list, "A"),
+        (tuple, "A"),
+        (Decimal, "D"),
+        (type(None), "V"),
+    ):
         if isinstance(value, kind):
             return code
     raise AssertionError(f"no field type for {type(value).__name__}")

@@ -97,9 +97,14 @@ class DeadLetters:
         aside = cluster.set_aside
         try:
             aside.attempt(
-                group, f"dead letters {first} to {last} of entry {index}",
-                self._publish_run, queue, reason, run, count=last - first + 1,
-            )  # fmt: skip
+                group,
+                f"dead letters {first} to {last} of entry {index}",
+                self._publish_run,
+                queue,
+                reason,
+                run,
+                count=last - first + 1,
+            )
         except EntryDamaged:
             cluster.host.healing.when(group, index, lambda: self._publish(group, reason, run))
         except (KeyError, UnknownGroup):
@@ -107,8 +112,11 @@ class DeadLetters:
             # any more, and lets go of it.
             log.error(
                 "dead letters of queue %r in vhost %r are lost: entry %s was let go of before they "
-                "were published", queue.name, queue.vhost, index,
-            )  # fmt: skip
+                "were published",
+                queue.name,
+                queue.vhost,
+                index,
+            )
 
     def _publish_run(self, queue: Queue, reason: str, run: Run) -> None:
         index, first, last = run
@@ -126,9 +134,10 @@ class DeadLetters:
         self._send(letters)
         for i in letters.unreadable:
             cluster.set_aside.note(
-                queue.group, f"dead letter {i} of entry {index}",
+                queue.group,
+                f"dead letter {i} of entry {index}",
                 "its properties are malformed; x-unreadable-properties takes their place",
-            )  # fmt: skip
+            )
 
     def _send(self, letters: Letters) -> None:
         table = letters.table
@@ -169,8 +178,13 @@ class Letters:
         said = properties.decode(raw)
         expiration = said.expiration
         deaths = record(
-            headers, self.queue.name, self._reason, exchange.decode("utf-8", "replace"), shown,
-            expiration, self._now_s,
+            headers,
+            self.queue.name,
+            self._reason,
+            exchange.decode("utf-8", "replace"),
+            shown,
+            expiration,
+            self._now_s,
         )
         changes: dict[str, Any] = {"headers": headers}
         if expiration is not None:
@@ -185,7 +199,11 @@ class Letters:
         route = Route((config.dead_letter_exchange or "").encode(), key, False)
         data = shortened(properties.replace(raw, **changes), self._properties_max, DEATHS_MIN)
         self.table.append(
-            route, data, bytes(block.body(i)), self._priority(block, i, said.priority), TTL_NONE,
+            route,
+            data,
+            bytes(block.body(i)),
+            self._priority(block, i, said.priority),
+            TTL_NONE,
             flags,
         )
         self.flags |= flags
@@ -260,8 +278,11 @@ def record(
 
 def _deaths(given: Any) -> list[Death]:
     value = given.value if isinstance(given, Field) else given
-    return [dict(death) for death in value if isinstance(death, dict)] if isinstance(
-        value, list) else []
+    return (
+        [dict(death) for death in value if isinstance(death, dict)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _keys(given: Any) -> list[str]:

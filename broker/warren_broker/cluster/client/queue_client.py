@@ -169,6 +169,7 @@ class GroupClient:
 
         The answer comes before the deliveries: those that were taken back meanwhile never come.
         """
+
         def resumed(reply: Any, index: int) -> None:
             if isinstance(reply, Resumed):
                 local.next_msg_id = max(local.next_msg_id, reply.first_msg_id)

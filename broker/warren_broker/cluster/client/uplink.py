@@ -113,9 +113,7 @@ class Uplink:
     def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
         """Messages that join this turn's block; `part` is what `assemble` takes, with a length."""
         pending = self._open
-        full = (
-            pending.part_bytes >= BLOCK_BYTES_MAX or pending.part_messages >= BLOCK_MESSAGES_MAX
-        )
+        full = pending.part_bytes >= BLOCK_BYTES_MAX or pending.part_messages >= BLOCK_MESSAGES_MAX
         if pending.ordered or full:
             self._close()
             pending = self._open

@@ -231,7 +231,9 @@ class Leading:
         """Answer, then carry out; a consumer hears that it is one before its first message."""
         reply = applied.reply
         self._held.carry_out(
-            group, meta.index, reply if reply is not None and reply.uplink else None,
+            group,
+            meta.index,
+            reply if reply is not None and reply.uplink else None,
             applied.effects,
         )
 
@@ -240,8 +242,9 @@ class Leading:
         self._cluster.set_aside.note(group, where, "an entry that it needs is not in the log")
 
     def _answer_guarded(self, group: int, index: int, reply: Any) -> None:
-        self._cluster.set_aside.attempt(group, f"the answer of entry {index}", self._answer,
-                                        group, index, reply)  # fmt: skip
+        self._cluster.set_aside.attempt(
+            group, f"the answer of entry {index}", self._answer, group, index, reply
+        )
 
     def _answer(self, group: int, index: int, reply: Any) -> None:
         heard = self._cluster.reply_to(group, index, reply)

@@ -105,13 +105,16 @@ class Absences:
             return
         life = state.lives.get(node, 0)
         doomed = [
-            queue for queue in state.queues()
+            queue
+            for queue in state.queues()
             if (queue.passing and queue.home == node) or (life and queue.owner_uplink == life)
         ]
         if doomed:
             log.warning(
                 "node %s: %s; %d exclusive, auto-delete and transient queues of it are deleted",
-                node, why, len(doomed),
+                node,
+                why,
+                len(doomed),
             )
         for queue in doomed:
             command = DeleteQueue(queue.vhost, queue.name, queue.group)

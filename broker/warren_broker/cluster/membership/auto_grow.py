@@ -92,9 +92,13 @@ class ContinuousReconciling:
             change = commands.ChangeMembers(queue.group, add=added)
         name = errors.named("queue", queue.name, queue.vhost)
         log.info(
-            "%s has %d members and should have %d: adding %s, removing %s", name, len(queue.nodes),
-            self.target(queue), ", ".join(change.add) or "none", ", ".join(change.remove) or "none",
-        )  # fmt: skip
+            "%s has %d members and should have %d: adding %s, removing %s",
+            name,
+            len(queue.nodes),
+            self.target(queue),
+            ", ".join(change.add) or "none",
+            ", ".join(change.remove) or "none",
+        )
 
         def changed(reply: object) -> None:
             if isinstance(reply, errors.Refusal):

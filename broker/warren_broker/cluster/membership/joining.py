@@ -33,9 +33,7 @@ class Joining:
     network, and a node that has moved says so when it calls.
     """
 
-    def __init__(
-        self, cluster: Cluster, definitions: Definitions, peers: dict[str, str]
-    ) -> None:
+    def __init__(self, cluster: Cluster, definitions: Definitions, peers: dict[str, str]) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._told = dict(peers)

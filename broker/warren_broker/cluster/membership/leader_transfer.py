@@ -68,9 +68,12 @@ class HandingOver:
         if not host.is_leader(group):
             return []
         able = [
-            one for one in host.member_states(group)
-            if one.voter and not (one.leader or one.suspected or one.lost or one.changing)
-            and one.node not in unfit and host.connected(one.node)
+            one
+            for one in host.member_states(group)
+            if one.voter
+            and not (one.leader or one.suspected or one.lost or one.changing)
+            and one.node not in unfit
+            and host.connected(one.node)
         ]
         able = [one for one in able if not host.disk_slow(one.node)] or able
         return [one.node for one in sorted(able, key=lambda one: (-one.match, one.node))]

@@ -89,7 +89,8 @@ class Maintenance:
         self.drained = drained
         log.warning(
             "this node is put into maintenance: clients are sent away, leaderships handed over"
-            if drained else "this node is in service again"
+            if drained
+            else "this node is in service again"
         )
         self.on_drained(drained)
         self._plan(0)

@@ -88,8 +88,10 @@ class Nodes:
             answered = {group for one in led.values() for group in one.led}
             critical = {group for one in led.values() for group in one.critical}
             queues = [
-                queue for queue in self._definitions.state.queues()
-                if queue.replicated and node in queue.carriers
+                queue
+                for queue in self._definitions.state.queues()
+                if queue.replicated
+                and node in queue.carriers
                 and (queue.group in critical or queue.group not in answered)
             ]
             shown = tuple(
@@ -113,14 +115,15 @@ class Nodes:
         self._known(node)
         one = self._definitions.state.nodes.get(node)
         if one is not None and one.forgetting:
-            raise errors.PreconditionFailed(
-                f"node '{node}' is being forgotten; choose another one")
+            raise errors.PreconditionFailed(f"node '{node}' is being forgotten; choose another one")
         if one is not None and one.drained:
             raise errors.PreconditionFailed(
-                f"node '{node}' is in maintenance: nothing is placed there; revive it first")
+                f"node '{node}' is in maintenance: nothing is placed there; revive it first"
+            )
         if one is None or not self._placement.running(node):
             raise errors.PreconditionFailed(
-                f"node '{node}' is not running; start it first, or choose another one")
+                f"node '{node}' is not running; start it first, or choose another one"
+            )
 
     def _info(self, name: str, led: Led, unsettled: Facts) -> values.NodeInfo:
         state = self._definitions.state
@@ -136,8 +139,7 @@ class Nodes:
             metadata=self._metadata_role(name, led),
             members=sum(1 for queue in queues if queue.replicated and name in queue.nodes),
             leaders=sum(1 for queue in queues if queue.replicated and queue.group in leads),
-            local_queues=sum(
-                1 for queue in queues if not queue.replicated and name in queue.nodes),
+            local_queues=sum(1 for queue in queues if not queue.replicated and name in queue.nodes),
             moving=len(self._moving(name, unsettled)),
         )
 
@@ -183,8 +185,7 @@ class Nodes:
         groups = self._definitions.state.groups
         queues = [groups[group] for group in led[node].led if group in groups]
         return any(
-            self._placement.fit(other)
-            for queue in queues for other in queue.nodes if other != node
+            self._placement.fit(other) for queue in queues for other in queue.nodes if other != node
         )
 
     def _others_fit(self, node: str) -> bool:
@@ -207,12 +208,14 @@ class Nodes:
             if drained and not self._placement.running(node):
                 raise errors.PreconditionFailed(
                     f"node '{node}' is not running: there is nothing to drain, and its next start "
-                    "would end the maintenance; start it first")
+                    "would end the maintenance; start it first"
+                )
             if drained and not self._others_fit(node):
                 # Else nobody would serve clients, through whom it could be revived.
                 raise errors.PreconditionFailed(
                     f"node '{node}' is the last one that serves clients; start or revive another "
-                    "one first, or just stop it")
+                    "one first, or just stop it"
+                )
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -258,11 +261,13 @@ class Nodes:
                 done(refusal)
                 return
             queues = [
-                queue for queue in self._definitions.state.queues()
+                queue
+                for queue in self._definitions.state.queues()
                 if queue.replicated and node in queue.carriers and queue.carriers != (node,)
             ]
-            self._definitions.submit(commands.ForgetNode(node), lambda reply: forgotten(
-                reply, len(queues)))
+            self._definitions.submit(
+                commands.ForgetNode(node), lambda reply: forgotten(reply, len(queues))
+            )
 
         def forgotten(reply: Any, count: int) -> None:
             if isinstance(reply, errors.Refusal):
@@ -270,8 +275,11 @@ class Nodes:
                 return
             lost = tuple((queue.vhost, queue.name) for queue in reply.queues)
             for vhost, name in lost:
-                log.warning("%s lived on node %s alone, and is deleted with it",
-                            errors.named("queue", name, vhost), node)
+                log.warning(
+                    "%s lived on node %s alone, and is deleted with it",
+                    errors.named("queue", name, vhost),
+                    node,
+                )
             done(values.Forgetting(node, count, lost))
 
         def ask() -> None:
@@ -282,13 +290,15 @@ class Nodes:
     def _still_running(self, node: str) -> errors.PreconditionFailed:
         return errors.PreconditionFailed(
             f"node '{node}' is running; stop it before it is removed from the cluster (to take "
-            "its members away while it runs, shrink it)")
+            "its members away while it runs, shrink it)"
+        )
 
     def _departure_refused(self, facts: GroupFacts | None, node: str) -> errors.Refusal | None:
         if facts is None:
             return errors.Unavailable(
                 "the metadata group is led by nobody: most nodes of the cluster are out of reach; "
-                "start them, or try again")
+                "start them, or try again"
+            )
         if _hears(facts, node):
             return self._still_running(node)
         left = [one for one in facts.members if one.voter and one.node != node]
@@ -298,7 +308,8 @@ class Nodes:
                 f"without node '{node}' the cluster would have {len(left)} nodes, and only "
                 f"{len(sound)} of them are in reach ({', '.join(sound) or 'none'}): its "
                 f"definitions would lose their majority of {majority(len(left))}; start the "
-                "others first")
+                "others first"
+            )
         return None
 
 

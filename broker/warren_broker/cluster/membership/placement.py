@@ -44,7 +44,8 @@ class Placement:
             raise errors.InvalidArgument(
                 f"invalid arg 'x-quorum-initial-group-size' for "
                 f"{errors.named('queue', name, vhost)}: {{value_too_large,{size}}}: the cluster "
-                f"has {len(nodes)} nodes; give {len(nodes)} or less, or leave it out")
+                f"has {len(nodes)} nodes; give {len(nodes)} or less, or leave it out"
+            )
 
     def members(self, kind: str, size: int) -> tuple[str, ...]:
         """This node and others drawn at random, fit ones first; a classic queue: this node."""

@@ -147,8 +147,7 @@ class Reconciling:
         self._open[group] = None
         self._plan()
         self._tell_left(group, intent)
-        step = next_step(
-            host.node_id, intent.wanted, host.member_states(group), host.connected)
+        step = next_step(host.node_id, intent.wanted, host.member_states(group), host.connected)
         self._take(group, step)
         if isinstance(step, Settled) and not intent.leaving:
             self._close(group)

@@ -113,16 +113,22 @@ class Members(Nodes):
                 self._known(node)
                 raise errors.PreconditionFailed(
                     f"{_name(found)} has no member on node '{node}', only on "
-                    f"{', '.join(found.nodes)}; add a member there first")
+                    f"{', '.join(found.nodes)}; add a member there first"
+                )
             self._check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
 
         def moved(arrived: bool) -> None:
-            done(values.LeaderMoved(vhost, queue, node, True) if arrived else errors.Unavailable(
-                f"{_name(found)}: node '{node}' did not take the leadership over in time; see the "
-                "queue's status, and try again"))
+            done(
+                values.LeaderMoved(vhost, queue, node, True)
+                if arrived
+                else errors.Unavailable(
+                    f"{_name(found)}: node '{node}' did not take the leadership over in time; see "
+                    "the queue's status, and try again"
+                )
+            )
 
         def asked(facts: Facts) -> None:
             of = facts.get(found.group)
@@ -130,9 +136,12 @@ class Members(Nodes):
             if of is None:
                 done(self._leaderless(found))
             elif member is None or not member.voter or member.suspected or member.lost:
-                done(errors.PreconditionFailed(
-                    f"{_name(found)}: its member on node '{node}' cannot lead now: "
-                    f"{_why_not(member)}; see the queue's status, and try again"))
+                done(
+                    errors.PreconditionFailed(
+                        f"{_name(found)}: its member on node '{node}' cannot lead now: "
+                        f"{_why_not(member)}; see the queue's status, and try again"
+                    )
+                )
             elif member.leader:
                 done(values.LeaderMoved(vhost, queue, node, False))
             else:
@@ -156,7 +165,8 @@ class Members(Nodes):
     def _leaderless(self, queue: Queue) -> errors.Unavailable:
         return errors.Unavailable(
             f"{_name(queue)} is led by nobody: a change of its members needs most of them, "
-            f"{', '.join(queue.nodes)}; start them, or try again")
+            f"{', '.join(queue.nodes)}; start them, or try again"
+        )
 
     def _removal_refused(
         self, queue: Queue, facts: GroupFacts | None, node: str
@@ -169,19 +179,25 @@ class Members(Nodes):
         if not left:
             return errors.PreconditionFailed(
                 f"{_name(queue)}: node '{node}' has its only member that is complete; wait until "
-                f"another one of {', '.join(queue.nodes)} has caught up")
+                f"another one of {', '.join(queue.nodes)} has caught up"
+            )
         needed = majority(len(left))
         if len(sound) < needed:
             return errors.PreconditionFailed(
                 f"{_name(queue)} would lose its majority: of the {len(left)} members that it would "
                 f"have, {needed} are needed and {len(sound)} in reach ({', '.join(sound) or 'none'}"
-                "); start the others, or delete the members that are down first")
+                "); start the others, or delete the members that are down first"
+            )
         return None
 
     # ------------------------------------------------------------ many queues
 
     def grow(
-        self, node: str, strategy: Literal["all", "even"], vhost_pattern: str, queue_pattern: str,
+        self,
+        node: str,
+        strategy: Literal["all", "even"],
+        vhost_pattern: str,
+        queue_pattern: str,
         done: Answer,
     ) -> None:
         """Resizing: every quorum queue (even: every one with an even number of members) that
@@ -189,15 +205,19 @@ class Members(Nodes):
         try:
             if strategy not in ("all", "even"):
                 raise errors.InvalidArgument(
-                    f"strategy {strategy!r} is unknown; give 'all' or 'even'")
+                    f"strategy {strategy!r} is unknown; give 'all' or 'even'"
+                )
             matches = _matching(vhost_pattern, queue_pattern)
             self._check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
         found = [
-            queue for queue in self._definitions.state.queues()
-            if queue.replicated and node not in queue.nodes and matches(queue)
+            queue
+            for queue in self._definitions.state.queues()
+            if queue.replicated
+            and node not in queue.nodes
+            and matches(queue)
             and (strategy == "all" or len(queue.nodes) % 2 == 0)
         ]
 
@@ -209,9 +229,13 @@ class Members(Nodes):
             if loop.now_ms < patience and any(queue.group not in leading for queue in found):
                 loop.call_later(ASK_AGAIN_MS, partial(self._asking.ask_led, asked))
                 return
-            self._resize(node, found, lambda queue: (
-                None if queue.group in leading else self._leaderless(queue)
-            ), lambda queue: commands.ChangeMembers(queue.group, add=(node,)), done)
+            self._resize(
+                node,
+                found,
+                lambda queue: None if queue.group in leading else self._leaderless(queue),
+                lambda queue: commands.ChangeMembers(queue.group, add=(node,)),
+                done,
+            )
 
         self._asking.ask_led(asked)
 
@@ -226,7 +250,8 @@ class Members(Nodes):
             done(refusal)
             return
         found = [
-            queue for queue in self._definitions.state.queues()
+            queue
+            for queue in self._definitions.state.queues()
             if queue.replicated and node in queue.nodes
         ]
 
@@ -251,8 +276,13 @@ class Members(Nodes):
                     return errors.last_member(queue.name, queue.vhost, queue.nodes)
                 return self._removal_refused(queue, facts.get(queue.group), node)
 
-            self._resize(node, found, refused, lambda queue: commands.ChangeMembers(
-                queue.group, remove=(node,)), resized)
+            self._resize(
+                node,
+                found,
+                refused,
+                lambda queue: commands.ChangeMembers(queue.group, remove=(node,)),
+                resized,
+            )
 
         ask()
 
@@ -295,7 +325,8 @@ class Members(Nodes):
             if self._handing_over.count:
                 raise errors.PreconditionFailed(
                     f"{self._handing_over.count} leaderships are being handed over already; try "
-                    "again when they have arrived")
+                    "again when they have arrived"
+                )
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -303,7 +334,8 @@ class Members(Nodes):
         def asked(led: Led) -> None:
             leaders = {group: name for name, one in led.items() for group in one.led}
             queues = {
-                queue.group: queue for queue in self._definitions.state.queues()
+                queue.group: queue
+                for queue in self._definitions.state.queues()
                 if queue.replicated and queue.group in leaders and matches(queue)
             }
             leaders = {group: leaders[group] for group in queues}
@@ -313,15 +345,20 @@ class Members(Nodes):
             told = []
             for group, target in moves:
                 queue = queues[group]
-                told.append(
-                    values.LeaderMove(queue.vhost, queue.name, leaders[group], target))
+                told.append(values.LeaderMove(queue.vhost, queue.name, leaders[group], target))
                 leaders[group] = target
                 self._handing_over.move(group, target)
             counts = dict.fromkeys([*fit, *leaders.values()], 0)
             for name in leaders.values():
                 counts[name] += 1
-            done(values.Rebalanced(tuple(told), tuple(
-                values.NodeLeaders(name, count) for name, count in sorted(counts.items()))))
+            done(
+                values.Rebalanced(
+                    tuple(told),
+                    tuple(
+                        values.NodeLeaders(name, count) for name, count in sorted(counts.items())
+                    ),
+                )
+            )
 
         self._asking.ask_led(asked)
 
@@ -351,6 +388,7 @@ def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[Queue], bool]
         except re.error as error:
             raise errors.InvalidArgument(
                 f"{what} pattern {pattern!r} is not a regular expression: {error}; '.*' matches "
-                "everything") from error
+                "everything"
+            ) from error
     vhosts, names = compiled
     return lambda queue: bool(vhosts.search(queue.vhost) and names.search(queue.name))

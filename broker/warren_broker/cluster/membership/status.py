@@ -182,24 +182,34 @@ class AskingLeaders:
                 continue
             if states:
                 found[group] = GroupFacts(
-                    group, host.term(group), max(one.last for one in states),
+                    group,
+                    host.term(group),
+                    max(one.last for one in states),
                     host.applied_index(group),
                     tuple(
                         MemberFacts(
-                            one.node, one.voter, one.leader, one.match,
+                            one.node,
+                            one.voter,
+                            one.leader,
+                            one.match,
                             one.suspected or not (one.leader or host.connected(one.node)),
-                            one.snapshotting, one.lost, one.probing, one.sent_bytes, one.of_bytes,
+                            one.snapshotting,
+                            one.lost,
+                            one.probing,
+                            one.sent_bytes,
+                            one.of_bytes,
                         )
                         for one in states
                     ),
-                )  # fmt: skip
+                )
         return found
 
     def _led_here(self, asked: messages.AskLed) -> messages.LedAre:
         host = self._cluster.host
         led = tuple(group for group in host.groups() if host.is_leader(group))
         critical = tuple(
-            group for group in led if asked.stopping and self._needs(group, asked.stopping))
+            group for group in led if asked.stopping and self._needs(group, asked.stopping)
+        )
         unsettled = dict.fromkeys(self._unsettled())
         if self._cluster.loop.now_ms - self._last_up_ms < UNCERTAIN_MS:
             unsettled.update(dict.fromkeys(group for group in led if self._uncertain(group)))
@@ -221,17 +231,17 @@ class AskingLeaders:
         # A connection that has just broken counts at once: suspicion waits a moment for it to be
         # made again, and in that moment the next node would be said to be safe to stop.
         left = [
-            one for one in host.member_states(group)
-            if one.voter and one.node != node
+            one
+            for one in host.member_states(group)
+            if one.voter
+            and one.node != node
             and not (one.suspected or one.lost or one.probing)
             and (one.leader or host.connected(one.node))
             and one.last - one.match <= IN_STEP_ENTRIES
         ]
         return len(left) < majority(len(members.voters))
 
-    def _on_ask_members(
-        self, node: str, message: messages.AskMembers, rest: memoryview
-    ) -> None:
+    def _on_ask_members(self, node: str, message: messages.AskMembers, rest: memoryview) -> None:
         facts = tuple(self._here(message.groups).values())
         answer = messages.MembersAre(message.request, facts)
         self._cluster.host.send(node, messages.encode(answer))

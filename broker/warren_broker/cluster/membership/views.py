@@ -16,7 +16,8 @@ def members_of(
     if facts is None:
         members = tuple(_unknown(node, running) for node in sorted(queue.carriers))
         return QueueMembers(
-            queue.vhost, queue.name, queue.config.kind, None, 0, 0, 0, members, queue.nodes, False)
+            queue.vhost, queue.name, queue.config.kind, None, 0, 0, 0, members, queue.nodes, False
+        )
     here = {one.node: one for one in facts.members}
     nodes = sorted({*here, *queue.carriers})
     voters = sorted(one.node for one in facts.members if one.voter)
@@ -30,7 +31,8 @@ def members_of(
         commit_index=facts.commit,
         members=tuple(member(node, here.get(node), queue, facts, running) for node in nodes),
         wanted=queue.nodes,
-        settled=voters == sorted(queue.nodes) and len(here) == len(voters)
+        settled=voters == sorted(queue.nodes)
+        and len(here) == len(voters)
         and not any(one.lost or one.probing for one in facts.members),
     )
 
@@ -48,9 +50,15 @@ def member(
         return MemberInfo(node, "none", state if running(node) else "down", lag=facts.last)
     role: Role = "leader" if known.leader else "follower" if known.voter else "learner"
     return MemberInfo(
-        node, role, _state(known, queue), known.voter and not known.lost, known.match,
-        max(0, facts.last - known.match), known.sent_bytes, known.total_bytes,
-    )  # fmt: skip
+        node,
+        role,
+        _state(known, queue),
+        known.voter and not known.lost,
+        known.match,
+        max(0, facts.last - known.match),
+        known.sent_bytes,
+        known.total_bytes,
+    )
 
 
 def _state(known: MemberFacts, queue: Queue) -> MemberState:

@@ -136,9 +136,14 @@ def peer_key(secret: bytes, cluster: str) -> bytes:
     The cluster's name is the salt: a table of guesses serves for one name only.
     """
     return hashlib.scrypt(
-        secret, salt=b"warren peer\0" + cluster.encode(), n=SCRYPT_N, r=SCRYPT_R, p=1,
-        maxmem=SCRYPT_BYTES_MAX, dklen=32,
-    )  # fmt: skip
+        secret,
+        salt=b"warren peer\0" + cluster.encode(),
+        n=SCRYPT_N,
+        r=SCRYPT_R,
+        p=1,
+        maxmem=SCRYPT_BYTES_MAX,
+        dklen=32,
+    )
 
 
 def prove(key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> Proof:

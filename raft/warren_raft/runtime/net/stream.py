@@ -57,7 +57,7 @@ class Stream:
         "on_drained",
         "out_bytes",
         "sock",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,

@@ -94,9 +94,20 @@ class _Peer:
     """
 
     __slots__ = (
-        "address", "called", "calling", "calls", "connection", "connector", "delay_ms", "first",
-        "node", "renewing", "retry", "said", "told",
-    )  # fmt: skip
+        "address",
+        "called",
+        "calling",
+        "calls",
+        "connection",
+        "connector",
+        "delay_ms",
+        "first",
+        "node",
+        "renewing",
+        "retry",
+        "said",
+        "told",
+    )
 
     def __init__(self, node: NodeId, address: Address, first: bool, delay_ms: int) -> None:
         self.node = node
@@ -411,9 +422,7 @@ class Transport:
     def received_position(self, connection: PeerConnection, write: int) -> None:
         """See ConnectionOwner."""
         assert connection.node is not None and connection.hello is not None
-        self._owner.on_position(
-            connection.node, connection.hello.disk, write, connection.boot_id
-        )
+        self._owner.on_position(connection.node, connection.hello.disk, write, connection.boot_id)
 
     def received_condition(self, connection: PeerConnection, condition: int) -> None:
         """See ConnectionOwner."""

@@ -17,12 +17,23 @@ from warren_broker.errors import FrameError, NotImplementedHere, Refusal, Syntax
 OURS_ONLY = {"access.request", "access.request_ok"}
 """pamqp has no class 30."""
 RENAMED = {
-    "kind": "exchange_type", "no_wait": "nowait", "global_": "global_", "reserved_1": "ticket",
+    "kind": "exchange_type",
+    "no_wait": "nowait",
+    "global_": "global_",
+    "reserved_1": "ticket",
     "properties": "properties",
 }
 
-SAMPLES = {"octet": 9, "short": 513, "long": 1 << 20, "longlong": 1 << 40, "shortstr": "ünd",
-           "longstr": b"bytes", "bit": True, "table": {"a": 1, "b": "c"}}
+SAMPLES = {
+    "octet": 9,
+    "short": 513,
+    "long": 1 << 20,
+    "longlong": 1 << 40,
+    "shortstr": "ünd",
+    "longstr": b"bytes",
+    "bit": True,
+    "table": {"a": 1, "b": "c"},
+}
 
 
 def sample(method: type[methods.Method]) -> methods.Method:
@@ -34,8 +45,17 @@ def sample(method: type[methods.Method]) -> methods.Method:
         values[name] = SAMPLES[kind]
     if "virtual_host" in values:
         values["virtual_host"] = "v"
-    for name in ("queue", "exchange", "destination", "source", "consumer_tag", "routing_key",
-                 "locale", "kind", "mechanism"):
+    for name in (
+        "queue",
+        "exchange",
+        "destination",
+        "source",
+        "consumer_tag",
+        "routing_key",
+        "locale",
+        "kind",
+        "mechanism",
+    ):
         if name in values:
             values[name] = f"{name[:3]}-1"
     if method is methods.BasicQos:
@@ -50,8 +70,9 @@ def test_round_trip(method: type[methods.Method]) -> None:
     assert codec.decode_method(memoryview(codec.encode_method(value))) == value
 
 
-@pytest.mark.parametrize("method", [m for m in codec.METHODS.values() if m.name not in OURS_ONLY],
-                         ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method", [m for m in codec.METHODS.values() if m.name not in OURS_ONLY], ids=lambda m: m.name
+)
 def test_same_bytes_as_pamqp(method: type[methods.Method]) -> None:
     value = sample(method)
     raw = codec.method_frame(7, value)
@@ -73,8 +94,11 @@ def test_same_bytes_as_pamqp(method: type[methods.Method]) -> None:
 
 def without_reserved(method: methods.Method) -> dict[str, object]:
     """pamqp has other constants there."""
-    return {name: getattr(method, name) for name in method.__struct_fields__
-            if not name.startswith("reserved")}
+    return {
+        name: getattr(method, name)
+        for name in method.__struct_fields__
+        if not name.startswith("reserved")
+    }
 
 
 def test_bits_are_packed_and_reset_by_another_field() -> None:
@@ -100,9 +124,17 @@ def test_every_cut_and_every_surplus_is_refused(method: type[methods.Method]) ->
 
 
 TABLE = {
-    "bool": True, "int": -5, "long": 1 << 40, "float": 2.5, "text": "häh", "none": None,
-    "bytes": b"\xff\x00", "list": [1, "a", [False], {"x": None}], "table": {"y": {"z": 1}},
-    "decimal": Decimal("12.34"), "time": fields.Timestamp(1_700_000_000),
+    "bool": True,
+    "int": -5,
+    "long": 1 << 40,
+    "float": 2.5,
+    "text": "häh",
+    "none": None,
+    "bytes": b"\xff\x00",
+    "list": [1, "a", [False], {"x": None}],
+    "table": {"y": {"z": 1}},
+    "decimal": Decimal("12.34"),
+    "time": fields.Timestamp(1_700_000_000),
 }
 
 
@@ -116,15 +148,28 @@ def test_table_round_trip() -> None:
     assert theirs == {**TABLE, "bytes": TABLE["bytes"]}
 
 
-@pytest.mark.parametrize(("code", "payload", "value"), [
-    ("b", b"\xff", -1), ("B", b"\xff", 255), ("s", b"\xff\xfe", -2), ("u", b"\xff\xfe", 65534),
-    ("I", b"\xff\xff\xff\xfd", -3), ("i", b"\xff\xff\xff\xfd", (1 << 32) - 3),
-    ("l", b"\xff" * 8, -1), ("L", b"\xff" * 8, -1), ("f", b"\x3f\x80\x00\x00", 1.0),
-    ("d", b"\x3f\xf0" + bytes(6), 1.0), ("D", b"\x02\x00\x00\x00\x7b", Decimal("1.23")),
-    ("T", bytes(7) + b"\x05", 5), ("V", b"", None), ("x", b"\x00\x00\x00\x01\xff", b"\xff"),
-    ("S", b"\x00\x00\x00\x01a", "a"), ("S", b"\x00\x00\x00\x01\xff", b"\xff"),
-    ("t", b"\x02", True),
-])
+@pytest.mark.parametrize(
+    ("code", "payload", "value"),
+    [
+        ("b", b"\xff", -1),
+        ("B", b"\xff", 255),
+        ("s", b"\xff\xfe", -2),
+        ("u", b"\xff\xfe", 65534),
+        ("I", b"\xff\xff\xff\xfd", -3),
+        ("i", b"\xff\xff\xff\xfd", (1 << 32) - 3),
+        ("l", b"\xff" * 8, -1),
+        ("L", b"\xff" * 8, -1),
+        ("f", b"\x3f\x80\x00\x00", 1.0),
+        ("d", b"\x3f\xf0" + bytes(6), 1.0),
+        ("D", b"\x02\x00\x00\x00\x7b", Decimal("1.23")),
+        ("T", bytes(7) + b"\x05", 5),
+        ("V", b"", None),
+        ("x", b"\x00\x00\x00\x01\xff", b"\xff"),
+        ("S", b"\x00\x00\x00\x01a", "a"),
+        ("S", b"\x00\x00\x00\x01\xff", b"\xff"),
+        ("t", b"\x02", True),
+    ],
+)
 def test_every_field_type(code: str, payload: bytes, value: object) -> None:
     raw = code.encode() + payload
     got = fields.Reader(raw).field()
@@ -153,8 +198,9 @@ def test_unknown_field_type() -> None:
 
 def test_bad_utf8_in_a_short_string() -> None:
     with pytest.raises(FrameError, match="Malformed UTF-8"):
-        codec.decode_method(codec.encode_method(methods.QueueDelete(queue="ab")).replace(
-            b"ab", b"\xff\xff"))
+        codec.decode_method(
+            codec.encode_method(methods.QueueDelete(queue="ab")).replace(b"ab", b"\xff\xff")
+        )
 
 
 def test_content_frames_are_cut_at_frame_max() -> None:
@@ -163,7 +209,8 @@ def test_content_frames_are_cut_at_frame_max() -> None:
     _, channel, header = pamqp.frame.unmarshal(parts[0])
     assert (channel, header.body_size) == (3, 10_000)
     assert codec.content_frames(3, b"\0\0", b"", 4096) == parts[:0] + [
-        codec.frame(2, 3, codec._CONTENT.pack(60, 0, 0) + b"\0\0")]
+        codec.frame(2, 3, codec._CONTENT.pack(60, 0, 0) + b"\0\0")
+    ]
 
 
 def test_timestamps_from_pamqp() -> None:

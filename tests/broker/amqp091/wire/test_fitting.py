@@ -39,8 +39,9 @@ def test_the_oldest_deaths_go_first_and_no_more_than_must() -> None:
 
 
 def test_without_any_death_the_header_goes() -> None:
-    fitted = fit(dead(5), len(f.properties(headers=f.table(FIRST, LAST), message_id=b"id",
-                                           priority=3)))
+    fitted = fit(
+        dead(5), len(f.properties(headers=f.table(FIRST, LAST), message_id=b"id", priority=3))
+    )
     assert fitted is not None
     assert properties.decode(fitted).headers == {"a": 1, "z": 2}
 
@@ -63,12 +64,18 @@ def test_as_short_as_can_be_keeps_the_newest() -> None:
 def test_entries_of_any_kind_stay_as_they_were() -> None:
     chance = random.Random(5)
     for _ in range(50):
-        entries = [chance.choice([f.death(b"q"), b"V", b"t\1", b"S\0\0\0\2hi", b"A\0\0\0\0"])
-                   for _ in range(9)]
+        entries = [
+            chance.choice([f.death(b"q"), b"V", b"t\1", b"S\0\0\0\2hi", b"A\0\0\0\0"])
+            for _ in range(9)
+        ]
         data = f.properties(headers=f.table((b"x-death", f.deaths(*entries))))
         limit = chance.randrange(20, len(data))
         fitted = fit(data, limit)
-        left = next(n for n in range(9, -1, -1) if n == 0 or len(
-            f.properties(headers=f.table((b"x-death", f.deaths(*entries[:n]))))) <= limit)
+        left = next(
+            n
+            for n in range(9, -1, -1)
+            if n == 0
+            or len(f.properties(headers=f.table((b"x-death", f.deaths(*entries[:n]))))) <= limit
+        )
         expected = f.table((b"x-death", f.deaths(*entries[:left]))) if left else f.table()
         assert fitted == f.properties(headers=expected)

@@ -12,10 +12,21 @@ from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.errors import Refusal, SyntaxRefused
 
 ALL = Properties(
-    content_type="text/plain", content_encoding="utf-8", headers={"a": 1, "x": ["b"]},
-    delivery_mode=2, priority=9, correlation_id="c", reply_to="r", expiration="100",
-    message_id="m", timestamp=1_577_836_800, type="t", user_id="guest", app_id="app",
-    cluster_id="cl")
+    content_type="text/plain",
+    content_encoding="utf-8",
+    headers={"a": 1, "x": ["b"]},
+    delivery_mode=2,
+    priority=9,
+    correlation_id="c",
+    reply_to="r",
+    expiration="100",
+    message_id="m",
+    timestamp=1_577_836_800,
+    type="t",
+    user_id="guest",
+    app_id="app",
+    cluster_id="cl",
+)
 
 
 def test_same_as_pamqp() -> None:

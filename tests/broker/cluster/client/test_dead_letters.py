@@ -54,29 +54,45 @@ class World:
         self.config = QueueConfig("/", "q", dead_letter_exchange="dlx", **(config or {}))
         self.queue = SimpleNamespace(name="q", vhost="/", group=GROUP, config=self.config)
         host = SimpleNamespace(
-            node_id="a", state=lambda group: SimpleNamespace(config=self.config, uplinks={}))
+            node_id="a", state=lambda group: SimpleNamespace(config=self.config, uplinks={})
+        )
         self.loop = Loop()
         self.cluster: Any = SimpleNamespace(
-            loop=self.loop, host=host, handlers={}, leader_of=lambda group: "a",
-            stored=SimpleNamespace(get=lambda group, index: blocks[index]))
+            loop=self.loop,
+            host=host,
+            handlers={},
+            leader_of=lambda group: "a",
+            stored=SimpleNamespace(get=lambda group, index: blocks[index]),
+        )
         self.cluster.set_aside = self.aside = SetAside(self.cluster)
         self.published: list[tuple[bytes, properties.Properties]] = []
         self.batches: list[int] = []
         self.faults = 0
         definitions = SimpleNamespace(
-            state=SimpleNamespace(groups={GROUP: self.queue}), exchange=lambda vhost, name: True)
+            state=SimpleNamespace(groups={GROUP: self.queue}), exchange=lambda vhost, name: True
+        )
         queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
         publishing: Any = SimpleNamespace(publish=self.publish)
         self.letters = DeadLetters(queues, publishing, 4096)
 
-    def publish(self, vhost: str, table: MessageTable, first: int, last: int, routed: None,
-                confirmed: None, flags: int, keep: Any) -> None:
+    def publish(
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        routed: None,
+        confirmed: None,
+        flags: int,
+        keep: Any,
+    ) -> None:
         if self.faults:
             self.faults -= 1
             raise RuntimeError("routing failed")
         self.batches.append(last - first)
-        self.published += [(table.body(i), properties.decode(table.properties_of(i)))
-                           for i in range(first, last)]
+        self.published += [
+            (table.body(i), properties.decode(table.properties_of(i))) for i in range(first, last)
+        ]
 
     def die(self, *runs: tuple[int, int, int]) -> None:
         self.letters.publish(GROUP, DeadLetter("expired", runs))

@@ -118,15 +118,24 @@ def test_what_is_for_others_does_not_wait() -> None:
     leader.carry_out(4, Reply(101), Timer(6), Send(17, consumer=2))
     leader.carry_out(5, Reply(102, uplink=2), Send(18, 1, uplink=2))
     others = [
-        Send(13, 2), Timer(5), Send(14, 2), Send(16, 1, 2), Timer(6),
-        Reply(102, uplink=2), Send(18, 1, 2),
-    ]  # fmt: skip
+        Send(13, 2),
+        Timer(5),
+        Send(14, 2),
+        Send(16, 1, 2),
+        Timer(6),
+        Reply(102, uplink=2),
+        Send(18, 1, 2),
+    ]
     assert leader.did == others
     assert len(leader.waiting) == 1
     leader.heal(12)
     assert leader.since(len(others)) == [
-        Send(12), Send(15), Reply(100, needs=12), Reply(101), Send(17, 2),
-    ]  # fmt: skip
+        Send(12),
+        Send(15),
+        Reply(100, needs=12),
+        Reply(101),
+        Send(17, 2),
+    ]
 
 
 def test_what_was_let_go_of_while_it_waited_is_needed_no_longer() -> None:

@@ -39,6 +39,7 @@ class Nobody:
 
 def consume(universe: Universe, node: str, name: str = "q") -> None:
     """A consumer of that node's."""
+
     def call(broker: Any, done: Any) -> None:
         queue = broker.definitions.state.queue("/", name)
         number = broker.ids.consumer()
@@ -101,8 +102,11 @@ def test_a_node_that_was_forgotten_and_comes_back_under_its_name_is_heard(
     before = universe.running["d"].broker.definitions.incarnation
     universe.kill("d")
     universe.until(
-        lambda: not isinstance(
-            universe.call("a", lambda broker, done: broker.membership.forget("d", done)), Exception
+        lambda: (
+            not isinstance(
+                universe.call("a", lambda broker, done: broker.membership.forget("d", done)),
+                Exception,
+            )
         ),
         "d is forgotten",
     )
@@ -139,8 +143,12 @@ def test_a_login_before_the_first_user_waits() -> None:
         one.host.propose = hold  # type: ignore[method-assign]
     answers: list[Any] = []
     universe.until(lambda: held, "the leader proposes the first user")
-    universe.until(lambda: all(d.incarnation or d.ready or name in d.state.numbers
-                               for name, d in definitions.items()), "every start is known")
+    universe.until(
+        lambda: all(
+            d.incarnation or d.ready or name in d.state.numbers for name, d in definitions.items()
+        ),
+        "every start is known",
+    )
     for _ in range(20):
         universe.step()
     assert not any(each.ready for each in definitions.values())

@@ -52,18 +52,37 @@ def declare(universe: Universe, name: str, size: int = 3, arguments: Any = QUORU
     given = dict(arguments)
     if given.get("x-queue-type") == "quorum":
         given["x-quorum-initial-group-size"] = size
-    answer = universe.call("a", lambda broker, done: broker.declare_queue(
-        "/", name, durable=True, exclusive=False, auto_delete=False, arguments=given, connection=0,
-        server_named=False, done=done))
+    answer = universe.call(
+        "a",
+        lambda broker, done: broker.declare_queue(
+            "/",
+            name,
+            durable=True,
+            exclusive=False,
+            auto_delete=False,
+            arguments=given,
+            connection=0,
+            server_named=False,
+            done=done,
+        ),
+    )
     assert isinstance(answer, QueueIs), answer
     return answer
 
 
 def anybody(universe: Universe) -> str:
     """A node that knows the definitions."""
-    return universe.until(lambda: next(
-        (name for name, one in sorted(universe.running.items()) if one.broker.definitions.ready),
-        None), "somebody is ready")
+    return universe.until(
+        lambda: next(
+            (
+                name
+                for name, one in sorted(universe.running.items())
+                if one.broker.definitions.ready
+            ),
+            None,
+        ),
+        "somebody is ready",
+    )
 
 
 def wanted(universe: Universe, name: str = "q") -> tuple[str, ...]:
@@ -83,8 +102,10 @@ def settled(universe: Universe, nodes: Any, name: str = "q") -> bool:
     members = log.membership()
     held = {node for node in universe.running if queue.group in universe.disks[node]}
     return (
-        members.voters == queue.nodes and not members.learners
-        and log.committed == len(log.entries) and log.leader is not None
+        members.voters == queue.nodes
+        and not members.learners
+        and log.committed == len(log.entries)
+        and log.leader is not None
         and held == set(nodes) & universe.running.keys()
         and all(universe.counts(log, node) for node in set(nodes) & universe.running.keys())
     )
@@ -92,9 +113,11 @@ def settled(universe: Universe, nodes: Any, name: str = "q") -> bool:
 
 def ask(universe: Universe, call: Callable[[Any, Any], None]) -> Any:
     """Ask until somebody lives to answer; a refusal that says `try again` is asked again."""
+
     def answered() -> Any:
-        answer = universe.call(anybody(universe), lambda broker, done: call(
-            broker.membership, done))
+        answer = universe.call(
+            anybody(universe), lambda broker, done: call(broker.membership, done)
+        )
         return None if isinstance(answer, errors.Unavailable) else answer
 
     return universe.until(answered, "an answer")
@@ -160,7 +183,8 @@ def test_replacing_the_leader_survives_a_death_at_every_step() -> None:
         ask(universe, lambda m, done: m.delete_member("/", "q", "a", done))
 
     with_a_death_at_every_step(
-        lambda: begun("abcd"), ordered, lambda u: settled(u, "bcd"), at_least=7)
+        lambda: begun("abcd"), ordered, lambda u: settled(u, "bcd"), at_least=7
+    )
 
 
 def test_one_grows_to_three_and_shrinks_back_with_deaths() -> None:
@@ -170,12 +194,15 @@ def test_one_grows_to_three_and_shrinks_back_with_deaths() -> None:
 
     def shrink(universe: Universe) -> None:
         for node in "ab":
-            while isinstance(ask(universe, lambda m, done, n=node: m.delete_member(
-                    "/", "q", n, done)), errors.PreconditionFailed):
+            while isinstance(
+                ask(universe, lambda m, done, n=node: m.delete_member("/", "q", n, done)),
+                errors.PreconditionFailed,
+            ):
                 universe.step()  # the one that died is not there yet: two are needed
 
     with_a_death_at_every_step(
-        lambda: begun(queue=("a",)), grow, lambda u: settled(u, "abc"), at_least=5)
+        lambda: begun(queue=("a",)), grow, lambda u: settled(u, "abc"), at_least=5
+    )
     with_a_death_at_every_step(begun, shrink, lambda u: settled(u, "c"), at_least=5)
 
 
@@ -203,10 +230,13 @@ def test_a_queue_that_is_deleted_on_the_way_leaves_nothing(universe: Universe) -
         ask(universe, lambda m, done: m.add_member("/", "r", "d", done))
         for _ in range(steps):
             universe.step()
-        universe.call("b", lambda broker, done: broker.delete_queue(
-            "/", "r", False, False, 0, done))
-        universe.until(lambda g=made.group: all(
-            g not in disk for disk in universe.disks.values()), "it is gone everywhere")
+        universe.call(
+            "b", lambda broker, done: broker.delete_queue("/", "r", False, False, 0, done)
+        )
+        universe.until(
+            lambda g=made.group: all(g not in disk for disk in universe.disks.values()),
+            "it is gone everywhere",
+        )
 
 
 def test_a_member_whose_node_is_away_is_added_when_it_comes(universe: Universe) -> None:
@@ -272,18 +302,36 @@ def test_who_is_refused(universe: Universe) -> None:
     declare(universe, "single", 1)
     for call, kind, text in (
         (lambda m, done: m.add_member("/", "none", "b", done), errors.NotFound, "no queue 'none'"),
-        (lambda m, done: m.add_member("/", "q", "x", done), errors.NotFound,
-         "no node 'x' in the cluster; its nodes are a, b, c"),
-        (lambda m, done: m.add_member("/", "classic", "b", done), errors.PreconditionFailed,
-         "is a classic queue: it lives on node 'a' alone"),
-        (lambda m, done: m.delete_member("/", "single", "a", done), errors.PreconditionFailed,
-         "node 'a' has its last member"),
-        (lambda m, done: m.transfer_leadership("/", "single", "b", done),
-         errors.PreconditionFailed, "has no member on node 'b', only on a"),
-        (lambda m, done: m.grow("b", "odd", ".*", ".*", done), errors.InvalidArgument,
-         "strategy 'odd' is unknown"),
-        (lambda m, done: m.grow("b", "all", "(", ".*", done), errors.InvalidArgument,
-         "vhost pattern '\\(' is not a regular expression"),
+        (
+            lambda m, done: m.add_member("/", "q", "x", done),
+            errors.NotFound,
+            "no node 'x' in the cluster; its nodes are a, b, c",
+        ),
+        (
+            lambda m, done: m.add_member("/", "classic", "b", done),
+            errors.PreconditionFailed,
+            "is a classic queue: it lives on node 'a' alone",
+        ),
+        (
+            lambda m, done: m.delete_member("/", "single", "a", done),
+            errors.PreconditionFailed,
+            "node 'a' has its last member",
+        ),
+        (
+            lambda m, done: m.transfer_leadership("/", "single", "b", done),
+            errors.PreconditionFailed,
+            "has no member on node 'b', only on a",
+        ),
+        (
+            lambda m, done: m.grow("b", "odd", ".*", ".*", done),
+            errors.InvalidArgument,
+            "strategy 'odd' is unknown",
+        ),
+        (
+            lambda m, done: m.grow("b", "all", "(", ".*", done),
+            errors.InvalidArgument,
+            "vhost pattern '\\(' is not a regular expression",
+        ),
         (lambda m, done: m.forget("b", done), errors.PreconditionFailed, "node 'b' is running"),
         (lambda m, done: m.drain("x", done), errors.NotFound, "no node 'x'"),
     ):
@@ -298,7 +346,8 @@ def test_a_majority_is_not_given_away(universe: Universe) -> None:
     answer = ask(universe, lambda m, done: m.delete_member("/", "q", "c", done))
     assert isinstance(answer, errors.PreconditionFailed)
     assert "would lose its majority: of the 2 members that it would have, 2 are needed" in (
-        answer.detail)
+        answer.detail
+    )
     # Whoever is down may go.
     assert ask(universe, lambda m, done: m.delete_member("/", "q", "b", done)).changed
     universe.until(lambda: settled(universe, "ac"), "b is out")
@@ -343,9 +392,13 @@ def test_leaders_are_spread(universe: Universe) -> None:
     done = ask(universe, lambda m, done: m.rebalance(".*", ".*", done))
     assert [(one.node, one.queues) for one in done.leaders] == [("a", 3), ("b", 3), ("c", 3)]
     assert len(done.moves) == 6
-    universe.until(lambda: sorted(
-        [universe.logs[group].leader for group in groups].count(name) for name in "abc"
-    ) == [3, 3, 3], "they are spread")
+    universe.until(
+        lambda: (
+            sorted([universe.logs[group].leader for group in groups].count(name) for name in "abc")
+            == [3, 3, 3]
+        ),
+        "they are spread",
+    )
 
 
 def test_a_leadership_is_handed_over(universe: Universe) -> None:
@@ -393,17 +446,20 @@ def test_a_lost_disk_survives_a_death_at_every_step() -> None:
         return universe
 
     with_a_death_at_every_step(
-        make, lambda u: None, lambda u: u.ready() and settled(u, "abc"), at_least=4)
+        make, lambda u: None, lambda u: u.ready() and settled(u, "abc"), at_least=4
+    )
 
 
 def gone(universe: Universe, name: str) -> bool:
     """The cluster knows that node no longer."""
     return name not in universe.logs[0].membership() and all(
-        name not in one.broker.definitions.state.nodes for one in universe.running.values())
+        name not in one.broker.definitions.state.nodes for one in universe.running.values()
+    )
 
 
 def forget(universe: Universe, name: str) -> Any:
     """Until it is begun; who is gone is not known any more."""
+
     def answered() -> Any:
         answer = ask(universe, lambda m, done: m.forget(name, done))
         return None if isinstance(answer, errors.PreconditionFailed) else answer
@@ -416,6 +472,7 @@ def test_a_forgotten_node_is_gone_for_good(universe: Universe) -> None:
     universe.kill("a")
     begun_it = forget(universe, "a")
     assert begun_it == values.Forgetting("a", 1, (("/", "alone"),))
+
     def in_order() -> bool:
         if "a" not in universe.logs[0].membership():
             queues = universe.running["b"].broker.definitions.state.queues()
@@ -443,7 +500,8 @@ def test_forgetting_survives_a_death_at_every_step() -> None:
         return universe
 
     with_a_death_at_every_step(
-        make, lambda u: forget(u, "d"), lambda u: gone(u, "d") and settled(u, "ab"), at_least=5)
+        make, lambda u: forget(u, "d"), lambda u: gone(u, "d") and settled(u, "ab"), at_least=5
+    )
 
 
 def test_a_node_in_maintenance_leads_nothing_until_it_is_revived(universe: Universe) -> None:
@@ -456,13 +514,24 @@ def test_a_node_in_maintenance_leads_nothing_until_it_is_revived(universe: Unive
     universe.until(lambda: all(log.leader != "a" for log in universe.logs.values()), "a leads none")
     assert told == [True]
     assert universe.until(
-        lambda: ask(universe, lambda m, done: m.node_status("a", done)).done, "it is done")
+        lambda: ask(universe, lambda m, done: m.node_status("a", done)).done, "it is done"
+    )
     answer = ask(universe, lambda m, done: m.grow("a", "all", ".*", ".*", done))
     assert isinstance(answer, errors.PreconditionFailed) and "revive it first" in answer.detail
-    fresh = universe.call("b", lambda broker, done: broker.declare_queue(
-        "/", "fresh", durable=True, exclusive=False, auto_delete=False,
-        arguments={**QUORUM, "x-quorum-initial-group-size": 2}, connection=0, server_named=False,
-        done=done)).queue
+    fresh = universe.call(
+        "b",
+        lambda broker, done: broker.declare_queue(
+            "/",
+            "fresh",
+            durable=True,
+            exclusive=False,
+            auto_delete=False,
+            arguments={**QUORUM, "x-quorum-initial-group-size": 2},
+            connection=0,
+            server_named=False,
+            done=done,
+        ),
+    ).queue
     assert fresh.nodes == ("b", "c")
     assert not ask(universe, lambda m, done: m.revive("a", done)).node.drained
     universe.until(lambda: told == [True, False], "it is told")
@@ -495,8 +564,15 @@ def test_who_may_be_stopped(universe: Universe) -> None:
 
 
 def test_queues_grow_by_themselves_when_a_node_joins() -> None:
-    settings = {"queues": {"continuous_membership_reconciliation": {
-        "enabled": True, "target_group_size": 3, "trigger_interval": 500}}}
+    settings = {
+        "queues": {
+            "continuous_membership_reconciliation": {
+                "enabled": True,
+                "target_group_size": 3,
+                "trigger_interval": 500,
+            }
+        }
+    }
     universe = Universe(settings=settings)
     for _ in range(100):
         universe.step()
@@ -517,11 +593,22 @@ def test_queues_grow_by_themselves_when_a_node_joins() -> None:
 
 
 def test_a_group_larger_than_the_cluster_is_refused(universe: Universe) -> None:
-    answer = universe.call("a", lambda broker, done: broker.declare_queue(
-        "/", "wide", durable=True, exclusive=False, auto_delete=False,
-        arguments={**QUORUM, "x-quorum-initial-group-size": 4}, connection=0, server_named=False,
-        done=done))
+    answer = universe.call(
+        "a",
+        lambda broker, done: broker.declare_queue(
+            "/",
+            "wide",
+            durable=True,
+            exclusive=False,
+            auto_delete=False,
+            arguments={**QUORUM, "x-quorum-initial-group-size": 4},
+            connection=0,
+            server_named=False,
+            done=done,
+        ),
+    )
     assert isinstance(answer, errors.InvalidArgument)
     assert answer.detail.startswith(
         "invalid arg 'x-quorum-initial-group-size' for queue 'wide' in vhost '/': "
-        "{value_too_large,4}: the cluster has 3 nodes; give 3 or less")
+        "{value_too_large,4}: the cluster has 3 nodes; give 3 or less"
+    )

@@ -37,7 +37,8 @@ class Operators:
     def ask(self, call: Any, allowed: Any = None) -> Any:
         """Ask anybody who knows the definitions; None: nobody does."""
         able = [
-            name for name, one in sorted(self.universe.running.items())
+            name
+            for name, one in sorted(self.universe.running.items())
             if one.broker.definitions.ready
         ]
         return self.universe.call(self.rng.choice(able), call) if able else None
@@ -53,10 +54,23 @@ class Operators:
 
     def move(self) -> None:
         """One thing."""
-        self.rng.choice((
-            self.declare, self.add, self.add, self.remove, self.remove, self.stop, self.back,
-            self.back, self.lose, self.forget, self.drain, self.transfer, self.wait,
-        ))()
+        self.rng.choice(
+            (
+                self.declare,
+                self.add,
+                self.add,
+                self.remove,
+                self.remove,
+                self.stop,
+                self.back,
+                self.back,
+                self.lose,
+                self.forget,
+                self.drain,
+                self.transfer,
+                self.wait,
+            )
+        )()
 
     def wait(self) -> None:
         for _ in range(self.rng.randrange(40)):
@@ -71,10 +85,19 @@ class Operators:
     def declare(self) -> None:
         name, self.queues = f"q{self.queues}", self.queues + 1
         size = self.rng.choice((1, 2, 3, 3))
-        self.ask(lambda broker, done: broker.declare_queue(
-            "/", name, durable=True, exclusive=False, auto_delete=False, connection=0,
-            arguments={**QUORUM, "x-quorum-initial-group-size": size}, server_named=False,
-            done=done))
+        self.ask(
+            lambda broker, done: broker.declare_queue(
+                "/",
+                name,
+                durable=True,
+                exclusive=False,
+                auto_delete=False,
+                connection=0,
+                arguments={**QUORUM, "x-quorum-initial-group-size": size},
+                server_named=False,
+                done=done,
+            )
+        )
 
     def add(self) -> None:
         queue, node = self.queue(), self.node()
@@ -129,7 +152,8 @@ class Operators:
                 # never began. Nothing of it is lost; it is deleted by force.
                 continue
             universe.until(
-                lambda q=queue: settled(universe, q.nodes, q.name), f"{queue.name} is settled")
+                lambda q=queue: settled(universe, q.nodes, q.name), f"{queue.name} is settled"
+            )
         for name in sorted(self.forgotten):
             universe.wipe(name)
             universe.start(name)

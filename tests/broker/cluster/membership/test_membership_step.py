@@ -26,9 +26,18 @@ def members(text: str) -> tuple[MemberState, ...]:
     found = []
     for word in text.split():
         node = word.strip("()?!*").lower()
-        found.append(MemberState(
-            node, "(" not in word, word[0].isupper(), 9, 9, suspected="?" in word,
-            lost="!" in word, changing="*" in word))
+        found.append(
+            MemberState(
+                node,
+                "(" not in word,
+                word[0].isupper(),
+                9,
+                9,
+                suspected="?" in word,
+                lost="!" in word,
+                changing="*" in word,
+            )
+        )
     return tuple(found)
 
 
@@ -39,26 +48,29 @@ def step(now: str, wanted: str, away: Sequence[str] = ()) -> Step:
     return next_step(own, tuple(wanted), states, lambda node: node not in away)
 
 
-@pytest.mark.parametrize("now, wanted, expected", [
-    ("A b c", "abc", Settled()),
-    ("A b c", "abcd", Add("d")),
-    ("A b c (d)", "abcd", CatchingUp("d")),
-    ("A b c (d?)", "abcd", Wait("d cannot be reached")),
-    ("A b c d", "abd", Remove("c")),
-    ("A b c? d", "acd", Remove("b")),  # a live one may go: as many as are wanted remain
-    ("A b? c", "acd", Add("d")),  # first the one that comes
-    ("A b? c d", "acd", Remove("b")),
-    ("A (b) c", "ac", Remove("b")),
-    ("A b c", "bc", HandOver("b")),
-    ("A b? c", "bc", HandOver("c")),
-    ("A b! c?", "bc", Wait("nobody who is to stay can take over")),
-    ("A b c*", "ab", Wait("a change is under way")),
-    ("A b c", "abx", Wait("x cannot be reached")),  # c stays until x has come
-    ("A b c?", "abx", Remove("c")),  # what is down is no copy
-    ("A", "abc", Add("b")),
-    ("A (b)", "b", CatchingUp("b")),
-    ("A b", "b", HandOver("b")),
-])
+@pytest.mark.parametrize(
+    "now, wanted, expected",
+    [
+        ("A b c", "abc", Settled()),
+        ("A b c", "abcd", Add("d")),
+        ("A b c (d)", "abcd", CatchingUp("d")),
+        ("A b c (d?)", "abcd", Wait("d cannot be reached")),
+        ("A b c d", "abd", Remove("c")),
+        ("A b c? d", "acd", Remove("b")),  # a live one may go: as many as are wanted remain
+        ("A b? c", "acd", Add("d")),  # first the one that comes
+        ("A b? c d", "acd", Remove("b")),
+        ("A (b) c", "ac", Remove("b")),
+        ("A b c", "bc", HandOver("b")),
+        ("A b? c", "bc", HandOver("c")),
+        ("A b! c?", "bc", Wait("nobody who is to stay can take over")),
+        ("A b c*", "ab", Wait("a change is under way")),
+        ("A b c", "abx", Wait("x cannot be reached")),  # c stays until x has come
+        ("A b c?", "abx", Remove("c")),  # what is down is no copy
+        ("A", "abc", Add("b")),
+        ("A (b)", "b", CatchingUp("b")),
+        ("A b", "b", HandOver("b")),
+    ],
+)
 def test_a_step(now: str, wanted: str, expected: Step) -> None:
     assert step(now, wanted, away="x") == expected
 

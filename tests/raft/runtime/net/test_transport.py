@@ -121,9 +121,12 @@ class Raw:
 
 def hello(node: str = "a", **changes: Any) -> Hello:
     values = {
-        "protocol": codec.PROTOCOL, "cluster": "test", "node": node, "boot_id": 7,
+        "protocol": codec.PROTOCOL,
+        "cluster": "test",
+        "node": node,
+        "boot_id": 7,
         "nonce": b"n" * 32,
-    }  # fmt: skip
+    }
     return Hello(**{**values, **changes})
 
 
@@ -203,9 +206,7 @@ def test_a_proof_of_another_connection_or_of_the_other_side_does_not_serve(
 def test_the_proof_is_an_hmac_of_both_greetings() -> None:
     one, two = hello(), hello("b")
     said = msgspec.msgpack.encode(("warren peer", "acceptor", one, two))
-    assert (
-        prove(KEY, "acceptor", one, two).mac == hmac.new(KEY, said, hashlib.sha256).digest()
-    )
+    assert prove(KEY, "acceptor", one, two).mac == hmac.new(KEY, said, hashlib.sha256).digest()
 
 
 def test_the_key_of_the_proofs_is_slow_to_derive_and_of_one_cluster() -> None:
@@ -222,8 +223,12 @@ def test_a_stranger_who_connects_gets_nothing_to_try_guesses_of_the_secret_on(
     loop = Loop()
     host = made(loop, tmp_path, "b")
     host.add_peer("a", ("127.0.0.1", 1))
-    for then in (None, codec.frame(codec.PROOF, msgspec.msgpack.encode(Proof(b"x" * 32))),
-                 codec.frame(codec.WELCOME, b""), greeting(hello())):
+    for then in (
+        None,
+        codec.frame(codec.PROOF, msgspec.msgpack.encode(Proof(b"x" * 32))),
+        codec.frame(codec.WELCOME, b""),
+        greeting(hello()),
+    ):
         raw = Raw(loop, host)
         raw.send(greeting(hello()))
         raw.read(lambda r: len(r.frames()) == 1)
