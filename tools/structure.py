@@ -1,0 +1,161 @@
+"""The shape of the source tree: packages and their imports, cycles, names that are used twice.
+
+python3 build.py structure           what there is
+python3 build.py structure --walks   also how many files a publish, an ack, a claim and a stage enter
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = {
+    "warren_raft": ROOT / "raft",
+    "warren_broker": ROOT / "broker",
+    "warren": ROOT / "python",
+    "pyspark_warren": ROOT / "connector",
+}
+Graph = Mapping[str, set[str]]
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name to file, of the four packages."""
+    found = {}
+    for package, base in SOURCES.items():
+        for path in sorted((base / package).rglob("*.py")):
+            dotted = ".".join(path.relative_to(base).with_suffix("").parts)
+            found[dotted.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules of the tree that a module imports, wherever the import stands."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                depth = node.level - (1 if path.name == "__init__.py" else 0)
+                parts = name.split(".")
+                origin = ".".join([*parts[: len(parts) - depth], *([origin] if origin else [])])
+            for alias in node.names:
+                full = f"{origin}.{alias.name}"
+                if full in known:
+                    yield full
+                elif origin in known:
+                    yield origin
+
+
+def graph(known: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Module to the modules that it imports; imports under TYPE_CHECKING count."""
+    return {
+        name: {target for target in imports(name, path, known) if target != name}
+        for name, path in known.items()
+    }
+
+
+def cycles(edges: Graph) -> list[list[str]]:
+    """The strongly connected components of more than one module, each sorted (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        on_stack.add(name)
+        for target in sorted(edges[name]):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in on_stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            component = []
+            while True:
+                member = stack.pop()
+                on_stack.discard(member)
+                component.append(member)
+                if member == name:
+                    break
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    sys.setrecursionlimit(10_000)
+    for name in sorted(edges):
+        if name not in index:
+            visit(name)
+    return sorted(found)
+
+
+def class_names(known: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Class name to the modules that define one, of names that are defined more than once."""
+    places = defaultdict(list)
+    for name, path in known.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name)
+    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
+
+
+def package_of(name: str, known: Mapping[str, Path]) -> str:
+    """The package that a module lives in."""
+    return name if known[name].name == "__init__.py" else name.rsplit(".", 1)[0]
+
+
+def drawing(edges: Graph, known: Mapping[str, Path]) -> str:
+    """Packages and the imports between them as a Mermaid flowchart; numbers are import pairs."""
+    sizes: Counter[str] = Counter()
+    for name, path in known.items():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        sizes[package_of(name, known)] += lines
+    arrows: Counter[tuple[str, str]] = Counter()
+    for name, targets in edges.items():
+        for target in targets:
+            pair = (package_of(name, known), package_of(target, known))
+            if pair[0] != pair[1]:
+                arrows[pair] += 1
+    lines = ["flowchart TD"]
+    lines += [
+        f'  {package.replace(".", "_")}["{package}<br/>{size} lines"]'
+        for package, size in sorted(sizes.items())
+    ]
+    lines += [
+        f"  {a.replace('.', '_')} -->|{count}| {b.replace('.', '_')}"
+        for (a, b), count in sorted(arrows.items())
+    ]
+    return "\n".join(lines)
+
+
+def report(draw: bool) -> None:
+    """Print it."""
+    known = modules()
+    edges = graph(known)
+    found = cycles(edges)
+    print(f"modules: {len(known)}")
+    print(f"import cycles: {len(found)}, of sizes {[len(one) for one in found]}")
+    for one in found:
+        print("  " + " ".join(one))
+    doubles = class_names(known)
+    print(f"class names defined more than once: {len(doubles)}")
+    print("  " + " ".join(f"{name}({len(where)})" for name, where in doubles.items()))
+    leaves = Counter(
+        name.rsplit(".", 1)[-1] for name, path in known.items() if path.name != "__init__.py"
+    )
+    twice = {leaf: count for leaf, count in sorted(leaves.items()) if count > 1}
+    print(f"module names used more than once: {len(twice)}")
+    print("  " + " ".join(f"{leaf}({count})" for leaf, count in twice.items()))
+    if draw:
+        print(drawing(edges, known))
+
+
+if __name__ == "__main__":
+    report(draw="--draw" in sys.argv[1:])

@@ -1,0 +1,150 @@
+"""How many source files one operation enters on a node, and how often control changes file.
+
+A node runs in this process, in the main thread; a client in another thread does each operation
+once while the node's calls of functions of the tree are noted. The compiled kernel is not seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pika import BlockingConnection, URLParameters
+
+from tools.structure import SOURCES
+from warren import ClaimReader, Connection, StageWriter
+from warren.stages import publish_batch, register_sink
+from warren_broker import config
+from warren_broker.block import encode
+from warren_broker.node import Node
+
+BASES = tuple(str(base) for base in SOURCES.values())
+SETTLED_S = 0.3
+"""After an operation: what it set in motion on the node is over."""
+QUEUE = "walked"
+BODY = b"message"
+
+
+class Recorder:
+    """Notes into which file each call of the node's thread goes."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.files: set[str] = set()
+        self.changes = 0
+        self._last = ""
+
+    def profile(self, frame: FrameType, event: str, _: Any) -> None:
+        """For sys.setprofile."""
+        if not self.on or event not in ("call", "return"):
+            return
+        caller = frame.f_back if event == "return" else frame
+        name = caller.f_code.co_filename if caller is not None else ""
+        if not name.startswith(BASES):
+            return
+        self.files.add(name)
+        if name != self._last:
+            self.changes += 1
+            self._last = name
+
+    def during(self, operation: Callable[[], object]) -> tuple[int, int]:
+        """Files entered and changes of file during an operation, what a heartbeat does included."""
+        time.sleep(SETTLED_S)
+        self.files, self.changes, self._last = set(), 0, ""
+        self.on = True
+        operation()
+        time.sleep(SETTLED_S)
+        self.on = False
+        return len(self.files), self.changes
+
+
+def walks(uri: str, recorder: Recorder, results: dict[str, tuple[int, int]]) -> None:
+    """Do each operation twice, the second time noted."""
+    with BlockingConnection(URLParameters(uri)) as client:
+        channel = client.channel()
+        channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+
+        def publish() -> None:
+            channel.basic_publish("", QUEUE, BODY)
+
+        def acknowledge() -> None:
+            method, _, _ = channel.basic_get(QUEUE)
+            assert method is not None
+            channel.basic_ack(method.delivery_tag)
+            channel.queue_declare(QUEUE, passive=True)  # answered after the ack was taken
+
+        publish()
+        acknowledge()
+        results["publish and confirm"] = recorder.during(publish)
+        results["get and ack"] = recorder.during(acknowledge)
+        publish()
+        publish()
+    connection = Connection(uri)
+    reader = ClaimReader(connection, QUEUE, "walker")
+    number = reader.register().settled
+    driver = register_sink(connection, "walked", "1")
+
+    def claim() -> None:
+        nonlocal number
+        number += 1
+        assert reader.open(number, max_messages=1, max_bytes=1_000).messages == 1
+        assert list(reader.fetch(number, 0, 1))
+        reader.settle(number)
+
+    def stage(batch: int) -> None:
+        with StageWriter(connection, driver, batch=batch, partition=0) as writer:
+            writer.write(encode.encode([BODY], [b"\0\0"], (b"", QUEUE.encode())))
+            part = writer.finish()
+        assert publish_batch(connection, driver, batch, [part]) == 1
+
+    claim()
+    results["claim, fetch and settle"] = recorder.during(claim)
+    stage(0)
+    results["stage and publish"] = recorder.during(lambda: stage(1))
+    connection.close()
+
+
+def main() -> int:
+    """Run the node and the client; print the table."""
+    recorder = Recorder()
+    results: dict[str, tuple[int, int]] = {}
+    failures: list[BaseException] = []
+    with tempfile.TemporaryDirectory(prefix="warren-walks-") as place:
+        settings = config.NodeConfig(
+            data_dir=Path(place), listen=config.Listen(amqp="127.0.0.1:0", peers="127.0.0.1:0")
+        )
+        node = Node(settings)
+
+        def client() -> None:
+            try:
+                walks(f"amqp://guest:guest@{node.amqp_address}/%2F", recorder, results)
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                node.loop.post(node.shut_down)
+
+        thread = threading.Thread(target=client)
+        node.on_serving = thread.start
+        node.start()
+        sys.setprofile(recorder.profile)
+        node.loop.run()
+        sys.setprofile(None)
+        node.stopped()
+        thread.join()
+    if failures:
+        raise failures[0]
+    print(f"{'operation':<28}{'files':>8}{'changes of file':>18}")
+    for title, (files, changes) in results.items():
+        print(f"{title:<28}{files:>8}{changes:>18}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
