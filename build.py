@@ -60,6 +60,16 @@ def test(options: argparse.Namespace) -> int:
     return suite.Suite(options.fast, options.only, compiled).run()
 
 
+def structure(options: argparse.Namespace) -> int:
+    """The source tree measured: import cycles, names used twice; --draw; --walks through a node."""
+    if "--walks" not in options.rest:
+        return console.loud([sys.executable, "-m", "tools.structure", *options.rest], cwd=ROOT)
+    environment.ensure_venv()
+    environment.ensure_kernel()
+    env = environment.environment(PYTHONPATH=str(ROOT))
+    return console.loud([str(python()), "-m", "tools.walks"], env=env, cwd=ROOT)
+
+
 def lint(options: argparse.Namespace) -> int:
     """tests/tidy, ruff, mypy; all of them run, even after one has failed."""
     environment.ensure_venv()
@@ -173,10 +183,21 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo-repeat": demo_repeat,
     "clean": clean,
     "nemesis": nemesis,
+    "structure": structure,
     "mutate": mutate,
     "crash": crash,
 }
-PASSES_ON = ("demo", "crash", "bench", "sim", "nemesis", "mutate", "cluster", "demo-repeat")
+PASSES_ON = (
+    "demo",
+    "crash",
+    "bench",
+    "sim",
+    "nemesis",
+    "mutate",
+    "cluster",
+    "demo-repeat",
+    "structure",
+)
 """Verbs that hand arguments they do not know to the program they start."""
 
 

@@ -225,6 +225,7 @@ def linters() -> list[tuple[str, list[str]]]:
     """Name and command of each linter."""
     return [
         ("ruff", [str(python()), "-m", "ruff", "check", "."]),
+        ("ruff format", [str(python()), "-m", "ruff", "format", "--check", "."]),
         ("mypy", [str(python()), "-m", "mypy"]),
     ]
 
