@@ -1,7 +1,7 @@
 """The shape of the source tree: packages and their imports, cycles, names that are used twice.
 
 python3 build.py structure           what there is
-python3 build.py structure --walks   also how many files a publish, an ack, a claim and a stage enter
+    python3 build.py structure --walks   files that a publish, an ack, a claim and a stage enter
 """
 
 from __future__ import annotations
