@@ -1,7 +1,8 @@
 """What crosses a limit today, with the number it may not rise above.
 
-Nothing is added here in passing. A place that came below its number must have it lowered, one
-below the limit must go from the table: the tests see to both.
+Nothing is added here in passing. The tests require that a number in RATCHET is lowered when its
+place came below it, and that a place within the limit or a module that left its cycle is removed.
+Numbers in WORDS are upper bounds: lower them from time to time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,183 @@ RATCHET: dict[tuple[str, str], int] = {
     ("function_lines", "tests/connector/test_real_broker.py:test_what_pika_published"): 64,
 }
 """(rule, place) → number. Rules: module_lines, function_lines, swallowed."""
+
+CYCLES: tuple[frozenset[str], ...] = (
+    frozenset(
+        {
+            "warren_broker.amqp091.channel",
+            "warren_broker.amqp091.connection",
+            "warren_broker.amqp091.consume",
+            "warren_broker.amqp091.declare",
+            "warren_broker.amqp091.deliver",
+            "warren_broker.amqp091.dispatch",
+            "warren_broker.amqp091.global_prefetch",
+            "warren_broker.amqp091.handshake",
+            "warren_broker.amqp091.publish",
+            "warren_broker.amqp091.publish_ledger",
+            "warren_broker.message_checks",
+        }
+    ),
+    frozenset(
+        {
+            "warren_broker.cluster.broker",
+            "warren_broker.cluster.membership.nodes",
+            "warren_broker.cluster.membership.service",
+        }
+    ),
+    frozenset(
+        {
+            "warren_broker.cluster.cluster",
+            "warren_broker.cluster.leader.leader_effects",
+            "warren_broker.cluster.leader.set_aside",
+        }
+    ),
+    frozenset(
+        {
+            "warren_raft.core.candidate",
+            "warren_raft.core.damaged",
+            "warren_raft.core.follower",
+            "warren_raft.core.leader",
+            "warren_raft.core.lost",
+            "warren_raft.core.membership_change",
+            "warren_raft.core.node",
+            "warren_raft.core.role_table",
+        }
+    ),
+    frozenset(
+        {
+            "warren_raft.runtime.group",
+            "warren_raft.runtime.snapshot_policy",
+        }
+    ),
+    frozenset(
+        {
+            "warren_raft.storage.compaction",
+            "warren_raft.storage.log_store",
+        }
+    ),
+)
+"""Modules that import each other today. A set may only shrink; none is added."""
+
+WORDS: dict[str, dict[str, int]] = {
+    "raft": {
+        "anew": 17,
+        "anybody": 5,
+        "be had": 1,
+        "everybody": 3,
+        "go on": 9,
+        "goes on": 15,
+        "heard of": 21,
+        "let go of": 24,
+        "lives in the past": 1,
+        "nobody": 50,
+        "rots": 4,
+        "somebody": 12,
+        "who": 55,
+        "whoever": 12,
+        "whom": 13,
+        "whose": 51,
+    },
+    "broker": {
+        "anew": 7,
+        "be had": 3,
+        "everybody": 3,
+        "friend": 3,
+        "go on": 12,
+        "goes on": 11,
+        "heard of": 33,
+        "is short of": 4,
+        "let go of": 3,
+        "nobody": 68,
+        "somebody": 18,
+        "who": 73,
+        "whoever": 18,
+        "whom": 4,
+        "whose": 68,
+    },
+    "python": {
+        "anew": 3,
+        "anybody": 2,
+        "be had": 2,
+        "go on": 2,
+        "goes on": 7,
+        "let go of": 1,
+        "nobody": 5,
+        "somebody": 1,
+        "who": 9,
+        "whoever": 4,
+        "whose": 3,
+    },
+    "connector": {
+        "anew": 3,
+        "go on": 2,
+        "goes on": 2,
+        "somebody": 2,
+        "who": 2,
+        "whoever": 2,
+        "whose": 9,
+    },
+    "docs": {
+        "afresh": 1,
+        "anew": 23,
+        "anybody": 4,
+        "deeds": 1,
+        "everybody": 3,
+        "go on": 14,
+        "goes on": 34,
+        "heard of": 14,
+        "is short of": 1,
+        "let go of": 4,
+        "nobody": 42,
+        "rots": 2,
+        "somebody": 9,
+        "who": 44,
+        "whoever": 11,
+        "whom": 8,
+        "whose": 47,
+    },
+    "tests": {
+        "anew": 17,
+        "anybody": 13,
+        "be had": 2,
+        "deeds": 1,
+        "everybody": 12,
+        "friend": 1,
+        "go on": 14,
+        "goes on": 26,
+        "heard of": 16,
+        "in the past": 1,
+        "let go of": 4,
+        "nobody": 61,
+        "somebody": 28,
+        "who": 63,
+        "whoever": 31,
+        "whom": 8,
+        "whose": 48,
+    },
+    "tools": {
+        "anew": 1,
+        "go on": 1,
+        "nobody": 1,
+        "whoever": 1,
+        "whose": 4,
+    },
+    "bench": {
+        "afresh": 3,
+        "everybody": 1,
+        "let go of": 1,
+    },
+    "examples": {
+        "anybody": 1,
+        "everybody": 1,
+        "go on": 3,
+        "goes on": 1,
+        "nobody": 2,
+        "who": 1,
+        "whose": 1,
+    },
+}
+"""Folder → banned word → how often it may still occur in it (tests/tidy/test_plain_english.py)."""
 
 
 def over(rule: str, limit: int, measured: dict[str, int]) -> list[str]:
