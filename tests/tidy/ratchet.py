@@ -15,7 +15,6 @@ RATCHET: dict[tuple[str, str], int] = {
     ("module_lines", "raft/warren_raft/storage/log_store.py"): 611,
     ("module_lines", "tests/broker/amqp091/test_channels.py"): 615,
     ("module_lines", "tests/broker/amqp091/test_consume.py"): 614,
-    ("module_lines", "tests/broker/cluster/membership/test_membership.py"): 614,
     ("function_lines", "bench/backlog.py:_restarted"): 69,
     ("function_lines", "broker/warren_broker/kernel/assemble.py:assemble"): 67,
     ("function_lines", "broker/warren_broker/queue/snapshot.py:snapshot"): 64,
@@ -41,20 +40,6 @@ CYCLES: tuple[frozenset[str], ...] = (
             "warren_broker.amqp091.publish",
             "warren_broker.amqp091.publish_ledger",
             "warren_broker.message_checks",
-        }
-    ),
-    frozenset(
-        {
-            "warren_broker.cluster.broker",
-            "warren_broker.cluster.membership.nodes",
-            "warren_broker.cluster.membership.service",
-        }
-    ),
-    frozenset(
-        {
-            "warren_broker.cluster.cluster",
-            "warren_broker.cluster.leader.leader_effects",
-            "warren_broker.cluster.leader.set_aside",
         }
     ),
     frozenset(

@@ -25,6 +25,7 @@ from warren_broker.cluster.membership.auto_grow import ContinuousReconciling
 from warren_broker.cluster.membership.joining import Joining, own_address
 from warren_broker.cluster.membership.leader_transfer import HandingOver
 from warren_broker.cluster.membership.maintenance import Maintenance
+from warren_broker.cluster.membership.nodes import Nodes
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.reconciler import Reconciling
 from warren_broker.cluster.membership.service import Members
@@ -102,7 +103,16 @@ class Broker:
         self.maintenance = Maintenance(cluster, self.definitions, self.handing_over)
         self.placement = Placement(cluster, self.definitions, random)
         self.asking = AskingLeaders(cluster, self._is_replicated, self.reconciling.unsettled)
-        self.membership = Members(self)
+        nodes = Nodes(cluster, self.definitions, self.asking, self.placement, self.maintenance)
+        self.membership = Members(
+            cluster,
+            self.definitions,
+            self.queues,
+            self.asking,
+            self.placement,
+            self.handing_over,
+            nodes,
+        )
         self.continuous = ContinuousReconciling(
             cluster,
             self.definitions,

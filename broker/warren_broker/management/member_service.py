@@ -80,27 +80,27 @@ def _list_nodes(asker: Asker, request: m.ListNodes, answer: Answer) -> None:
     def done(found: Any) -> None:
         answer(found if isinstance(found, errors.Refusal) else m.NodeList(tuple(found)))
 
-    asker.broker.membership.nodes(asker.guard(done))
+    asker.broker.membership.nodes.list_nodes(asker.guard(done))
 
 
 def _get_node(asker: Asker, request: m.GetNode, answer: Answer) -> None:
     asker.access.must_be("monitoring", "see the nodes")
-    asker.broker.membership.node_status(request.node, asker.guard(answer))
+    asker.broker.membership.nodes.node_status(request.node, asker.guard(answer))
 
 
 def _drain(asker: Asker, request: m.DrainNode, answer: Answer) -> None:
     members = _changing(asker, f"drain node {request.node!r}")
-    members.drain(request.node, asker.guard(answer))
+    members.nodes.drain(request.node, asker.guard(answer))
 
 
 def _revive(asker: Asker, request: m.ReviveNode, answer: Answer) -> None:
     members = _changing(asker, f"revive node {request.node!r}")
-    members.revive(request.node, asker.guard(answer))
+    members.nodes.revive(request.node, asker.guard(answer))
 
 
 def _forget(asker: Asker, request: m.ForgetNode, answer: Answer) -> None:
     members = _changing(asker, f"forget node {request.node!r}")
-    members.forget(request.node, asker.guard(answer))
+    members.nodes.forget(request.node, asker.guard(answer))
 
 
 def _critical(asker: Asker, request: m.CheckQuorumCritical, answer: Answer) -> None:
@@ -110,7 +110,7 @@ def _critical(asker: Asker, request: m.CheckQuorumCritical, answer: Answer) -> N
     def done(found: Any) -> None:
         answer(found if isinstance(found, errors.Refusal) else m.Criticality(found))
 
-    asker.broker.membership.quorum_critical(node, asker.guard(done))
+    asker.broker.membership.nodes.quorum_critical(node, asker.guard(done))
 
 
 MEMBER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

@@ -12,6 +12,7 @@ from proton import Message
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
+from warren_broker.cluster.membership.nodes import Nodes
 from warren_broker.cluster.membership.service import Members
 from warren_broker.management import member_requests as m
 from warren_broker.management import membership as v
@@ -34,7 +35,7 @@ VALUES: dict[str, Any] = {
     "grow": v.Resizing("w-2", (v.Resized("/", "q", 4), v.Resized("/", "r", 3, "no"))),
     "shrink": v.Resizing("w-2", ()),
     "rebalance": v.Rebalanced((v.LeaderMove("/", "q", "w-1", "w-2"),), (v.NodeLeaders("w-1", 1),)),
-    "nodes": [NODE],
+    "list_nodes": [NODE],
     "node_status": v.NodeStatus(NODE, (v.Moving("/", "q", MEMBER),), False),
     "drain": v.NodeStatus(NODE, (), False),
     "revive": v.NodeStatus(NODE, (), True),
@@ -63,6 +64,7 @@ class FakeMembers:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.values = dict(VALUES)
+        self.nodes = self
 
     def __getattr__(self, name: str) -> Any:
         if name not in VALUES:
@@ -172,7 +174,7 @@ CHANGES = [
 ]
 LOOKS = [
     ("GET", "/queues/quorum/q/status", ("queue_status", "v", "q"), "monitoring"),
-    ("GET", "/nodes", ("nodes",), "monitoring"),
+    ("GET", "/nodes", ("list_nodes",), "monitoring"),
     ("GET", "/nodes/w-2", ("node_status", "w-2"), "monitoring"),
     ("GET", "/health/checks/node-is-quorum-critical/w-2", ("quorum_critical", "w-2"), "management"),
     ("GET", "/health/checks/node-is-quorum-critical", ("quorum_critical", "w-9"), "management"),
@@ -316,7 +318,7 @@ def test_queues_with_names_out_of_the_paths_are_still_queues() -> None:
 
 def test_every_request_has_its_handler_and_every_call_its_request() -> None:
     assert set(MEMBER_HANDLERS) == set(m.AnyMemberRequest.__args__)
-    calls = {name for name in dir(Members) if not name.startswith("_")}
+    calls = {name for name in (*dir(Members), *dir(Nodes)) if not name.startswith("_")}
     assert calls >= set(VALUES)
 
 

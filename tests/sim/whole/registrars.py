@@ -52,7 +52,9 @@ class Registrar(Person):
                 self.finished = True
                 return
             self.world.note("revive", drained[0])
-            process.broker.membership.revive(drained[0], self.answer(process, values.NodeStatus))
+            process.broker.membership.nodes.revive(
+                drained[0], self.answer(process, values.NodeStatus)
+            )
             return
         actions = [
             self.add,
@@ -163,7 +165,7 @@ class Registrar(Person):
             if name not in process.broker.definitions.state.nodes:
                 self.leaving = self.asked = None
             else:
-                members.forget(name, self.answer(process, values.Forgetting))
+                members.nodes.forget(name, self.answer(process, values.Forgetting))
             return
         if self.world.calm:
             self.leaving = self.asked = None  # it may stay
@@ -175,7 +177,7 @@ class Registrar(Person):
             if isinstance(reply, values.NodeStatus) and reply.done:
                 node = reply.node
                 if not (node.members or node.local_queues or node.moving):
-                    members.quorum_critical(name, judged)
+                    members.nodes.quorum_critical(name, judged)
                     return
             answered(reply)
 
@@ -190,12 +192,12 @@ class Registrar(Person):
         if self.rng.random() < 0.5:
             members.shrink(name, False, self.answer(process, values.Resizing))
         else:
-            members.node_status(name, seen)
+            members.nodes.node_status(name, seen)
 
     def drain(self, process: Process) -> None:
         """A node, or bring it back."""
-        node, members = self.a_node(), process.broker.membership
-        call = self.rng.choice((members.drain, members.revive, members.revive))
+        node, nodes = self.a_node(), process.broker.membership.nodes
+        call = self.rng.choice((nodes.drain, nodes.revive, nodes.revive))
         self.world.note("maintain", call.__name__, node)
         call(node, self.answer(process, values.NodeStatus))
 
@@ -206,6 +208,8 @@ class Registrar(Person):
             queue, _ = self.a_queue(process)
             members.queue_status(VHOST, queue, self.answer(process, values.QueueMembers))
         elif kind == 1:
-            members.nodes(self.answer(process, list))
+            members.nodes.list_nodes(self.answer(process, list))
         else:
-            members.quorum_critical(self.a_node(), self.answer(process, values.QuorumCritical))
+            members.nodes.quorum_critical(
+                self.a_node(), self.answer(process, values.QuorumCritical)
+            )

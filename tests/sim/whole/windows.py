@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 SHRUNK_SHARE = 0.5
 SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
-    ("metadata.lives", "RETIRED_KEPT_MAX", (1, 2)),
+    ("metadata.incarnations", "RETIRED_KEPT_MAX", (1, 2)),
     ("metadata.nodes", "REMOVED_KEPT_MAX", (1, 2)),
     ("queue.backlog", "CHUNK_RUNS_MAX", (2, 3)),
     ("queue.claim", "CALLS_KEPT_MAX", (1,)),
@@ -24,14 +24,14 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("queue.limits", "UNLIMITED_WINDOW", (1, 4)),
     ("queue.limits", "WINDOW_BYTES", (1, 40)),
     ("queue.stage", "BATCHES_KEPT", (1, 2)),
-    ("cluster.group_facts", "ASKED_MAX", (1, 2)),
-    ("cluster.handing_over", "MOVES_MAX", (1, 2)),
-    ("cluster.maintenance", "HANDED_OVER_MAX", (1, 2)),
-    ("cluster.placement", "BALANCED_QUEUES_MAX", (1,)),
-    ("cluster.reconciling", "MOVING_MAX", (1,)),
-    ("cluster.reconciling", "LOOKED_AT_MAX", (1, 2)),
-    ("cluster.uplink", "BLOCK_BYTES_MAX", (1, 100)),
-    ("cluster.uplink", "COMMANDS_MAX", (1, 2)),
+    ("cluster.membership.status", "ASKED_MAX", (1, 2)),
+    ("cluster.membership.leader_transfer", "MOVES_MAX", (1, 2)),
+    ("cluster.membership.maintenance", "HANDED_OVER_MAX", (1, 2)),
+    ("cluster.membership.placement", "BALANCED_QUEUES_MAX", (1,)),
+    ("cluster.membership.reconciler", "MOVING_MAX", (1,)),
+    ("cluster.membership.reconciler", "LOOKED_AT_MAX", (1, 2)),
+    ("cluster.client.uplink", "BLOCK_BYTES_MAX", (1, 100)),
+    ("cluster.client.uplink", "COMMANDS_MAX", (1, 2)),
 )
 """Module, name, values to choose from."""
 Windows = tuple[tuple[str, str, int], ...]
@@ -40,7 +40,7 @@ Windows = tuple[tuple[str, str, int], ...]
 def draw(rng: Random, lives: bool) -> Windows:
     """Those of one world: (module, name, value); lives: a node has many."""
     if lives:
-        return (("metadata.lives", "RETIRED_KEPT_MAX", 1),)
+        return (("metadata.incarnations", "RETIRED_KEPT_MAX", 1),)
     if rng.random() >= SHRUNK_SHARE:
         return ()
     found = [
@@ -50,7 +50,7 @@ def draw(rng: Random, lives: bool) -> Windows:
         # A node has no more unanswered than the machines remember the replies of.
         unanswered = rng.choice((1, 2, 5))
         found += [
-            ("cluster.uplink", "UNANSWERED_MAX", unanswered),
+            ("cluster.client.uplink", "UNANSWERED_MAX", unanswered),
             ("queue.machine", "REPLIES_KEPT", unanswered),
         ]
     if rng.random() < 0.5:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from warren_broker.cluster import messages
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.leader.block_cache import StoredBlocks
 from warren_broker.cluster.leader.effect_order import HeldEffects
+from warren_broker.cluster.leader.set_aside import SetAside
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -16,15 +19,13 @@ from warren_broker.queue.commands import (
     NodeDown,
     NodeSuspected,
     Submission,
+    SubmissionReply,
 )
 from warren_broker.queue.commands import Timer as TimerCommand
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
-from warren_raft.runtime.host import UnknownGroup
-from warren_raft.runtime.loop import Timer
-
-if TYPE_CHECKING:
-    from warren_broker.cluster.cluster import Cluster
+from warren_raft.runtime.host import Host, UnknownGroup
+from warren_raft.runtime.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,27 @@ class _Life(NamedTuple):
     suspected: bool
 
 
+class QueueNodes(Protocol):
+    """What the effects of a queue need of the cluster."""
+
+    loop: Loop
+    host: Host
+    stored: StoredBlocks
+    set_aside: SetAside
+
+    def client(self, group: int) -> GroupClient | None:
+        """This node's own client of the group."""
+        ...
+
+    def node_of(self, uplink: int) -> str | None:
+        """The node that runs with this boot id; None: none does now."""
+        ...
+
+    def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
+        """Send a reply to the submission's node; False: there is none."""
+        ...
+
+
 class Leading:
     """Effects of queues led here.
 
@@ -50,7 +72,7 @@ class Leading:
     Invariant: timers, and commands that wait, only of groups in `led`.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: QueueNodes) -> None:
         self._cluster = cluster
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, Timer]] = {}

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from warren_broker.cluster import messages
-from warren_raft.runtime.host import UnknownGroup
+from warren_raft.runtime.host import Host, UnknownGroup
+from warren_raft.runtime.loop import Loop
 from warren_raft.storage.errors import EntryDamaged
-
-if TYPE_CHECKING:
-    from warren_broker.cluster.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
 LINES_MAX = 20
 """Log lines of one queue within WINDOW_MS; further messages are counted only."""
 WINDOW_MS = 10_000
+
+
+class LeaderView(Protocol):
+    """What `SetAside` needs of the cluster."""
+
+    loop: Loop
+    host: Host
+    handlers: dict[type, Callable[[str, Any, memoryview], None]]
+
+    def leader_of(self, group: int) -> str | None:
+        """The node to send to, when one is known."""
+        ...
 
 
 class SetAside:
@@ -32,7 +42,7 @@ class SetAside:
     that one of its clients cannot be sent) it tells the leader.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LeaderView) -> None:
         self._cluster = cluster
         self._counts: dict[int, int] = {}
         self._windows: dict[int, tuple[int, int]] = {}

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warren_broker import errors
-from warren_broker.cluster.membership.status import Facts, Led
-from warren_broker.cluster.membership.views import member
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.membership.maintenance import Maintenance
+from warren_broker.cluster.membership.placement import Placement
+from warren_broker.cluster.membership.status import AskingLeaders, Facts, Led, member
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import ClusterNode, Queue
 from warren_raft.core.quorum import majority
 from warren_raft.types import METADATA_GROUP
-
-if TYPE_CHECKING:
-    from warren_broker.cluster.broker import Broker
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
@@ -30,17 +30,23 @@ ASK_AGAIN_MS = 100
 class Nodes:
     """Listing, maintenance, departure."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._cluster = broker.cluster
-        self._definitions = broker.definitions
-        self._queues = broker.queues
-        self._asking = broker.asking
-        self._placement = broker.placement
-        self._maintenance = broker.maintenance
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        asking: AskingLeaders,
+        placement: Placement,
+        maintenance: Maintenance,
+    ) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._asking = asking
+        self._placement = placement
+        self._maintenance = maintenance
 
     # ------------------------------------------------------------ looking
 
-    def nodes(self, done: Answer) -> None:
+    def list_nodes(self, done: Answer) -> None:
         """A list of NodeInfo, by name."""
 
         def asked(led: Led) -> None:
@@ -52,7 +58,7 @@ class Nodes:
     def node_status(self, node: str, done: Answer) -> None:
         """NodeStatus. Refused: no such node (NotFound)."""
         try:
-            self._known(node)
+            self.check_known(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -76,7 +82,7 @@ class Nodes:
         A cluster of one node is not critical, as in RabbitMQ: it was made to stop with it.
         """
         try:
-            self._known(node)
+            self.check_known(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -106,13 +112,14 @@ class Nodes:
     def _names(self) -> list[str]:
         return sorted({*self._definitions.nodes(), *self._definitions.state.nodes})
 
-    def _known(self, node: str) -> None:
+    def check_known(self, node: str) -> None:
+        """Raise NotFound unless the node is one of the cluster's."""
         if node not in self._names():
             raise errors.no_node(node, self._names())
 
-    def _check_fit(self, node: str) -> None:
+    def check_fit(self, node: str) -> None:
         """Raise unless a member may be placed there now."""
-        self._known(node)
+        self.check_known(node)
         one = self._definitions.state.nodes.get(node)
         if one is not None and one.forgetting:
             raise errors.PreconditionFailed(f"node '{node}' is being forgotten; choose another one")
@@ -204,7 +211,7 @@ class Nodes:
 
     def _set_drained(self, node: str, drained: bool, done: Answer) -> None:
         try:
-            self._known(node)
+            self.check_known(node)
             if drained and not self._placement.running(node):
                 raise errors.PreconditionFailed(
                     f"node '{node}' is not running: there is nothing to drain, and its next start "
@@ -238,7 +245,7 @@ class Nodes:
         deleted, with their messages, as RabbitMQ does.
         """
         try:
-            self._known(node)
+            self.check_known(node)
             if self._placement.running(node):
                 raise self._still_running(node)
         except errors.Refusal as refusal:

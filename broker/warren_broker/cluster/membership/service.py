@@ -12,21 +12,21 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from warren_broker import errors
+from warren_broker.cluster.client.queues import Queues
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.membership.leader_transfer import HandingOver
 from warren_broker.cluster.membership.nodes import ASK_AGAIN_MS, Nodes
-from warren_broker.cluster.membership.placement import balanced
-from warren_broker.cluster.membership.status import Facts, Led
-from warren_broker.cluster.membership.views import members_of
+from warren_broker.cluster.membership.placement import Placement, balanced
+from warren_broker.cluster.membership.status import AskingLeaders, Facts, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import Queue
 from warren_raft.core.quorum import majority
-
-if TYPE_CHECKING:
-    from warren_broker.cluster.broker import Broker
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
@@ -36,12 +36,29 @@ LEADERLESS_MS = 3_000
 are when many are changed at once; a change of one is refused at once, its client asks again."""
 
 
-class Members(Nodes):
-    """`Broker.membership`: of queues here, of nodes in `Nodes`."""
+class Members:
+    """Members of queues: listing, change, transfer of leadership.
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
-        self._handing_over = broker.handing_over
+    nodes  the same for nodes
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        queues: Queues,
+        asking: AskingLeaders,
+        placement: Placement,
+        handing_over: HandingOver,
+        nodes: Nodes,
+    ) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._queues = queues
+        self._asking = asking
+        self._placement = placement
+        self._handing_over = handing_over
+        self.nodes = nodes
 
     # ------------------------------------------------------------ one queue
 
@@ -51,7 +68,7 @@ class Members(Nodes):
         try:
             found = self._replicated(vhost, queue)
             if node not in found.nodes:
-                self._check_fit(node)
+                self.nodes.check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -72,7 +89,7 @@ class Members(Nodes):
         try:
             found = self._replicated(vhost, queue)
             if node not in found.carriers:
-                self._known(node)
+                self.nodes.check_known(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -110,12 +127,12 @@ class Members(Nodes):
         try:
             found = self._replicated(vhost, queue)
             if node not in found.nodes:
-                self._known(node)
+                self.nodes.check_known(node)
                 raise errors.PreconditionFailed(
                     f"{_name(found)} has no member on node '{node}', only on "
                     f"{', '.join(found.nodes)}; add a member there first"
                 )
-            self._check_fit(node)
+            self.nodes.check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -208,7 +225,7 @@ class Members(Nodes):
                     f"strategy {strategy!r} is unknown; give 'all' or 'even'"
                 )
             matches = _matching(vhost_pattern, queue_pattern)
-            self._check_fit(node)
+            self.nodes.check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -245,7 +262,7 @@ class Members(Nodes):
         errors_only  name only those that could not be
         """
         try:
-            self._known(node)
+            self.nodes.check_known(node)
         except errors.Refusal as refusal:
             done(refusal)
             return

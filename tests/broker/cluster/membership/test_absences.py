@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_incarnations import Nobody
-from broker.cluster.membership.test_membership import begun, declare
 from broker.cluster.universe import Universe, no_hashing
 from warren_broker import errors
 from warren_broker.amqp091 import requests

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.membership.test_membership import begun
+from broker.cluster.membership.clusters import begun
 from broker.cluster.universe import Universe, no_hashing
 from warren_broker.amqp091 import requests
 from warren_broker.metadata.codec import decode_submission
@@ -104,7 +104,7 @@ def test_a_node_that_was_forgotten_and_comes_back_under_its_name_is_heard(
     universe.until(
         lambda: (
             not isinstance(
-                universe.call("a", lambda broker, done: broker.membership.forget("d", done)),
+                universe.call("a", lambda broker, done: broker.membership.nodes.forget("d", done)),
                 Exception,
             )
         ),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from broker.cluster.membership.clusters import (
+    QUORUM,
+    ask,
+    begun,
+    declare,
+    settled,
+    wanted,
+    with_a_death_at_every_step,
+)
 from broker.cluster.universe import Universe, no_hashing
 from warren_broker import errors
 from warren_broker.management import membership as values
-from warren_broker.metadata.commands import QueueIs
-
-DEATHS_MAX = 60
-QUORUM = {"x-queue-type": "quorum"}
 
 
 @pytest.fixture(autouse=True)
@@ -26,132 +31,6 @@ def universe() -> Iterator[Universe]:
     made = begun()
     yield made
     made.close()
-
-
-def begun(nodes: str = "abc", queue: tuple[str, ...] = ("a", "b", "c"), **more: Any) -> Universe:
-    """A cluster that runs, with the queue q; nodes after `abc` have joined it."""
-    made = Universe("abc", **more)
-    made.until(made.ready, "the cluster is formed")
-    for name in nodes[3:]:
-        made.start(name)
-        made.until(made.ready, f"{name} has joined")
-    declare(made, "q", len(queue))
-    have = wanted(made)
-    for name in queue:
-        if name not in have:
-            made.call("a", lambda b, done, n=name: b.membership.add_member("/", "q", n, done))
-    for name in have:
-        if name not in queue:
-            made.call("a", lambda b, done, n=name: b.membership.delete_member("/", "q", n, done))
-    made.until(lambda: settled(made, queue), "the queue is where it is to be")
-    return made
-
-
-def declare(universe: Universe, name: str, size: int = 3, arguments: Any = QUORUM) -> QueueIs:
-    """A queue, declared through a."""
-    given = dict(arguments)
-    if given.get("x-queue-type") == "quorum":
-        given["x-quorum-initial-group-size"] = size
-    answer = universe.call(
-        "a",
-        lambda broker, done: broker.declare_queue(
-            "/",
-            name,
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            arguments=given,
-            connection=0,
-            server_named=False,
-            done=done,
-        ),
-    )
-    assert isinstance(answer, QueueIs), answer
-    return answer
-
-
-def anybody(universe: Universe) -> str:
-    """A node that knows the definitions."""
-    return universe.until(
-        lambda: next(
-            (
-                name
-                for name, one in sorted(universe.running.items())
-                if one.broker.definitions.ready
-            ),
-            None,
-        ),
-        "somebody is ready",
-    )
-
-
-def wanted(universe: Universe, name: str = "q") -> tuple[str, ...]:
-    """Where the queue is to be."""
-    one = universe.running[anybody(universe)]
-    queue = one.broker.definitions.state.queue("/", name)
-    return queue.nodes if queue else ()
-
-
-def settled(universe: Universe, nodes: Any, name: str = "q") -> bool:
-    """Group, definitions and disks agree on the queue's members."""
-    for one in universe.running.values():
-        queue = one.broker.definitions.state.queue("/", name)
-        if queue is None or queue.nodes != tuple(sorted(nodes)) or queue.leaving:
-            return False
-    log = universe.logs[queue.group]
-    members = log.membership()
-    held = {node for node in universe.running if queue.group in universe.disks[node]}
-    return (
-        members.voters == queue.nodes
-        and not members.learners
-        and log.committed == len(log.entries)
-        and log.leader is not None
-        and held == set(nodes) & universe.running.keys()
-        and all(universe.counts(log, node) for node in set(nodes) & universe.running.keys())
-    )
-
-
-def ask(universe: Universe, call: Callable[[Any, Any], None]) -> Any:
-    """Ask until somebody lives to answer; a refusal that says `try again` is asked again."""
-
-    def answered() -> Any:
-        answer = universe.call(
-            anybody(universe), lambda broker, done: call(broker.membership, done)
-        )
-        return None if isinstance(answer, errors.Unavailable) else answer
-
-    return universe.until(answered, "an answer")
-
-
-def with_a_death_at_every_step(
-    make: Callable[[], Universe],
-    ordered: Callable[[Universe], None],
-    done: Callable[[Universe], bool],
-    at_least: int,
-) -> None:
-    """Order something, with the n-th thing that anybody does being its last, for every n."""
-    for number in range(1, DEATHS_MAX):
-        if not _with_a_death(make(), number, ordered, done):
-            assert number > at_least, f"only {number - 1} steps to die at"
-            return
-    raise AssertionError(f"no end after {DEATHS_MAX} deaths")
-
-
-def _with_a_death(
-    universe: Universe,
-    number: int,
-    ordered: Callable[[Universe], None],
-    done: Callable[[Universe], bool],
-) -> bool:
-    """Whether there was one; everything is as ordered in the end."""
-    universe.arm(number)
-    ordered(universe)  # whoever is asked may die: then another one is asked
-    universe.until(lambda: universe.died or done(universe), f"death {number} or the end")
-    if universe.died is not None:
-        universe.until(lambda: universe.died in universe.running, "it is back")
-        universe.until(lambda: universe.ready() and done(universe), f"the end after {number}")
-    universe.close()
-    return universe.died is not None
 
 
 # ------------------------------------------------------------------ members
@@ -332,8 +211,12 @@ def test_who_is_refused(universe: Universe) -> None:
             errors.InvalidArgument,
             "vhost pattern '\\(' is not a regular expression",
         ),
-        (lambda m, done: m.forget("b", done), errors.PreconditionFailed, "node 'b' is running"),
-        (lambda m, done: m.drain("x", done), errors.NotFound, "no node 'x'"),
+        (
+            lambda m, done: m.nodes.forget("b", done),
+            errors.PreconditionFailed,
+            "node 'b' is running",
+        ),
+        (lambda m, done: m.nodes.drain("x", done), errors.NotFound, "no node 'x'"),
     ):
         answer = ask(universe, call)  # type: ignore[arg-type]
         assert isinstance(answer, kind), answer
@@ -367,14 +250,18 @@ def test_nodes_grow_and_shrink(universe: Universe) -> None:
     assert grown.queues == (values.Resized("/", "even", 3),)
     grown = ask(universe, lambda m, done: m.grow("d", "all", "^/$", "^q|other", done))
     assert [(one.name, one.size) for one in grown.queues] == [("other", 2), ("q", 4)]
-    status = ask(universe, lambda m, done: m.node_status("d", done))
+    status = ask(universe, lambda m, done: m.nodes.node_status("d", done))
     assert status.node.members == 3 and status.done == (not status.node.moving)
-    universe.until(lambda: ask(universe, lambda m, done: m.node_status("d", done)).done, "grown")
-    assert ask(universe, lambda m, done: m.node_status("d", done)).node.members == 3
+    universe.until(
+        lambda: ask(universe, lambda m, done: m.nodes.node_status("d", done)).done, "grown"
+    )
+    assert ask(universe, lambda m, done: m.nodes.node_status("d", done)).node.members == 3
     shrunk = ask(universe, lambda m, done: m.shrink("a", False, done))
     assert not any(one.error for one in shrunk.queues) and len(shrunk.queues) >= 2
-    universe.until(lambda: ask(universe, lambda m, done: m.node_status("a", done)).done, "shrunk")
-    assert ask(universe, lambda m, done: m.node_status("a", done)).node.members == 0
+    universe.until(
+        lambda: ask(universe, lambda m, done: m.nodes.node_status("a", done)).done, "shrunk"
+    )
+    assert ask(universe, lambda m, done: m.nodes.node_status("a", done)).node.members == 0
     single = declare(universe, "single", 1).queue
     assert single.nodes == ("a",)
     failed = ask(universe, lambda m, done: m.shrink("a", True, done))
@@ -448,119 +335,6 @@ def test_a_lost_disk_survives_a_death_at_every_step() -> None:
     with_a_death_at_every_step(
         make, lambda u: None, lambda u: u.ready() and settled(u, "abc"), at_least=4
     )
-
-
-def gone(universe: Universe, name: str) -> bool:
-    """The cluster knows that node no longer."""
-    return name not in universe.logs[0].membership() and all(
-        name not in one.broker.definitions.state.nodes for one in universe.running.values()
-    )
-
-
-def forget(universe: Universe, name: str) -> Any:
-    """Until it is begun; who is gone is not known any more."""
-
-    def answered() -> Any:
-        answer = ask(universe, lambda m, done: m.forget(name, done))
-        return None if isinstance(answer, errors.PreconditionFailed) else answer
-
-    return universe.until(answered, "it is being forgotten")
-
-
-def test_a_forgotten_node_is_gone_for_good(universe: Universe) -> None:
-    declare(universe, "alone", arguments={"x-queue-type": "classic"})
-    universe.kill("a")
-    begun_it = forget(universe, "a")
-    assert begun_it == values.Forgetting("a", 1, (("/", "alone"),))
-
-    def in_order() -> bool:
-        if "a" not in universe.logs[0].membership():
-            queues = universe.running["b"].broker.definitions.state.queues()
-            assert all("a" not in universe.logs[queue.group].membership() for queue in queues)
-        return gone(universe, "a") and settled(universe, "bc")
-
-    universe.until(in_order, "a is gone")
-    universe.start("a")
-    for _ in range(100):
-        universe.step()
-    assert not universe.running["a"].broker.definitions.ready
-    assert "was removed from the cluster" in universe.refusals["a"]
-    universe.kill("a")
-    universe.wipe("a")
-    universe.start("a")
-    universe.until(universe.ready, "with an empty disk it is a new node")
-    assert universe.logs[0].membership().voters == ("a", "b", "c")
-    assert wanted(universe) == ("b", "c")
-
-
-def test_forgetting_survives_a_death_at_every_step() -> None:
-    def make() -> Universe:
-        universe = begun("abcd", queue=("a", "b", "d"))
-        universe.kill("d")
-        return universe
-
-    with_a_death_at_every_step(
-        make, lambda u: forget(u, "d"), lambda u: gone(u, "d") and settled(u, "ab"), at_least=5
-    )
-
-
-def test_a_node_in_maintenance_leads_nothing_until_it_is_revived(universe: Universe) -> None:
-    for number in range(5):
-        declare(universe, f"r{number}")
-    told: list[bool] = []
-    universe.running["a"].broker.maintenance.on_drained = told.append
-    status = ask(universe, lambda m, done: m.drain("a", done))
-    assert status.node.drained
-    universe.until(lambda: all(log.leader != "a" for log in universe.logs.values()), "a leads none")
-    assert told == [True]
-    assert universe.until(
-        lambda: ask(universe, lambda m, done: m.node_status("a", done)).done, "it is done"
-    )
-    answer = ask(universe, lambda m, done: m.grow("a", "all", ".*", ".*", done))
-    assert isinstance(answer, errors.PreconditionFailed) and "revive it first" in answer.detail
-    fresh = universe.call(
-        "b",
-        lambda broker, done: broker.declare_queue(
-            "/",
-            "fresh",
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            arguments={**QUORUM, "x-quorum-initial-group-size": 2},
-            connection=0,
-            server_named=False,
-            done=done,
-        ),
-    ).queue
-    assert fresh.nodes == ("b", "c")
-    assert not ask(universe, lambda m, done: m.revive("a", done)).node.drained
-    universe.until(lambda: told == [True, False], "it is told")
-
-
-def test_a_start_ends_maintenance(universe: Universe) -> None:
-    ask(universe, lambda m, done: m.drain("b", done))
-    universe.kill("b")
-    universe.start("b")
-    universe.until(universe.ready, "b is back")
-    assert not universe.running["b"].broker.maintenance.drained
-    assert not ask(universe, lambda m, done: m.node_status("b", done)).node.drained
-
-
-def test_who_may_be_stopped(universe: Universe) -> None:
-    declare(universe, "pair", 2)
-    pair = wanted(universe, "pair")
-    for name in "abc":
-        found = ask(universe, lambda m, done, n=name: m.quorum_critical(n, done))
-        critical = (values.QueueName("/", "pair"),) if name in pair else ()
-        assert found == values.QuorumCritical(name, False, critical, len(critical))
-    universe.kill("c")
-    found = ask(universe, lambda m, done: m.quorum_critical("b", done))
-    assert found.metadata and values.QueueName("/", "q") in found.queues and not found.safe
-    universe.wipe("c")
-    universe.start("c")
-    found = ask(universe, lambda m, done: m.quorum_critical("b", done))
-    assert not found.safe, "an empty disk counts for nothing yet"
-    universe.until(lambda: settled(universe, "abc"), "c is whole")
 
 
 def test_queues_grow_by_themselves_when_a_node_joins() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.membership.test_membership import QUORUM, gone, settled
+from broker.cluster.membership.clusters import QUORUM, gone, settled
 from broker.cluster.universe import Universe, no_hashing
 from warren_broker.management import membership as values
 
@@ -49,7 +49,7 @@ class Operators:
 
     def safe(self, name: str) -> bool:
         """Nothing depends on the node, down or not."""
-        found = self.members(lambda m, done: m.quorum_critical(name, done))
+        found = self.members(lambda m, done: m.nodes.quorum_critical(name, done))
         return isinstance(found, values.QuorumCritical) and found.safe
 
     def move(self) -> None:
@@ -113,7 +113,9 @@ class Operators:
 
     def drain(self) -> None:
         node, drained = self.node(), self.rng.random() < 0.5
-        self.members(lambda m, done: m.drain(node, done) if drained else m.revive(node, done))
+        self.members(
+            lambda m, done: m.nodes.drain(node, done) if drained else m.nodes.revive(node, done)
+        )
 
     def stop(self) -> None:
         name = self.node()
@@ -134,7 +136,7 @@ class Operators:
         name = self.node()
         if name in self.universe.running or not self.safe(name):
             return
-        if isinstance(self.members(lambda m, done: m.forget(name, done)), values.Forgetting):
+        if isinstance(self.members(lambda m, done: m.nodes.forget(name, done)), values.Forgetting):
             self.forgotten.add(name)
 
     def end(self) -> None:
