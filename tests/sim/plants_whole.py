@@ -214,10 +214,10 @@ def snapshot_before_its_entries_are_durable() -> list[Replacement]:
     def hasty(self: Compactor, snapshots: Any, done: Any = lambda: None) -> None:
         self.busy = True
         self._when_done = done
-        kept, store = list(snapshots), self._store
+        kept, log_files = list(snapshots), self._log_files
         with suppress(OSError):
-            rewrite.write_snapshots(store.files, store.directory.snapshots, kept)
-        store.janitor.run(lambda: None, lambda _: self._snapshots_written(kept), self._full)
+            rewrite.write_snapshots(log_files.files, log_files.directory.snapshots, kept)
+        self._janitor.run(lambda: None, lambda _: self._snapshots_written(kept), self._full)
 
     return [(Compactor, "run", hasty)]
 

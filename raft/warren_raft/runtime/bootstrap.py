@@ -29,8 +29,8 @@ from warren_raft.runtime.net.codec import PROTOCOL
 from warren_raft.runtime.net.handshake import NONCE_BYTES, Hello
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import is_full
+from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.identity import Directory
-from warren_raft.storage.log_store import GroupStore
 from warren_raft.types import Entry, NodeId
 
 log = logging.getLogger("warren.raft")

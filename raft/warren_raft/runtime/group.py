@@ -14,7 +14,7 @@ from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.loop import Timer
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.snapshot_policy import Upkeep
-from warren_raft.storage.log_store import GroupStore
+from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 

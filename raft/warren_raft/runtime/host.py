@@ -41,6 +41,7 @@ from warren_raft.runtime.stalled_disk import StalledDisk
 from warren_raft.storage.errors import DirectoryOutdated
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.opened_log import open_log
 from warren_raft.types import METADATA_GROUP, Entry, GroupId, Index, Membership, NodeId
 
 log = logging.getLogger("warren.raft")
@@ -129,7 +130,7 @@ class Host:
         raises  StorageError: the directory is another node's, in use, or damaged; OSError: the port
         """
         config = self.config
-        store = LogStore(
+        opened = open_log(
             self._files,
             config.data_dir,
             config.cluster,
@@ -143,9 +144,10 @@ class Host:
         try:
             self._transport.start()
         except BaseException:
-            store.directory.close()
+            opened.close()
             raise
-        store.start(
+        store = LogStore(
+            opened,
             self._loop.post,
             config.wal_file_bytes,
             lambda job: self._loop.at_turn_end(
@@ -154,10 +156,8 @@ class Host:
         )
         self._make_parts(store)
         self._store = store
-        for group in sorted(store.condemned):
-            again = log_identity.again(
-                group, store.condemned[group].created, self._rng, config.peers
-            )
+        for group, lost in sorted(store.condemned.items()):
+            again = log_identity.again(group, lost.created, self._rng, config.peers)
             store.recreate(group, again)
         identity = store.directory.identity
         self._positions.begin(self.disk, self.position(), self.boot_id, identity.vouched)
@@ -543,7 +543,7 @@ class Host:
             self._observer.members_changed(group.id, group.node.membership)
 
     def _watch_read(self) -> None:
-        self._disk.watch_read(self._clock.monotonic_ms(), self._logs.reads)
+        self._disk.watch_read(self._clock.monotonic_ms(), self._logs.log_files.reads)
 
     def _beat(self) -> None:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)

@@ -97,5 +97,5 @@ class LostEntries:
                 self._own,
                 index,
                 group.id,
-                self._store.path_of(file),
+                self._store.log_files.path_of(file),
             )

@@ -291,7 +291,10 @@ class Healing:
         if not pressing or store.compactor.busy or now - self._rewritten_ms < REWRITE_AGAIN_MS:
             return
         self._rewritten_ms = now
-        damaged &= {*store.use.live, *(segment.id for segment in store.segments)}
+        damaged &= {
+            *store.log_files.use.live,
+            *(segment.id for segment in store.log_files.segments),
+        }
         if store.wal.current_file in damaged:
             store.wal.roll()  # its end: it is retired like the others
         waiting = {wanted.damage.file for wanted in self._wanted.values()}

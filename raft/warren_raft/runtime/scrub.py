@@ -116,14 +116,14 @@ class Scrub:
 
     def _pieces(self) -> Iterator[Piece]:
         store = self._store
-        for found in list(store.segments):
+        for found in list(store.log_files.segments):
             yield Piece(found.index, found.id)
             yield Piece(found.data, found.id, found.salt, FILE_HEADER_BYTES, found.bytes)
-        for file in sorted(store.use.live):
-            if file < store.wal.closed_below and file in store.salts:
-                path = store.wal_path(file)
-                end = store.ends.get(file, -1)
-                yield Piece(path, file, store.salts[file], FILE_HEADER_BYTES, end)
+        for file in sorted(store.log_files.use.live):
+            if file < store.wal.closed_below and file in store.log_files.salts:
+                path = store.log_files.wal_path(file)
+                end = store.log_files.ends.get(file, -1)
+                yield Piece(path, file, store.log_files.salts[file], FILE_HEADER_BYTES, end)
         for number, group in sorted(store.groups.items()):
             if group.snapshot_index:
                 yield Piece(store.snapshot_path(group), group=number)
@@ -178,7 +178,7 @@ class Scrub:
     def _look_at_rows(self, piece: Piece) -> None:
         """Which entries that are kept are hit: all that stand in that file are read."""
         store = self._store
-        if piece.file >= ID_BASE and all(s.id != piece.file for s in store.segments):
+        if piece.file >= ID_BASE and all(s.id != piece.file for s in store.log_files.segments):
             return
         source = store.compactor.source(piece.file, piece.path)
         files = store.files

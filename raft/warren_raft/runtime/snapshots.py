@@ -287,7 +287,7 @@ class Transfers:
             self._end(group)
             return
         store, node = group.store, group.node
-        path = self._store.snapshot_file(group.id, snapshot.index)
+        path = self._store.log_files.snapshot_path(group.id, snapshot.index)
         if within:
             places = store.places_here(snapshot)
         else:

@@ -118,7 +118,7 @@ class StalledDisk:
         # A disk without space is another matter: its node hands over for that reason.
         busy = not wal.idle and wal.full is None
         before, age_ms = self.condition, max(self._read_ms, self._watch.age_ms(now_ms))
-        self._read_ms = logs.reads.take_ms()
+        self._read_ms = logs.log_files.reads.take_ms()
         self.condition = self._watch.look(now_ms, wal.batches, busy, self._read_ms)
         if self.condition is not before:
             self._tell(None, self.condition)

@@ -11,24 +11,24 @@ A cycle, each step begun when the one before is done:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from warren_raft.storage import rewrite, segment, snapshot
+from warren_raft.storage import rewrite, segment
+from warren_raft.storage.background_writer import Janitor
 from warren_raft.storage.catalog import Segment
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.group_store import GroupStore
+from warren_raft.storage.log_files import LogFiles
 from warren_raft.storage.manifest import NAME, GroupRow, Manifest
 from warren_raft.storage.rewrite import Source, Target
 from warren_raft.storage.segment import SegmentName
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import GroupId
-
-if TYPE_CHECKING:
-    from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.wal import Wal
+from warren_raft.types import Entry, GroupId, Index
 
 log = logging.getLogger("warren.raft")
 
@@ -67,9 +67,22 @@ class Compactor:
     what a new leader replaced stands before what replaced it.
     """
 
-    def __init__(self, store: LogStore, file_bytes: int) -> None:
-        self._store = store
+    def __init__(
+        self,
+        log_files: LogFiles,
+        groups: Mapping[GroupId, GroupStore],
+        wal: Wal,
+        janitor: Janitor,
+        file_bytes: int,
+        others_have: Callable[[EntryDamaged], bool],
+    ) -> None:
+        """others_have: whether other members may have a damaged entry; they are asked for it."""
+        self._log_files = log_files
+        self._groups = groups
+        self._wal = wal
+        self._janitor = janitor
         self._file_bytes = file_bytes
+        self._others_have = others_have
         self._when_done: Callable[[], None] = lambda: None
         self._gone: list[Path] = []
         self.damaged: set[int] = set()
@@ -87,23 +100,33 @@ class Compactor:
         if not snapshots:
             self._plan()
             return
-        store = self._store
+        log_files = self._log_files
         kept = list(snapshots)
         # 1. A machine has applied 9, its own disk holds 7: the others' disks made 9 committed.
         # 2. The snapshot of 9 is written.  3. The power goes: 8 is nowhere here, and the snapshot
         # refers to it.  So what a snapshot rests on is on disk before it.
         # Replayed by tests/raft/storage/test_compaction_crash.py
-        store.wal.submit(
-            lambda: store.janitor.run(
-                lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, kept),
+        self._wal.submit(
+            lambda: self._janitor.run(
+                lambda: rewrite.write_snapshots(
+                    log_files.files, log_files.directory.snapshots, kept
+                ),
                 lambda _: self._snapshots_written(kept),
                 self._full,
             )
         )
 
-    def drop_oldest(self, files: list[int]) -> None:
-        """Nothing living is in the oldest files: let go of them, and of nothing else."""
-        assert not self.busy
+    def remove_unneeded(self) -> None:
+        """Remove the oldest WAL files if only deleted groups have records in them.
+
+        Not during a cycle, which reads them; a cycle calls this at its end.
+        """
+        gone = self._log_files.use.unneeded(self._wal.closed_below)
+        if gone and not self.busy:
+            self._drop_oldest(gone)
+
+    def _drop_oldest(self, files: list[int]) -> None:
+        """Remove the oldest WAL files, in which nothing is live, and nothing else."""
         self.busy = True
         self._when_done = lambda: None
         self._carry_out(Plan(retired=files))
@@ -118,22 +141,22 @@ class Compactor:
         self.busy = False
         self.cycles += 1
         self._when_done()
-        self._store.remove_unneeded()
+        self.remove_unneeded()
 
     # ------------------------------------------------------------ snapshots
 
     def _snapshots_written(self, snapshots: list[Snapshot]) -> None:
-        store = self._store
+        log_files = self._log_files
         gone: list[Path] = []
         for taken in snapshots:
             self.snapshots_damaged.discard(taken.group)
-            group = store.groups.get(taken.group)
-            path = store.directory.snapshots / snapshot.file_name(taken.group, taken.index)
+            group = self._groups.get(taken.group)
+            path = log_files.snapshot_path(taken.group, taken.index)
             if group is None or group.born != taken.born or group.snapshot_index > taken.index:
                 gone.append(path)
                 continue
             if group.snapshot_index and group.snapshot_index != taken.index:
-                gone.append(store.snapshot_path(group))
+                gone.append(log_files.snapshot_path(taken.group, group.snapshot_index))
             group.adopt(taken)
         self._gone = gone
         self._plan()
@@ -141,10 +164,9 @@ class Compactor:
     # ------------------------------------------------------------ planning
 
     def _plan(self) -> None:
-        store = self._store
         plan = Plan()
         tally: dict[int, list[int]] = {}
-        for group in store.groups.values():
+        for group in self._groups.values():
             if not group.log.volatile:
                 group.log.tally(tally)
         self._retire(plan, tally)
@@ -152,24 +174,27 @@ class Compactor:
         self._carry_out(plan)
 
     def _carry_out(self, plan: Plan) -> None:
-        store = self._store
-        if plan.retired or store.ends_listed() or self.manifest_damaged:
+        if plan.retired or self._listed_deleted() or self.manifest_damaged:
             plan.manifest = self._manifest(plan)
         if plan.manifest is None and not plan.targets and not plan.replaced:
             self._remove([])
             return
-        store.wal.submit(
-            lambda: store.janitor.run(
+        self._wal.submit(
+            lambda: self._janitor.run(
                 lambda: self._write(plan),
                 lambda damaged: self._written(plan, damaged),
                 self._full,
             )
         )
 
+    def _listed_deleted(self) -> bool:
+        """Whether a group that the manifest names was deleted since."""
+        return any(group not in self._groups for group in self._log_files.listed)
+
     def _manifest(self, plan: Plan) -> Manifest:
-        store = self._store
+        log_files = self._log_files
         rows = []
-        for number, group in sorted(store.groups.items()):
+        for number, group in sorted(self._groups.items()):
             if not group.log.volatile:
                 state = group.hard_state
                 vote, last = state.vote or "", group.log.last
@@ -177,9 +202,9 @@ class Compactor:
                 rows.append(
                     GroupRow(number, group.born, group.created, state.term, vote, last, held)
                 )
-        first = plan.retired[-1] + 1 if plan.retired else store.first_file
-        disk = int(store.directory.identity.disk, 16)
-        return Manifest(first, store.wal.position, tuple(rows), disk)
+        first = plan.retired[-1] + 1 if plan.retired else log_files.first_file
+        disk = int(log_files.directory.identity.disk, 16)
+        return Manifest(first, self._wal.position, tuple(rows), disk)
 
     def _may_retire(self, file: int) -> bool:
         """No group needs the file's own records: what it has of entries can go to a segment.
@@ -187,9 +212,9 @@ class Compactor:
         Whether they are applied, or ever will be, is no matter: else one group that has lost its
         majority, or that nobody starts, would keep every file of the node.
         """
-        store = self._store
-        for number in store.use.live[file]:
-            group = store.groups.get(number)
+        log_files = self._log_files
+        for number in log_files.use.live[file]:
+            group = self._groups.get(number)
             if group is None:
                 continue
             if group.incoming_file is not None and group.incoming_file <= file:
@@ -197,16 +222,16 @@ class Compactor:
         return True
 
     def _retire(self, plan: Plan, tally: dict[int, list[int]]) -> None:
-        store = self._store
+        log_files = self._log_files
         sparse: list[int] = []
         held = 0
-        for file in sorted(store.use.live):
-            if file >= store.wal.closed_below or not self._may_retire(file):
+        for file in sorted(log_files.use.live):
+            if file >= self._wal.closed_below or not self._may_retire(file):
                 break
             plan.retired.append(file)
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
-            whole = 2 * kept >= store.files.size(store.wal_path(file))
+            whole = 2 * kept >= log_files.files.size(log_files.wal_path(file))
             if file in self.left or (whole and file not in self.damaged):
                 self._copy(plan, sparse)
                 sparse, held = [], 0
@@ -225,34 +250,44 @@ class Compactor:
         return self._source(identity, path)[0]
 
     def _source(self, identity: int, path: Path) -> tuple[Source, list[GroupLog]]:
-        store = self._store
+        log_files = self._log_files
         rows, logs = [], []
-        for number, group in sorted(store.groups.items()):
+        for number, group in sorted(self._groups.items()):
             if not group.log.volatile:
                 found = group.log.rows(identity)
                 if found:
                     rows.append((number, group.born, found))
                     logs.append(group.log)
-        healed = store.healed_in(identity)
-        return Source(identity, path, store.salts[identity], rows, healed), logs
+        healed = self._healed_in(identity)
+        return Source(identity, path, log_files.salts[identity], rows, healed), logs
+
+    def _healed_in(self, file: int) -> dict[tuple[GroupId, Index], Entry]:
+        """Copies, sent by other members, of entries that are damaged in that file."""
+        if file not in self.damaged:
+            return {}
+        return {
+            (number, entry.index): entry
+            for number, group in self._groups.items()
+            for entry in group.healed_in(file)
+        }
 
     def _seal(self, plan: Plan, file: int) -> None:
-        store = self._store
-        path = store.wal_path(file)
+        log_files = self._log_files
+        path = log_files.wal_path(file)
         name = SegmentName(file, file, 0)
         source, _ = self._source(file, path)
-        index = store.directory.segments / (name.stem() + segment.INDEX_SUFFIX)
-        size = store.files.size(path)
+        index = log_files.directory.segments / (name.stem() + segment.INDEX_SUFFIX)
+        size = log_files.files.size(path)
         plan.targets.append(Target(name, [source], path, index, source.salt, True, size))
         plan.moves.append([])
 
     def _copy(self, plan: Plan, files: list[int]) -> None:
         if files:
             name = SegmentName(files[0], files[-1], 0)
-            self._rewrite(plan, name, [(file, self._store.wal_path(file)) for file in files])
+            self._rewrite(plan, name, [(file, self._log_files.wal_path(file)) for file in files])
 
     def _rewrite(self, plan: Plan, name: SegmentName, files: list[tuple[int, Path]]) -> None:
-        directory = self._store.directory.segments
+        directory = self._log_files.directory.segments
         found = [self._source(identity, path) for identity, path in files]
         plan.targets.append(
             Target(
@@ -280,7 +315,7 @@ class Compactor:
                 plan.replaced += run
             run, held, sparse = [], 0, False
 
-        for found in self._store.segments:
+        for found in self._log_files.segments:
             count, data = tally.get(found.id, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
             if not count:
@@ -314,7 +349,7 @@ class Compactor:
 
     def _write(self, plan: Plan) -> list[EntryDamaged]:
         """On the janitor's thread; returns entries that could not be copied: nothing was made."""
-        files, path = self._store.files, self._store.directory.path / NAME
+        files, path = self._log_files.files, self._log_files.directory.path / NAME
         try:
             for target in plan.targets:
                 rewrite.write_segment(files, target)
@@ -334,10 +369,10 @@ class Compactor:
         return []
 
     def _written(self, plan: Plan, damaged: list[EntryDamaged]) -> None:
-        store = self._store
+        log_files = self._log_files
         if damaged:
             for damage in damaged:
-                if store.on_damaged(damage):
+                if self._others_have(damage):
                     self.damaged.add(damage.file)
                 else:
                     self._leave(damage)
@@ -345,7 +380,7 @@ class Compactor:
             return
         made: list[Segment] = []
         for target, moves in zip(plan.targets, plan.moves, strict=True):
-            identity = target.name.first if target.in_place else store.new_segment_id()
+            identity = target.name.first if target.in_place else log_files.new_segment_id()
             groups = {number for source in target.sources for number, _, _ in source.rows}
             made.append(
                 Segment(
@@ -359,8 +394,8 @@ class Compactor:
                     groups,
                 )
             )
-            store.salts[identity] = target.salt
-            store.paths[identity] = target.data
+            log_files.salts[identity] = target.salt
+            log_files.paths[identity] = target.data
             for source, logs, offsets in zip(target.sources, moves, target.offsets, strict=False):
                 for one, (_, _, rows), column in zip(logs, source.rows, offsets, strict=True):
                     one.move(rows, source.id, identity, column)
@@ -369,25 +404,25 @@ class Compactor:
         for old in plan.replaced:
             gone.append(old.index)
             gone.append(old.data)
-            store.forget_file(old.id)
+            log_files.forget_file(old.id)
         for file in plan.retired:
-            store.use.remove(file)
-            path = store.wal_path(file)
+            log_files.use.remove(file)
+            path = log_files.wal_path(file)
             if path not in stay:
                 gone.append(path)
-                store.forget_file(file)
+                log_files.forget_file(file)
         self.damaged -= {*plan.retired, *(old.id for old in plan.replaced)}
         replaced = {id(s) for s in plan.replaced}
-        kept = [s for s in store.segments if id(s) not in replaced]
-        store.segments = sorted(kept + made, key=lambda s: s.name.first)
+        kept = [s for s in log_files.segments if id(s) not in replaced]
+        log_files.segments = sorted(kept + made, key=lambda s: s.name.first)
         if plan.manifest is not None:
             self.manifest_damaged = False
-            store.first_file = plan.manifest.first_file
-            store.listed = {row.group for row in plan.manifest.groups}
+            log_files.first_file = plan.manifest.first_file
+            log_files.listed = {row.group for row in plan.manifest.groups}
         self._remove(gone)
 
     def _remove(self, paths: list[Path]) -> None:
-        store = self._store
+        log_files = self._log_files
         gone, self._gone = [*paths, *self._gone], []
         if not gone:
             self._end()
@@ -395,6 +430,6 @@ class Compactor:
 
         def job() -> None:
             for path in gone:
-                store.files.remove(path)
+                log_files.files.remove(path)
 
-        store.janitor.run(job, lambda _: self._end(), self._full)
+        self._janitor.run(job, lambda _: self._end(), self._full)

@@ -153,9 +153,9 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     until(cluster.loop, lambda: first_index(cluster, name) > 650)
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     cycles, asked = host._logs.compactor.cycles, len(caplog.records)
-    oldest = min(host._logs.use.live)
+    oldest = min(host._logs.log_files.use.live)
     write(cluster, 1000, 1600)
-    until(cluster.loop, lambda: min(host._logs.use.live) > oldest)
+    until(cluster.loop, lambda: min(host._logs.log_files.use.live) > oldest)
     assert host._logs.compactor.cycles > cycles
     assert behind.applied_index(GROUP) < wanted
     assert wanted in host.state(GROUP)["live"] and not waiting

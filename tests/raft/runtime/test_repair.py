@@ -44,7 +44,7 @@ def rot(host: Host, indexes: list[int], at: int = 60) -> set[Path]:
     for index in indexes:
         store.log.forget(index)
         place = store.log.place(index)
-        path = logs.path_of(place.file)
+        path = logs.log_files.path_of(place.file)
         data = bytearray(path.read_bytes())
         data[place.offset + at % (56 + place.length)] ^= 16
         with path.open("r+b") as file:
@@ -169,7 +169,9 @@ def rotten_and_let_go_of(tmp_path: Path) -> tuple[Cluster, str]:
     until(cluster.loop, lambda: same(cluster))
     away = next(name for name in NODES if name != leader(cluster))
     store = store_of(cluster.hosts[away])
-    until(cluster.loop, lambda: store.log.place(5).file in cluster.hosts[away]._logs.paths)
+    until(
+        cluster.loop, lambda: store.log.place(5).file in cluster.hosts[away]._logs.log_files.paths
+    )
     del cluster.settings["snapshot_entries_min"]
     for name in NODES:
         if name != away:
@@ -273,7 +275,7 @@ OTHER = 6
 def settled(host: Host) -> bool:
     """The file with the quiet group's end is retired: a start only reads its index."""
     log = store_of(host).log
-    return log.place(log.last).file not in host._logs.use.live
+    return log.place(log.last).file not in host._logs.log_files.use.live
 
 
 def retire_a_quiet_group(tmp_path: Path) -> Cluster:
@@ -355,7 +357,7 @@ def test_a_rewriting_that_comes_before_the_group_is_started_does_not_give_up(
     assert not logs.compactor.left, "the others have it"
     host.start_group(GroupSpec(GROUP, NODES), Shelf())
     until(cluster.loop, lambda: host.healing.healed and not logs.compactor.damaged)
-    assert logs.path_of(store_of(host).log.place(end).file) != path
+    assert logs.log_files.path_of(store_of(host).log.place(end).file) != path
     assert host.read_entry(GROUP, end).data == body(2)
     stop(cluster)
 
@@ -429,7 +431,7 @@ def test_a_look_at_records_goes_on_where_it_ended(tmp_path: Path, size: int) -> 
     disk = Disk(tmp_path, file_bytes=8 << 20)
     disk.write(1, 1, [b"x" * size] * (4 + (3 << 20) // (size + 800)))
     disk.store.wal.roll()
-    path, salt = disk.store.wal_path(1), disk.store.salts[1]
+    path, salt = disk.store.log_files.wal_path(1), disk.store.log_files.salts[1]
     disk.close()
 
     def looked() -> tuple[int, str]:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, decode_head, encode_file_header
-from warren_raft.storage.log_store import GroupStore, LogStore
+from warren_raft.storage.group_store import GroupStore
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.opened_log import open_log
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, HardState
 
@@ -30,9 +32,10 @@ class Disk:
         node: str = "n1",
         cluster: str = "c",
     ) -> None:
-        self.store = LogStore(files or Files(), root, cluster, node, memtable_bytes)
+        opened = open_log(files or Files(), root, cluster, node, memtable_bytes)
+        self.cut = opened.recovered.cut
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
-        self.store.start(self.posted.put, file_bytes)
+        self.store = LogStore(opened, self.posted.put, file_bytes)
 
     def group(self, group: int) -> GroupStore:
         found = self.store.groups.get(group)

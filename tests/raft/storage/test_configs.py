@@ -91,14 +91,16 @@ def test_from_segments_sealed_and_copied_and_merged(tmp_path: Path) -> None:
         command(disk, 2, index, size=400)
     disk.group(1).applied = disk.group(2).applied = 59
     disk.compact()  # sealed in place
-    assert list(disk.store.segments) and all(s.in_place for s in disk.store.segments)
+    assert list(disk.store.log_files.segments) and all(
+        s.in_place for s in disk.store.log_files.segments
+    )
     assert disk.group(1).configs() == expected
     disk.close()
     assert found(tmp_path) == expected
     disk = Disk(tmp_path, file_bytes=1500)
     disk.group(1).applied = disk.group(2).applied = 59
     disk.compact(taken(disk, 2, 59))  # most is dead now: rewritten
-    assert any(not s.in_place for s in disk.store.segments)
+    assert any(not s.in_place for s in disk.store.log_files.segments)
     assert disk.group(1).configs() == expected
     disk.close()
     assert found(tmp_path) == expected
@@ -149,7 +151,7 @@ def test_another_members_snapshot_takes_their_place(tmp_path: Path) -> None:
     store = disk.group(1)
     theirs = Snapshot(1, 9, 3, 5, store.born, 1, ("n1", "n2"), (), b"", b"s", (("n2", 77),))
     store.begin_incoming()
-    disk.store.files.write_whole(disk.store.snapshot_file(1, 9), encode(theirs))
+    disk.store.files.write_whole(disk.store.log_files.snapshot_path(1, 9), encode(theirs))
     places = store.incoming_places(theirs, 0)
     assert places is not None
     store.install(theirs, places)

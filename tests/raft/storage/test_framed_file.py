@@ -240,7 +240,7 @@ def test_a_damaged_record_of_a_segment_is_named_when_it_is_read(tmp_path: Path) 
     path = next(iter(sorted(tmp_path.rglob("*.seg"))))
     disk = Disk(tmp_path, memtable_bytes=1)
     places = {index: disk.group(1).log.place(index) for index in disk.group(1).log.live}
-    index = next(i for i, p in places.items() if disk.store.path_of(p.file) == path)
+    index = next(i for i, p in places.items() if disk.store.log_files.path_of(p.file) == path)
     damage(path, places[index].offset + 60)
     with pytest.raises(LogDamaged, match=path.name):
         disk.group(1).read(index)

@@ -16,6 +16,7 @@ from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files, SyncFailed, is_full
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.opened_log import open_log
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.storage.wal import Job
 from warren_raft.types import Entry, EntryKind
@@ -108,7 +109,7 @@ def test_the_log_waits_for_space_at_every_write(tmp_path: Path, reason: int) -> 
         assert written(disk) == WHOLE
         disk.close()
         again = Disk(root, file_bytes=FILE_BYTES)
-        assert again.store.cut is None
+        assert again.cut is None
         assert written(again) == WHOLE
         again.close()
         if not files.refused:
@@ -122,10 +123,10 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     # The write at the turn's end finds no space: it must not keep the loop, which has heartbeats.
     files = SmallFiles(1)
     files.free.set()
-    store = LogStore(files, tmp_path, "c", "n1", 1 << 20)
+    opened = open_log(files, tmp_path, "c", "n1", 1 << 20)
     posted: queue.Queue[Callable[[], None]] = queue.Queue()
     turn_end: list[Job] = []
-    store.start(posted.put, 1 << 20, turn_end.append)
+    store = LogStore(opened, posted.put, 1 << 20, turn_end.append)
     told: list[bool] = []
     store.wal.on_full = lambda error: told.append(error is not None)
     group = store.create(1, b"members")

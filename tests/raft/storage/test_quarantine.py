@@ -16,6 +16,7 @@ from warren_raft.storage.files import Files
 from warren_raft.storage.framed_file import HEADER_BYTES, seal
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
+from warren_raft.storage.opened_log import OpenedLog, open_log
 from warren_raft.storage.quarantine import REASON
 from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.snapshot import MAGIC, Snapshot
@@ -45,8 +46,8 @@ def flip(path: Path, at: int | None = None) -> None:
     path.write_bytes(data)
 
 
-def start(root: Path, files: Files | None = None, alone: bool = False) -> LogStore:
-    return LogStore(
+def start(root: Path, files: Files | None = None, alone: bool = False) -> OpenedLog:
+    return open_log(
         files or Files(),
         root,
         "c",
@@ -56,6 +57,10 @@ def start(root: Path, files: Files | None = None, alone: bool = False) -> LogSto
         lambda group, created: not alone,
         ("n2",),
     )
+
+
+def read(opened: OpenedLog, group: int, index: int) -> bytes:
+    return opened.log_files.read_entry(opened.recovered.groups[group].log, index).data
 
 
 def identity(root: Path) -> dict[str, object]:
@@ -90,7 +95,7 @@ def test_without_peers_damage_is_refused_and_nothing_touched(tmp_path: Path, kin
     before = everything(tmp_path)
     for _ in range(2):
         with pytest.raises(LogDamaged, match="restore the file from a copy|replace the node") as no:
-            LogStore(Files(), tmp_path, "c", "n1", 1 << 20)
+            open_log(Files(), tmp_path, "c", "n1", 1 << 20)
         assert str(path) in str(no.value)
         assert everything(tmp_path) == before
 
@@ -103,17 +108,17 @@ def test_with_peers_everything_is_set_aside(
     path = damage(tmp_path, kind)
     disk_before = identity(tmp_path)["disk"]
     before = everything(tmp_path)
-    store = start(tmp_path)
-    assert store.groups == {} and not store.condemned
-    store.directory.close()
+    opened = start(tmp_path)
+    assert opened.recovered.groups == {} and not opened.recovered.condemned
+    opened.close()
     assert str(path) in caplog.text and "set aside" in caplog.text
     after = everything(tmp_path / "damaged" / "0001")
     assert str(path) in after.pop("reason").decode()
     assert after == {n: d for n, d in before.items() if n not in ("node.json", "lock")}
     assert identity(tmp_path)["disk"] not in (disk_before, "")
     caplog.clear()
-    store = start(tmp_path)  # and from then on it is named at each start
-    store.directory.close()
+    opened = start(tmp_path)  # and from then on it is named at each start
+    opened.close()
     assert "damaged/0001 holds" in caplog.text and str(path) in caplog.text
 
 
@@ -131,14 +136,14 @@ def test_setting_aside_can_be_stopped_anywhere(tmp_path: Path, kind: str) -> Non
             (root / name).write_bytes(data)
         files = MovingFiles(stop_at)
         try:
-            start(root, files).directory.close()
+            start(root, files).close()
             calls = stop_at
         except OSError:
             pass
-        store = start(root)
+        opened = start(root)
         # Never a part of the log: all of it is out of the way, and the disk another one.
-        assert store.groups == {}
-        store.directory.close()
+        assert opened.recovered.groups == {}
+        opened.close()
         assert identity(root)["disk"] == f"{0xABCDEF:016x}"
         said = ("reason", "moving.new")
         kept = [d for n, d in everything(root / "damaged").items() if not n.endswith(said)]
@@ -167,18 +172,17 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
     rotten = path.read_bytes()
     disk_before = identity(tmp_path)["disk"]
     for attempt in range(2):  # the first one ends before anything is written
-        store = start(tmp_path)
-        assert sorted(store.groups) == [2] and sorted(store.condemned) == [1]
-        assert store.groups[2].read(40).data == b"last"
+        opened = start(tmp_path)
+        assert sorted(opened.recovered.groups) == [2] and sorted(opened.recovered.condemned) == [1]
+        assert read(opened, 2, 40) == b"last"
         if not attempt:
-            store.directory.close()
+            opened.close()
             assert path.exists()
     disk = Disk.__new__(Disk)
-    disk.store = store
     disk.posted = queue.Queue()
-    store.start(disk.posted.put, 2000)
-    assert store.condemned[1].created == b"members"
-    begun = store.recreate(1, b"again")
+    disk.store = LogStore(opened, disk.posted.put, 2000)
+    assert disk.store.condemned[1].created == b"members"
+    begun = disk.store.recreate(1, b"again")
     assert begun.last_index() == 0
     disk.sync()
     while path.exists():
@@ -188,10 +192,10 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
     assert aside.read_bytes() == rotten
     assert identity(tmp_path)["disk"] == disk_before
     again = start(tmp_path)
-    assert not again.condemned
-    assert again.groups[1].created == b"again" and again.groups[1].last_index() == 0
-    assert again.groups[2].read(40).data == b"last"
-    again.directory.close()
+    assert not again.recovered.condemned
+    assert again.recovered.groups[1].created == b"again" and again.recovered.groups[1].log.last == 0
+    assert read(again, 2, 40) == b"last"
+    again.close()
     disk = Disk(tmp_path, file_bytes=2000)
     disk.write(1, 1, [b"healed"])
     for group in (1, 2):
@@ -199,8 +203,8 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
     disk.compact()
     disk.close()
     last = start(tmp_path)
-    assert last.groups[1].created == b"again" and last.groups[1].read(1).data == b"healed"
-    last.directory.close()
+    assert last.recovered.groups[1].created == b"again" and read(last, 1, 1) == b"healed"
+    last.close()
 
 
 def test_what_is_left_of_a_damaged_group_is_not_held_in_memory(tmp_path: Path) -> None:
@@ -211,11 +215,13 @@ def test_what_is_left_of_a_damaged_group_is_not_held_in_memory(tmp_path: Path) -
     write_snapshots(disk.store.files, disk.store.directory.snapshots, [taken])
     disk.close()
     flip(snapshot_of(tmp_path))
-    store = start(tmp_path)
-    assert sorted(store.condemned) == [1]
+    opened = start(tmp_path)
+    assert sorted(opened.recovered.condemned) == [1]
     overhead = ENTRY_OVERHEAD_BYTES * 10  # of each line, until its turn comes
-    assert store.memtable.bytes_held - overhead == 500 == store.groups[2].log.bytes_counted
-    store.directory.close()
+    assert (
+        opened.memtable.bytes_held - overhead == 500 == opened.recovered.groups[2].log.bytes_counted
+    )
+    opened.close()
 
 
 def test_a_group_that_nobody_else_has_is_never_given_up(tmp_path: Path) -> None:
@@ -243,10 +249,10 @@ def test_a_note_beside_damaged_files_that_rots_itself_keeps_no_node_from_startin
 ) -> None:
     a_life(tmp_path)
     damage(tmp_path, "manifest")
-    start(tmp_path).directory.close()
+    start(tmp_path).close()
     (note,) = (tmp_path / "damaged").rglob(REASON)
     note.write_bytes(b"checksum \x93\xff of")
-    start(tmp_path).directory.close()
+    start(tmp_path).close()
     assert "files that were damaged once (checksum" in caplog.text
 
 
@@ -255,6 +261,6 @@ def test_a_start_that_fails_while_setting_aside_lets_go_of_the_directory(tmp_pat
     damage(tmp_path, "manifest")
     with pytest.raises(OSError):
         start(tmp_path, MovingFiles(1))
-    store = start(tmp_path)
-    assert store.groups == {}
-    store.directory.close()
+    opened = start(tmp_path)
+    assert opened.recovered.groups == {}
+    opened.close()

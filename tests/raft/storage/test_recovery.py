@@ -40,7 +40,7 @@ def as_while_it_was_written(root: Path) -> None:
 def reopened(root: Path) -> tuple[dict, object]:
     disk = Disk(root)
     try:
-        return disk.contents(), disk.store.cut
+        return disk.contents(), disk.cut
     finally:
         disk.close()
 

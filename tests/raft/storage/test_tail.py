@@ -57,7 +57,7 @@ def begin(root: Path) -> tuple[int, tuple[Path, int, int] | None]:
     """Start; the last entry of group 1, and what was cut."""
     disk = Disk(root)
     try:
-        return disk.group(1).last_index(), disk.store.cut
+        return disk.group(1).last_index(), disk.cut
     finally:
         disk.close()
 

@@ -29,7 +29,7 @@ def test_a_group_without_a_majority_keeps_no_file_of_the_log(tmp_path: Path) -> 
         if index % 20 == 0:
             disk.compact(Snapshot(2, index, 1, 1000 + index, store.born, 1, ("n1",), (), b"", b"s"))
     assert len(wal_files(tmp_path)) < 10, wal_files(tmp_path)
-    assert disk.store.first_file > 20, disk.store.first_file
+    assert disk.store.log_files.first_file > 20, disk.store.log_files.first_file
     for _ in range(2):
         assert disk.store.groups[1].read(1).data == b"never applied"
         disk.close()
@@ -61,7 +61,7 @@ def test_what_a_shorter_log_replaced_and_a_snapshot_covers_does_not_come_back(
     disk.compact(Snapshot(1, 15, 8, 1015, store.born, 1, ("n1",), (), b"", b"s"))
     roll(disk)
     disk.compact()
-    assert disk.store.segments, "the first segment is still there"
+    assert disk.store.log_files.segments, "the first segment is still there"
     for _ in range(2):
         store = disk.group(1)
         assert (store.first_index(), store.last_index()) == (16, 15)
@@ -85,7 +85,7 @@ def test_what_a_shorter_log_replaced_does_not_come_back_after_a_crash_behind_the
     if retired:
         roll(disk)
         disk.compact()
-        assert disk.store.segments
+        assert disk.store.log_files.segments
     disk.write(1, 13, [b"other %d" % i for i in (13, 14, 15)], term=8)
     taken = Snapshot(1, 15, 8, 1015, disk.group(1).born, 1, ("n1",), (), b"", b"s")
     write_snapshots(disk.store.files, disk.store.directory.snapshots, [taken])
@@ -113,7 +113,7 @@ def test_what_a_snapshot_voids_does_not_come_back_behind_it(tmp_path: Path, reti
         disk.write(1, 1, [b"%d" % i for i in range(1, retired + 1)], term=5)
         roll(disk)
         disk.compact()
-        assert disk.store.segments
+        assert disk.store.log_files.segments
     if retired < 12:
         disk.write(1, retired + 1, [b"%d" % i for i in range(retired + 1, 13)], term=5)
     store = disk.group(1)

@@ -25,7 +25,7 @@ from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD
-from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.opened_log import OpenedLog, open_log
 from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, HardState
@@ -260,9 +260,9 @@ def damages(life: Life) -> Iterator[Damage]:
         yield f"{part}/ removed", part, lambda root, p=part: shutil.rmtree(root / p, True)
 
 
-def start(root: Path, alone: bool = False) -> LogStore:
+def start(root: Path, alone: bool = False) -> OpenedLog:
     peers = () if alone else ("n2",)
-    return LogStore(
+    return open_log(
         QuickFiles(), root, "c", "n1", 1 << 20, lambda: 0xABCDEF, lambda g, c: True, peers
     )
 
@@ -272,26 +272,26 @@ def judge(root: Path, vouched: Vouched) -> str:
     identity = root / "node.json"
     before = identity.read_bytes() if identity.exists() else b""
     try:
-        store = start(root)
+        opened = start(root)
     except StorageError:
         return "noticed"
     try:
-        if store.directory.identity.disk.encode() not in before:
-            return "noticed" if not store.groups else "another disk that holds groups"
-        noticed = bool(store.condemned)
+        if opened.directory.identity.disk.encode() not in before:
+            return "noticed" if not opened.recovered.groups else "another disk that holds groups"
+        noticed = bool(opened.recovered.condemned)
         for group, entries in vouched.entries.items():
-            if group in store.condemned:
+            if group in opened.recovered.condemned:
                 continue
-            found = store.groups.get(group)
+            found = opened.recovered.groups.get(group)
             if found is None:
                 return f"group {group} is missing"
             state, told = found.hard_state, vouched.states[group]
             if (state.term, state.vote or "") < (told.term, told.vote or ""):
                 return f"group {group} has {state}, it had told {told}"
-            if found.last_index() < max(entries):
-                return f"group {group} ends at {found.last_index()}, it had {max(entries)}"
+            if found.log.last < max(entries):
+                return f"group {group} ends at {found.log.last}, it had {max(entries)}"
             try:
-                wrong = _wrong_entry(store, group, entries)
+                wrong = _wrong_entry(opened, group, entries)
             except EntryDamaged:
                 noticed = True  # the others are asked for it
                 continue
@@ -299,20 +299,18 @@ def judge(root: Path, vouched: Vouched) -> str:
                 return wrong
         return "noticed" if noticed else "harmless"
     finally:
-        for fd in store._open_files.values():
-            os.close(fd)
-        store.directory.close()
+        opened.close()
 
 
-def _wrong_entry(store: LogStore, group: int, entries: dict[int, bytes]) -> str:
-    found = store.groups[group]
+def _wrong_entry(opened: OpenedLog, group: int, entries: dict[int, bytes]) -> str:
+    found = opened.recovered.groups[group]
     for index, data in entries.items():
         below = index < found.log.first
         if below and index not in found.log.live:
-            if index == found.snapshot_index:
+            if found.snapshot is not None and index == found.snapshot.index:
                 continue  # it is in the state
             return f"group {group} lacks entry {index}"
-        if store.read_entry(found.log, index).data != data:
+        if opened.log_files.read_entry(found.log, index).data != data:
             return f"group {group} has another entry {index}"
     return ""
 

@@ -13,6 +13,7 @@ from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.opened_log import open_log
 from warren_raft.types import Entry, EntryKind
 
 LARGE = wal.HERE_BYTES_MAX
@@ -42,9 +43,9 @@ class Turning(Disk):
     def __init__(self, root: Path, files: Watched) -> None:
         super().__init__(root, files)
         self.store.close()
-        self.store = LogStore(files, root, "c", "n1", 1 << 20)
         self.at_end: list[Callable[[], None]] = []
-        self.store.start(self.posted.put, 1 << 20, self.at_end.append)
+        opened = open_log(files, root, "c", "n1", 1 << 20)
+        self.store = LogStore(opened, self.posted.put, 1 << 20, self.at_end.append)
         opened: list[bool] = []  # the thread makes the file
         self.group(2).append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"opened")])
         self.store.wal.submit(lambda: opened.append(True))

@@ -1,0 +1,292 @@
+"""The log of one group: what its Raft core reads, and what the host does to it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+from warren_raft.storage.entry_index import Places
+from warren_raft.storage.errors import EntryDamaged
+from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.log_files import LogFiles
+from warren_raft.storage.memtable import Memtable
+from warren_raft.storage.snapshot import Base, Position, Snapshot
+from warren_raft.storage.wal import Place, Wal
+from warren_raft.types import Entry, HardState, Index, Term
+
+
+class GroupStore:
+    """One group's view of its log: `ports.LogStore`, and what the host does to it.
+
+    born            position of its beginning in the WAL
+    snapshot_index  what the newest snapshot on disk holds; 0: there is none
+    applied         what the host has applied: final, however the leaders change
+    base            what the last snapshot of another member has voided
+    incoming_file   the first WAL file with entries of a snapshot that is being received
+    retain_from     the first entry that others may still ask for, below the snapshot
+    """
+
+    __slots__ = (
+        "_damage_met",
+        "_healed",
+        "_log_files",
+        "_memtable",
+        "_wal",
+        "_writing",
+        "applied",
+        "base",
+        "born",
+        "created",
+        "hard_state",
+        "incoming_file",
+        "log",
+        "received",
+        "retain_from",
+        "snapshot",
+        "snapshot_index",
+    )
+
+    def __init__(
+        self,
+        wal: Wal,
+        memtable: Memtable,
+        log_files: LogFiles,
+        damage_met: Callable[[EntryDamaged], None],
+        log: GroupLog,
+        hard_state: HardState,
+        created: bytes,
+        born: Position = (0, 0),
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        """Begin with what the disk holds of the group.
+
+        damage_met  called with each damaged entry that is read, see `LogStore.is_damaged`
+        snapshot    the one to begin with; `begun` releases its bytes
+        """
+        self.log = log
+        self.born = born
+        self.snapshot = snapshot
+        self.snapshot_index: Index = snapshot.index if snapshot is not None else 0
+        self.base = snapshot.base if snapshot is not None else Base()
+        self.applied: Index = self.snapshot_index
+        self.incoming_file: int | None = None
+        self.received: list[tuple[Index, Place]] = []
+        self.retain_from: Callable[[], Index] | None = None
+        self.hard_state = hard_state
+        self.created = created
+        self._wal = wal
+        self._memtable = memtable
+        self._log_files = log_files
+        self._damage_met = damage_met
+        self._writing: list[Entry] = []
+        self._healed: dict[Index, tuple[Place, Entry]] = {}
+
+    def begun(self) -> None:
+        """The machine has its state: the snapshot's bytes are on disk, not in memory."""
+        self.snapshot = None
+
+    def adopt(self, taken: Snapshot) -> None:
+        """A snapshot of this member's own is on disk: let go of what it made needless."""
+        assert self.snapshot_index <= taken.index <= self.applied, (taken.index, self.applied)
+        self.snapshot_index = taken.index
+        self.drop(taken)
+
+    def drop(self, taken: Snapshot) -> None:
+        """Let go of entries up to the snapshot that neither it nor another member needs."""
+        log, index = self.log, taken.index
+        if self.retain_from is not None:
+            index = min(index, max(self.retain_from() - 1, log.first - 1))
+        live = taken.live_indexes()
+        if index < taken.index:
+            live = live.up_to(index)
+        log.drop_to(index, live, taken.time_ms)
+
+    # ------------------------------------------------------------ another member's snapshot
+
+    def begin_incoming(self) -> None:
+        """A snapshot is going to be received; what came of another one is void."""
+        self.received = []
+        self.incoming_file = self._wal.current_file
+
+    def receive(self, entry: Entry) -> None:
+        """A live entry of it, ascending; written with what is submitted next."""
+        assert not self.received or self.received[-1][0] < entry.index, entry.index
+        self.received.append((entry.index, self._wal.live(self.log.group, entry)))
+
+    def incoming_places(self, snapshot: Snapshot, base: Index) -> Places | None:
+        """Where the snapshot's live entries stand: up to `base` in this log, then as received.
+
+        None: one of them is not here.
+        """
+        live = snapshot.live_indexes()
+        places = Places()
+        split = bisect_right(live, base)
+        try:
+            for index in live[:split]:
+                places.add(index, self.log.place(index))
+        except KeyError:
+            return None
+        if [index for index, _ in self.received] != list(live[split:]):
+            return None
+        for index, place in self.received:
+            places.add(index, place)
+        return places
+
+    def voided(self, snapshot: Snapshot) -> Base:
+        """What such a snapshot of another member voids here, taken before it is written.
+
+        Files from `incoming_file` on, which is not above `Base.file`, stay until it is installed.
+        """
+        return Base(self._wal.current_file, *self._wal.position, snapshot.index)
+
+    def install(self, snapshot: Snapshot, places: Places) -> None:
+        """The snapshot, which is on disk, takes the place of the whole log."""
+        log = self.log
+        log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
+        log.live_places = places
+        self.snapshot_index = self.applied = snapshot.index
+        self.base = snapshot.base
+        self._wal.base(log.group, snapshot.index, snapshot.term)
+
+    def places_here(self, snapshot: Snapshot) -> Places | None:
+        """Where the snapshot's live entries stand in this log; None: one of them is not here."""
+        try:
+            return self.log.pick(snapshot.live_indexes())
+        except KeyError:
+            return None
+
+    def skip_to(self, snapshot: Snapshot) -> None:
+        """The snapshot, which is on disk, takes the place of this log up to an entry in it."""
+        self.applied = snapshot.index
+        self.adopt(snapshot)
+
+    def end_incoming(self) -> None:
+        """Nothing is being received any more."""
+        self.received = []
+        self.incoming_file = None
+
+    def last_time_ms(self) -> int | None:
+        """See ports.LogStore; a snapshot may have replaced the last entry."""
+        log = self.log
+        try:
+            return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
+        except EntryDamaged:
+            return None  # `read` has asked for it
+
+    def live_entry(self, index: Index, term: Term) -> Entry | None:
+        """See ports.LogStore."""
+        try:
+            entry = self.read(index)
+        except (KeyError, EntryDamaged):
+            return None
+        return entry if entry.term == term else None
+
+    def first_index(self) -> Index:
+        """See ports.LogStore."""
+        return self.log.first
+
+    def last_index(self) -> Index:
+        """See ports.LogStore."""
+        return self.log.last
+
+    def term(self, index: Index) -> Term:
+        """See ports.LogStore."""
+        return self.log.term(index)
+
+    def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
+        """See ports.LogStore."""
+        found: list[Entry] = []
+        size = 0
+        for index in range(first, last + 1):
+            size += self.log.size(index)
+            if found and size > bytes_max:
+                break
+            try:
+                found.append(self.read(index))
+            except EntryDamaged:
+                break  # `read` has asked for it
+        return found
+
+    def configs(self) -> Sequence[tuple[Index, bytes | None]]:
+        """See ports.LogStore."""
+        found: list[tuple[Index, bytes | None]] = []
+        for index in self.log.configs:
+            if index > self.snapshot_index:
+                try:
+                    found.append((index, self.read(index).data))
+                except EntryDamaged:
+                    found.append((index, None))  # `read` has asked for it
+        return found
+
+    def read(self, index: Index) -> Entry:
+        """One entry, from memory or disk.
+
+        raises  KeyError when it is not held; EntryDamaged when its bytes are not what they were:
+                other members are being asked, see `LogStore.on_damaged`
+        """
+        entry = self.log.entries.get(index)
+        if entry is None:
+            entry = self.healed(index)
+        if entry is not None:
+            return entry
+        try:
+            return self._log_files.read_entry(self.log, index)
+        except EntryDamaged as damage:
+            self._damage_met(damage)
+            raise
+
+    # ------------------------------------------------------------ healing
+
+    def heal(self, entry: Entry) -> None:
+        """Another member's copy of an entry that is damaged here; for now in memory.
+
+        Its file is rewritten with it. A crash before that finds the damage again.
+        """
+        self._healed[entry.index] = self.log.place(entry.index), entry
+
+    def healed(self, index: Index) -> Entry | None:
+        """The copy that was sent, if the entry still stands where it is damaged."""
+        found = self._healed.get(index) if self._healed else None
+        if found is None:
+            return None
+        place, entry = found
+        try:
+            if self.log.place(index) == place:
+                return entry
+        except KeyError:
+            pass
+        del self._healed[index]  # rewritten, replaced or let go of since
+        return None
+
+    def healed_in(self, file: int) -> list[Entry]:
+        """Copies of entries that are damaged in that file."""
+        entries = [self.healed(index) for index in list(self._healed)]
+        return [e for e in entries if e is not None and self.log.place(e.index).file == file]
+
+    def append(self, hard_state: HardState | None, entries: Iterable[Entry]) -> None:
+        """Add to the write that collects; the entries replace what stands from their index on."""
+        log = self.log
+        if log.volatile:
+            for entry in entries:
+                log.append(entry, None)
+                log.hold(entry)
+            return
+        wal = self._wal
+        if hard_state is not None:
+            self.hard_state = hard_state
+            wal.hard_state(log.group, hard_state)
+        for entry in entries:
+            log.append(entry, wal.entry(log.group, entry))
+            log.hold(entry)
+            self._writing.append(entry)
+
+    def written(self, count: int) -> None:
+        """The oldest `count` appended entries are on disk: memory may let go of them."""
+        add, log = self._memtable.add, self.log
+        for entry in self._writing[:count]:
+            add(log, entry)
+        del self._writing[:count]
+
+    def release_but(self, live: Iterable[Index], up_to: Index) -> None:
+        """A volatile log lets go of what the machine does not refer to."""
+        self.log.release_but(live, up_to)

@@ -1,0 +1,141 @@
+"""The files that a node's log consists of, and the reading of single records from them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from warren_raft.storage.errors import EntryDamaged, LogDamaged
+from warren_raft.storage.files import Files
+from warren_raft.storage.format import (
+    RECORD_HEADER_BYTES,
+    Damaged,
+    RecordKind,
+    decode_entry,
+    decode_record,
+)
+from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.identity import Directory
+from warren_raft.storage.read_watch import ReadWatch
+from warren_raft.storage.recovery import Recovered
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.storage.snapshot import decode as decode_snapshot
+from warren_raft.storage.snapshot import file_name as snapshot_name
+from warren_raft.storage.wal import file_name
+from warren_raft.types import Entry, GroupId, Index
+
+OPEN_FILES_MAX = 64
+
+
+class LogFiles:
+    """WAL files, segments and snapshots of one directory. Used on the owner's thread only.
+
+    use         which groups have records in which WAL files
+    salts       per file (WAL file or segment), for reading it
+    ends        where the records of a WAL file end, if another one follows
+    segments    ascending
+    paths       of segments, by their number in this process
+    first_file  the oldest WAL file that the manifest requires
+    listed      groups that the manifest names
+    reads       how long the reads take
+    """
+
+    def __init__(
+        self, files: Files, directory: Directory, recovered: Recovered, clock_ms: Callable[[], int]
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.reads = ReadWatch(clock_ms)
+        self.salts = recovered.salts
+        self.use = recovered.use
+        self.ends = recovered.ends
+        self.segments = recovered.catalog.segments
+        self.first_file = recovered.catalog.manifest.first_file
+        self.listed = {row.group for row in recovered.catalog.manifest.groups}
+        self.paths = {segment.id: segment.data for segment in self.segments}
+        self._next_segment = recovered.catalog.next_segment
+        self._open_files: OrderedDict[int, int] = OrderedDict()
+
+    # ------------------------------------------------------------ paths
+
+    def path_of(self, file: int) -> Path:
+        """Return the path of a segment's data or of a WAL file."""
+        return self.paths.get(file) or self.wal_path(file)
+
+    def wal_path(self, file: int) -> Path:
+        """Return the path of a WAL file."""
+        return self.directory.wal / file_name(file)
+
+    def snapshot_path(self, group: GroupId, index: Index) -> Path:
+        """Return the path of a group's snapshot up to `index`."""
+        return self.directory.snapshots / snapshot_name(group, index)
+
+    # ------------------------------------------------------------ reading
+
+    def read_entry(self, log: GroupLog, index: Index) -> Entry:
+        """Read one entry; raises KeyError when it is not there, EntryDamaged if not intact."""
+        place = log.place(index)
+        path = self.path_of(place.file)
+        known = log.term(index) if index >= log.first else 0
+        try:
+            with self.reads:
+                data = self.files.read_at(
+                    self._descriptor(place.file), place.offset, RECORD_HEADER_BYTES + place.length
+                )
+            record = decode_record(self.salts[place.file], data, 0)
+            term = known or record.term
+            if (record.group, record.index, record.term) != (
+                log.group,
+                index,
+                term,
+            ) or record.kind not in (RecordKind.ENTRY, RecordKind.LIVE):
+                raise Damaged(f"it is not entry {index} of group {log.group}")
+            return decode_entry(record)
+        except (Damaged, OSError) as damage:
+            raise EntryDamaged(
+                path, place.offset, str(damage), log.group, index, known, place.file
+            ) from None
+
+    def read_snapshot(self, group: GroupId, index: Index) -> Snapshot:
+        """Read a group's snapshot up to `index`; raises LogDamaged."""
+        path = self.snapshot_path(group, index)
+        try:
+            with self.reads:
+                data = self.files.read(path)
+            return decode_snapshot(data)
+        except (Damaged, OSError) as damage:
+            raise LogDamaged(path, 0, str(damage)) from None
+
+    def _descriptor(self, file: int) -> int:
+        fd = self._open_files.get(file)
+        if fd is None:
+            if len(self._open_files) >= OPEN_FILES_MAX:
+                self.files.close(self._open_files.popitem(last=False)[1])
+            fd = self.files.open_read(self.path_of(file))
+            self._open_files[file] = fd
+        else:
+            self._open_files.move_to_end(file)
+        return fd
+
+    def close(self) -> None:
+        """Close the files that were opened for reading."""
+        for fd in self._open_files.values():
+            self.files.close(fd)
+        self._open_files.clear()
+
+    # ------------------------------------------------------------ segments made, files removed
+
+    def new_segment_id(self) -> int:
+        """Return a number that no segment has had since the start of the process."""
+        self._next_segment += 1
+        return self._next_segment - 1
+
+    def forget_file(self, file: int) -> None:
+        """Close a file in which no entry is needed any more; it is removed next."""
+        fd = self._open_files.pop(file, None)
+        if fd is not None:
+            self.files.close(fd)
+        self.paths.pop(file, None)
+        self.salts.pop(file, None)
+        self.ends.pop(file, None)
