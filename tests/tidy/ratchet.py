@@ -58,12 +58,6 @@ CYCLES: tuple[frozenset[str], ...] = (
             "warren_raft.runtime.snapshot_policy",
         }
     ),
-    frozenset(
-        {
-            "warren_raft.storage.compaction",
-            "warren_raft.storage.log_store",
-        }
-    ),
 )
 """Modules that import each other today. A set may only shrink; none is added."""
 
