@@ -1,6 +1,6 @@
 """Users, vhosts, permissions, as an administrator sees and changes them.
 
-The values are the broker's own (`warren_broker.management.users`).
+The values are the broker's own (`warren_broker.management.user_values`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.management.users import (
+from warren_broker.management.user_values import (
     PermissionInfo,
     TopicPermissionInfo,
     UserInfo,

@@ -24,16 +24,23 @@ from warren_broker.amqp10 import requests as amqp10_requests
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
-from warren_broker.management import member_requests as members
-from warren_broker.management import requests as management_requests
+from warren_broker.management import claims as claim_resource
+from warren_broker.management import members as members
+from warren_broker.management import queues as queue_resource
+from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
-from warren_broker.management.service import MANAGEMENT_HANDLERS
+from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Count
 from warren_broker.routing.topology import Topology
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 
-HANDLERS: dict[type, Any] = {**MANAGEMENT_HANDLERS, **MEMBER_HANDLERS, **BLOCK_HANDLERS}
+HANDLERS: dict[type, Any] = {
+    **QUEUE_HANDLERS,
+    **CLAIM_HANDLERS,
+    **MEMBER_HANDLERS,
+    **BLOCK_HANDLERS,
+}
 USER = "guest"
 VHOST = "/"
 
@@ -103,38 +110,38 @@ def stage(exchange: str, data: bytes) -> amqp10_requests.StageBlock:
     return amqp10_requests.StageBlock("sink", "run", 1, 1, 0, 0, 1, exchange, data)
 
 
-BINDING_QUEUE = management_requests.Binding("amq.direct", "q", "queue", "q")
-BINDING_EXCHANGE = management_requests.Binding("amq.direct", "d", "exchange", "q")
+BINDING_QUEUE = queue_resource.BindingInfo("amq.direct", "q", "queue", "q")
+BINDING_EXCHANGE = queue_resource.BindingInfo("amq.direct", "d", "exchange", "q")
 CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
-    ("declare a queue", (("configure", "queue", "n"),), management_requests.DeclareQueue("n")),
+    ("declare a queue", (("configure", "queue", "n"),), queue_resource.DeclareQueueRequest("n")),
     (
         "declare a queue with dead letters",
         DECLARE_DLX,
-        management_requests.DeclareQueue("n", arguments=DEAD_LETTERS),
+        queue_resource.DeclareQueueRequest("n", arguments=DEAD_LETTERS),
     ),
-    ("delete a queue", QUEUE, management_requests.DeleteQueue("q")),
-    ("purge", READ_QUEUE, management_requests.PurgeQueue("q")),
-    ("look at a queue", READ_QUEUE, management_requests.GetQueue("q")),
-    ("look at a queue's members", READ_QUEUE, members.GetMembers("q")),
+    ("delete a queue", QUEUE, queue_resource.DeleteQueueRequest("q")),
+    ("purge", READ_QUEUE, queue_resource.PurgeQueueRequest("q")),
+    ("look at a queue", READ_QUEUE, queue_resource.GetQueueRequest("q")),
+    ("look at a queue's members", READ_QUEUE, members.GetMembersRequest("q")),
     (
         "declare an exchange",
         (("configure", "exchange", "n"),),
-        management_requests.DeclareExchange("n"),
+        queue_resource.DeclareExchangeRequest("n"),
     ),
     (
         "declare an exchange with an alternate",
         DECLARE_AE,
-        management_requests.DeclareExchange("n", arguments=ALTERNATE),
+        queue_resource.DeclareExchangeRequest("n", arguments=ALTERNATE),
     ),
     (
         "delete an exchange",
         (("configure", "exchange", "d"),),
-        management_requests.DeleteExchange("d"),
+        queue_resource.DeleteExchangeRequest("d"),
     ),
-    ("bind a queue", BIND_QUEUE, management_requests.Bind(BINDING_QUEUE)),
-    ("unbind a queue", BIND_QUEUE, management_requests.Unbind(BINDING_QUEUE)),
-    ("bind an exchange", BIND_EXCHANGE, management_requests.Bind(BINDING_EXCHANGE)),
-    ("unbind an exchange", BIND_EXCHANGE, management_requests.Unbind(BINDING_EXCHANGE)),
+    ("bind a queue", BIND_QUEUE, queue_resource.BindRequest(BINDING_QUEUE)),
+    ("unbind a queue", BIND_QUEUE, queue_resource.UnbindRequest(BINDING_QUEUE)),
+    ("bind an exchange", BIND_EXCHANGE, queue_resource.BindRequest(BINDING_EXCHANGE)),
+    ("unbind an exchange", BIND_EXCHANGE, queue_resource.UnbindRequest(BINDING_EXCHANGE)),
     ("publish a block", WRITE_DIRECT, amqp10_requests.PublishBlock("", "amq.direct", block())),
     ("publish a block to a queue", WRITE_DEFAULT, amqp10_requests.PublishBlock("q", "", block())),
     (
@@ -147,20 +154,20 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     (
         "publish a batch",
         (("write", "queue", "q"),),
-        management_requests.PublishBatch("sink", "run", 1, 1, (("q", ()),)),
+        claim_resource.PublishBatchRequest("sink", "run", 1, 1, (("q", ()),)),
     ),
     (
         "drop a batch",
         (("write", "queue", "q"),),
-        management_requests.DropBatch("sink", "run", 1, 1, (("q", ()),)),
+        claim_resource.DropBatchRequest("sink", "run", 1, 1, (("q", ()),)),
     ),
     ("browse", READ_QUEUE, amqp10_requests.Browse("q", None, 1, 1)),
     ("fetch a claim", READ_QUEUE, amqp10_requests.FetchClaim("q", "r", 1, 0, 1, 1)),
-    ("register a reader", READ_QUEUE, management_requests.RegisterReader("q", "r")),
-    ("open a claim", READ_QUEUE, management_requests.OpenClaim("q", "r", 1, 1, 1, 1)),
-    ("renew claims", READ_QUEUE, management_requests.RenewClaims("q", "r", 1)),
-    ("settle claims", READ_QUEUE, management_requests.SettleClaims("q", "r", 1, 1)),
-    ("release a claim", READ_QUEUE, management_requests.ReleaseClaim("q", "r", 1, 1)),
+    ("register a reader", READ_QUEUE, claim_resource.RegisterReaderRequest("q", "r")),
+    ("open a claim", READ_QUEUE, claim_resource.OpenClaimRequest("q", "r", 1, 1, 1, 1)),
+    ("renew claims", READ_QUEUE, claim_resource.RenewClaimsRequest("q", "r", 1)),
+    ("settle claims", READ_QUEUE, claim_resource.SettleClaimsRequest("q", "r", 1, 1)),
+    ("release a claim", READ_QUEUE, claim_resource.ReleaseClaimRequest("q", "r", 1, 1)),
 )
 """(operation, the rights it needs, what an AMQP 1.0 client asks)"""
 
@@ -414,16 +421,18 @@ def test_topic_permissions_hold_for_the_routing_key(at: int) -> None:
         (try091, spec.Exchange.Bind(destination="d", source="amq.topic", routing_key="k")),
         (
             try10,
-            management_requests.Bind(management_requests.Binding("amq.topic", "q", "queue", "k")),
+            queue_resource.BindRequest(queue_resource.BindingInfo("amq.topic", "q", "queue", "k")),
         ),
         (
             try10,
-            management_requests.Unbind(management_requests.Binding("amq.topic", "q", "queue", "k")),
+            queue_resource.UnbindRequest(
+                queue_resource.BindingInfo("amq.topic", "q", "queue", "k")
+            ),
         ),
         (
             try10,
-            management_requests.Bind(
-                management_requests.Binding("amq.topic", "d", "exchange", "k")
+            queue_resource.BindRequest(
+                queue_resource.BindingInfo("amq.topic", "d", "exchange", "k")
             ),
         ),
     ],
@@ -495,7 +504,7 @@ def test_a_block_in_a_form_that_no_check_can_read_is_refused() -> None:
 
 
 def test_only_an_administrator_deletes_a_queue_without_asking_it() -> None:
-    operation = management_requests.DeleteQueue("q", force=True)
+    operation = queue_resource.DeleteQueueRequest("q", force=True)
     assert isinstance(try10(operation, EVERYTHING), errors.AccessRefused)
     assert isinstance(
         try10(operation, Permissions(), tags=("administrator",)), errors.AccessRefused

@@ -27,7 +27,9 @@ from warren_broker.errors import (
     Unavailable,
     unknown_vhost,
 )
-from warren_broker.management import requests as m
+from warren_broker.management import claims as claim_resource
+from warren_broker.management import queues as queue_resource
+from warren_broker.management import resource
 
 
 @dataclass
@@ -77,7 +79,7 @@ class FakeCluster:
         if answers:
             return answers.pop(0) if len(answers) > 1 else answers[0]
         try:
-            return getattr(self, "_" + type(request).__name__)(request)
+            return getattr(self, "_" + type(request).__name__.removesuffix("Request"))(request)
         except Refusal as refusal:
             return refusal
 
@@ -100,17 +102,19 @@ class FakeCluster:
     def _DeclareQueue(self, request):
         created = request.name not in self.queues
         self.queues.setdefault(request.name, FakeQueue(request.name))
-        return m.QueueDeclared(created, self._GetQueue(m.GetQueue(request.name)))
+        return queue_resource.QueueDeclared(
+            created, self._GetQueue(queue_resource.GetQueueRequest(request.name))
+        )
 
     def _GetQueue(self, request):
         queue = self.queue(request.name)
         readers = tuple(
-            m.ReaderInfo(
+            claim_resource.ReaderInfo(
                 name, epoch, queue.settled[name], sum(1 for r, _ in queue.claims if r == name), 1
             )
             for name, epoch in queue.epochs.items()
         )
-        return m.QueueInfo(
+        return queue_resource.QueueInfo(
             queue.name,
             "/",
             "quorum",
@@ -127,24 +131,33 @@ class FakeCluster:
 
     def _ListQueues(self, request):
         names = [name for name in sorted(self.queues) if name > request.after]
-        return m.QueueList(
-            tuple(self._GetQueue(m.GetQueue(name)) for name in names[: request.count or None])
+        return queue_resource.QueueList(
+            tuple(
+                self._GetQueue(queue_resource.GetQueueRequest(name))
+                for name in names[: request.count or None]
+            )
         )
 
     def _DeleteQueue(self, request):
         queue = self.queues.pop(request.name, None)
-        return m.Counted(len(queue.ready) if queue else 0)
+        return resource.Counted(len(queue.ready) if queue else 0)
 
     def _GetOverview(self, request):
-        return m.Overview("fake-1", "fake", "0", (m.NodeInfo("fake-1", "x", True),))
+        return queue_resource.Overview(
+            "fake-1", "fake", "0", (queue_resource.OverviewNode("fake-1", "x", True),)
+        )
 
     def _ListBindings(self, request):
-        return m.BindingList(
-            (m.Binding("ex;1", request.destination or "q", "queue", "k=;", {"x": [1, "é"]}),)
+        return queue_resource.BindingList(
+            (
+                queue_resource.BindingInfo(
+                    "ex;1", request.destination or "q", "queue", "k=;", {"x": [1, "é"]}
+                ),
+            )
         )
 
     def _Unbind(self, request):
-        return m.Performed()
+        return resource.Performed()
 
     _Bind = _DeclareExchange = _DeleteExchange = _Unbind
 
@@ -153,7 +166,9 @@ class FakeCluster:
     def _RegisterReader(self, request):
         queue = self.queue(request.queue)
         queue.epochs[request.reader] += 1
-        return m.ReaderRegistered(queue.epochs[request.reader], queue.settled[request.reader])
+        return claim_resource.ReaderRegistered(
+            queue.epochs[request.reader], queue.settled[request.reader]
+        )
 
     def _fence(self, queue, request):
         if request.epoch != queue.epochs[request.reader]:
@@ -169,11 +184,11 @@ class FakeCluster:
             taken = queue.ready[: request.max_messages]
             if not taken:
                 if not request.keep_empty:
-                    return m.ClaimOpened(request.number, 0, 0, False)
+                    return claim_resource.ClaimOpened(request.number, 0, 0, False)
             del queue.ready[: len(taken)]
             queue.claims[key] = taken
         size_bytes = sum(len(b) for _, b in queue.claims[key])
-        return m.ClaimOpened(request.number, len(queue.claims[key]), size_bytes, True)
+        return claim_resource.ClaimOpened(request.number, len(queue.claims[key]), size_bytes, True)
 
     def _SettleClaims(self, request):
         queue = self.queue(request.queue)
@@ -181,7 +196,7 @@ class FakeCluster:
         keys = [k for k in queue.claims if k[0] == request.reader and k[1] <= request.number]
         count = sum(len(queue.claims.pop(key)) for key in keys)
         queue.settled[request.reader] = max(queue.settled[request.reader], request.number)
-        return m.Counted(count)
+        return resource.Counted(count)
 
     def _ReleaseClaim(self, request):
         queue = self.queue(request.queue)
@@ -189,11 +204,11 @@ class FakeCluster:
             self._fence(queue, request)
         taken = queue.claims.pop((request.reader, request.number), [])
         queue.ready[:0] = taken
-        return m.Counted(len(taken))
+        return resource.Counted(len(taken))
 
     def _RenewClaims(self, request):
         self._fence(self.queue(request.queue), request)
-        return m.Performed()
+        return resource.Performed()
 
     def _FetchClaim(self, request):
         claim = self.queue(request.queue).claims.get((request.reader, request.number))
@@ -218,7 +233,7 @@ class FakeCluster:
 
     def _DrawEpoch(self, request):
         self.epoch += 1
-        return m.EpochDrawn(self.epoch)
+        return claim_resource.EpochDrawn(self.epoch)
 
     def _StageBlock(self, request):
         names = self._route(request.block)
@@ -253,14 +268,14 @@ class FakeCluster:
                         queue.add(stage[seq])
                 queue.published[batch] = len(queue.ready) - before
             count += queue.published[batch]
-        return m.Counted(count)
+        return resource.Counted(count)
 
     def _DropBatch(self, request):
         for name, attempts in request.queues:
             for each in attempts:
                 key = request.sink, request.run, request.batch, *each
                 self.queue(name).stages.pop(key, None)
-        return m.Performed()
+        return resource.Performed()
 
 
 class FakeNode:

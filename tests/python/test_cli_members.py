@@ -20,7 +20,7 @@ from warren.cli.progress import Progress
 from warren.cli.target import address_of
 from warren_broker import errors
 from warren_broker.config import Limits
-from warren_broker.management import member_requests as m
+from warren_broker.management import members as m
 from warren_broker.management import membership as v
 
 Run = Callable[..., Result]
@@ -67,7 +67,7 @@ def as_a_process(monkeypatch: pytest.MonkeyPatch, place: str, *arguments: str) -
 
 
 def test_members_are_shown_with_what_they_lack(run: Run, world: FakeCluster) -> None:
-    world.script = {m.GetMembers: [members(RUNNING, LEARNING, settled=False)]}
+    world.script = {m.GetMembersRequest: [members(RUNNING, LEARNING, settled=False)]}
     shown = run("queues", "members", "q").stdout
     assert "q: w-1 leads, term 3, committed 90 of 90" in shown
     assert "learner" in shown and "1,000 of 2,500 bytes" in shown
@@ -78,8 +78,8 @@ def test_members_are_shown_with_what_they_lack(run: Run, world: FakeCluster) -> 
 
 def test_waiting_shows_who_has_caught_up(run: Run, world: FakeCluster) -> None:
     world.script = {
-        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
-        m.GetMembers: [
+        m.AddMemberRequest: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembersRequest: [
             members(RUNNING, LEARNING, settled=False),
             members(RUNNING, VOTING, settled=True),
         ],
@@ -92,7 +92,7 @@ def test_waiting_shows_who_has_caught_up(run: Run, world: FakeCluster) -> None:
     ]
     found = run("queues", "add-member", "q", "w-4")
     assert "`warren queues members q` shows how far" in found.stdout and not found.stderr
-    world.script[m.AddMember] = [v.MembersChanged("/", "q", ("w-1", "w-4"), False)]
+    world.script[m.AddMemberRequest] = [v.MembersChanged("/", "q", ("w-1", "w-4"), False)]
     assert "is a member already" in run("queues", "add-member", "q", "w-4").stdout
 
 
@@ -103,8 +103,8 @@ def test_what_is_not_done_in_time_exits_with_75(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world.script = {
-        m.DeleteMember: [v.MembersChanged("/", "q", ("w-1",), True)],
-        m.GetMembers: [members(RUNNING, LEARNING, settled=False)],
+        m.DeleteMemberRequest: [v.MembersChanged("/", "q", ("w-1",), True)],
+        m.GetMembersRequest: [members(RUNNING, LEARNING, settled=False)],
     }
     wait = ("--wait", "--timeout", "0.2")
     assert as_a_process(monkeypatch, place, "queues", "delete-member", "q", "w-4", *wait) == 75
@@ -117,7 +117,9 @@ def test_a_refusal_exits_with_1_and_its_reason(
     world: FakeCluster,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    world.refuse[m.ForgetNode] = [errors.PreconditionFailed("node 'w-4' is running: stop it")]
+    world.refuse[m.ForgetNodeRequest] = [
+        errors.PreconditionFailed("node 'w-4' is running: stop it")
+    ]
     assert as_a_process(monkeypatch, place, "nodes", "forget", "w-4") == 1
     told = capsys.readouterr()
     assert told.err.endswith("warren: node 'w-4' is running: stop it\n") and not told.out
@@ -125,16 +127,16 @@ def test_a_refusal_exits_with_1_and_its_reason(
 
 def test_queues_that_could_not_be_grown_are_named(run: Run, world: FakeCluster) -> None:
     grown = v.Resizing("w-4", (v.Resized("/", "q[red]", 4), v.Resized("a", "r", 3, "no leader")))
-    world.script = {m.GrowNode: [grown]}
+    world.script = {m.GrowNodeRequest: [grown]}
     found = run("queues", "grow", "w-4", "even", "--queue-pattern", "^q", "--vhost-pattern", "a")
-    asked = next(each for each in world.seen if isinstance(each, m.GrowNode))
+    asked = next(each for each in world.seen if isinstance(each, m.GrowNodeRequest))
     assert (asked.strategy, asked.queue_pattern, asked.vhost_pattern) == ("even", "^q", "a")
     assert "q[red]" in found.stdout and "error: no leader" in found.stdout
     assert "w-4: 1 of 2 queues grown" in found.stdout
     assert found.exit_code == 1
     only = json.loads(run("queues", "grow", "w-4", "all", "--errors-only", "--json").stdout)
     assert [each["name"] for each in only["queues"]] == ["r"]
-    world.script = {m.ShrinkNode: [v.Resizing("w-4", ())]}
+    world.script = {m.ShrinkNodeRequest: [v.Resizing("w-4", ())]}
     assert run("queues", "shrink", "w-4").exit_code == 0
     assert run("queues", "grow", "w-4", "odd").exit_code == 2
 
@@ -142,22 +144,24 @@ def test_queues_that_could_not_be_grown_are_named(run: Run, world: FakeCluster) 
 def test_rebalancing_shows_the_moves(run: Run, world: FakeCluster) -> None:
     moves = (v.LeaderMove("/", "q", "w-1", "w-2"),)
     leaders = (v.NodeLeaders("w-1", 2), v.NodeLeaders("w-2", 1))
-    world.script = {m.RebalanceQueues: [v.Rebalanced(moves, leaders)]}
+    world.script = {m.RebalanceQueuesRequest: [v.Rebalanced(moves, leaders)]}
     shown = run("queues", "rebalance").stdout
     assert "leaders move" in shown and "w-2" in shown
-    world.script = {m.RebalanceQueues: [v.Rebalanced(moves, leaders), v.Rebalanced((), leaders)]}
+    world.script = {
+        m.RebalanceQueuesRequest: [v.Rebalanced(moves, leaders), v.Rebalanced((), leaders)]
+    }
     found = run("queues", "rebalance", "--wait", "--json")
     assert json.loads(found.stdout)["moves"][0]["target"] == "w-2"
     assert found.stderr == "rebalancing: 0 leaders left to move\n"
-    world.script = {m.TransferLeadership: [v.LeaderMoved("/", "q", "w-2", True)]}
+    world.script = {m.TransferLeadershipRequest: [v.LeaderMoved("/", "q", "w-2", True)]}
     assert run("queues", "transfer-leader", "q", "w-2").stdout == "q: w-2 leads\n"
 
 
 def test_nodes_are_listed_with_their_state(run: Run, world: FakeCluster) -> None:
     found = (node("w-1"), node("w-4", running=False, drained=True, forgetting=True, moving=7))
     world.script = {
-        m.ListNodes: [m.NodeList(found)],
-        m.GetNode: [v.NodeStatus(found[1], (v.Moving("/", "q", LEARNING),), False)],
+        m.ListNodesRequest: [m.NodeList(found)],
+        m.GetNodeRequest: [v.NodeStatus(found[1], (v.Moving("/", "q", LEARNING),), False)],
     }
     shown = run("nodes", "list").stdout
     assert "down, in maintenance, being forgotten" in shown
@@ -172,35 +176,37 @@ def test_nodes_are_listed_with_their_state(run: Run, world: FakeCluster) -> None
 def test_draining_shows_leaders_and_queues_that_are_left(run: Run, world: FakeCluster) -> None:
     draining = v.NodeStatus(node(drained=True, leaders=12), (), False)
     drained = v.NodeStatus(node(drained=True), (), True)
-    world.script = {m.DrainNode: [draining], m.GetNode: [draining, drained]}
+    world.script = {m.DrainNodeRequest: [draining], m.GetNodeRequest: [draining, drained]}
     found = run("nodes", "drain", "w-4", "--wait", "--json")
     assert json.loads(found.stdout)["done"] is True
     assert found.stderr.splitlines() == [
         "draining w-4: 0 queues left, 12 leaders left",
         "draining w-4: 0 queues left, 0 leaders left",
     ]
-    world.script = {m.ReviveNode: [v.NodeStatus(node(), (), True)]}
+    world.script = {m.ReviveNodeRequest: [v.NodeStatus(node(), (), True)]}
     assert "running" in run("nodes", "revive", "w-4").stdout
 
 
 def test_a_critical_node_exits_with_69_as_rabbitmqs_does(run: Run, world: FakeCluster) -> None:
     critical = v.QuorumCritical("w-4", True, (v.QueueName("/", "q"),), 5)
-    world.script = {m.CheckQuorumCritical: [m.Criticality(critical)]}
+    world.script = {m.CheckQuorumCriticalRequest: [m.Criticality(critical)]}
     found = run("nodes", "check-if-quorum-critical", "w-4")
     assert found.exit_code == 69 and not found.stdout
     assert "queue 'q' in vhost '/' becomes unavailable if w-4 stops" in found.stderr
     assert "definitions become unavailable" in found.stderr and "and 4 more" in found.stderr
     found = run("nodes", "check-if-quorum-critical", "w-4", "--json")
     assert (found.exit_code, json.loads(found.stdout)["result"]) == (69, "error")
-    world.script = {m.CheckQuorumCritical: [m.Criticality(v.QuorumCritical("w-4", False, (), 0))]}
+    world.script = {
+        m.CheckQuorumCriticalRequest: [m.Criticality(v.QuorumCritical("w-4", False, (), 0))]
+    }
     found = run("nodes", "check-if-quorum-critical", "w-4")
     assert found.exit_code == 0 and "may be stopped" in found.stdout
 
 
 def test_a_forgotten_node_names_the_queues_that_went_with_it(run: Run, world: FakeCluster) -> None:
     world.script = {
-        m.ForgetNode: [v.Forgetting("w-4", 3, (("/", "alone"),))],
-        m.GetNode: [
+        m.ForgetNodeRequest: [v.Forgetting("w-4", 3, (("/", "alone"),))],
+        m.GetNodeRequest: [
             v.NodeStatus(node(forgetting=True, moving=3), (), False),
             errors.NotFound("no node 'w-4'"),
         ],

@@ -27,7 +27,8 @@ from warren.uri import parse_uri
 from warren_broker import errors
 from warren_broker.amqp10 import requests as asks
 from warren_broker.block import block as blocks
-from warren_broker.management import requests as m
+from warren_broker.management import claims as claim_resource
+from warren_broker.management import queues as queue_resource
 
 DRIVER = SinkDriver("s", "r", 1)
 
@@ -50,7 +51,7 @@ def bodies_of(pieces) -> list[bytes]:
 @pytest.fixture
 def cluster() -> FakeCluster:
     made = FakeCluster()
-    made._DeclareQueue(m.DeclareQueue("q"))
+    made._DeclareQueue(queue_resource.DeclareQueueRequest("q"))
     return made
 
 
@@ -75,14 +76,16 @@ def test_management_round_trip(node: FakeNode) -> None:
             "a/ü?&", arguments={"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
         )
         assert (made.name, made.replicas, made.by_priority) == ("a/ü?&", ("fake-1",), {4: 0})
-        asked = next(r for r in node.cluster.seen if isinstance(r, m.DeclareQueue))
+        asked = next(
+            r for r in node.cluster.seen if isinstance(r, queue_resource.DeclareQueueRequest)
+        )
         assert asked.arguments == {"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
         assert {type(v) for v in asked.arguments.values()} == {int, dict}
         assert [queue.name for queue in admin.queues()] == ["a/ü?&", "q"]
         assert node.cluster.seen[-1].count == 500
         assert admin.overview()["node"] == "fake-1"
         assert admin.delete_queue("a/ü?&", if_unused=True) == 0
-        assert node.cluster.seen[-1] == m.DeleteQueue(
+        assert node.cluster.seen[-1] == queue_resource.DeleteQueueRequest(
             "a/ü?&", True, False, token=node.cluster.seen[-1].token
         )
         with pytest.raises(NotFound, match="no queue 'a/ü"):
@@ -93,8 +96,10 @@ def test_a_binding_is_found_and_undone_by_its_location(node: FakeNode) -> None:
     with connect(node) as connection:
         Admin(connection).unbind("ex;1", queue="q", routing_key="k=;", arguments={"x": [1, "é"]})
         undone = node.cluster.seen[-1]
-        assert isinstance(undone, m.Unbind)
-        assert undone.binding == m.Binding("ex;1", "q", "queue", "k=;", {"x": [1, "é"]})
+        assert isinstance(undone, queue_resource.UnbindRequest)
+        assert undone.binding == queue_resource.BindingInfo(
+            "ex;1", "q", "queue", "k=;", {"x": [1, "é"]}
+        )
 
 
 def test_a_wrong_password_is_refused_and_not_shown(node: FakeNode) -> None:
@@ -184,13 +189,13 @@ def test_a_fetch_goes_on_where_the_connection_was_lost(cluster: FakeCluster) -> 
 def test_a_request_whose_node_dies_is_made_again_elsewhere(cluster: FakeCluster) -> None:
     first, second = FakeNode(cluster, 1), FakeNode(cluster, 2)
     for each in (first, second):
-        each.die_after[m.OpenClaim] = 0
+        each.die_after[claim_resource.OpenClaimRequest] = 0
     cluster.queues["q"].add(make_block("q", b"a", b"b", b"c"))
     with connect(first, second) as connection:
         reader = ClaimReader(connection, "q", "r")
         reader.register()
         assert reader.open(1, max_messages=2, max_bytes=1 << 20).messages == 2
-        opened = [r for r in cluster.seen if isinstance(r, m.OpenClaim)]
+        opened = [r for r in cluster.seen if isinstance(r, claim_resource.OpenClaimRequest)]
         assert len(opened) == 3  # twice the answer was lost
         assert len(cluster.queues["q"].ready) == 1
     first.kill()
@@ -198,10 +203,12 @@ def test_a_request_whose_node_dies_is_made_again_elsewhere(cluster: FakeCluster)
 
 
 def test_a_node_that_cannot_serve_now_is_asked_again(node: FakeNode) -> None:
-    node.cluster.refuse[m.GetQueue] += [errors.Unavailable("no majority")] * 2
+    node.cluster.refuse[queue_resource.GetQueueRequest] += [errors.Unavailable("no majority")] * 2
     with connect(node) as connection:
         assert Admin(connection).queue("q").name == "q"
-        node.cluster.refuse[m.GetQueue] += [errors.Unavailable("no majority")] * 1000
+        node.cluster.refuse[queue_resource.GetQueueRequest] += [
+            errors.Unavailable("no majority")
+        ] * 1000
         with pytest.raises(Unavailable, match="no majority"):
             connection.request("GET", "/queues/q", timeout_s=0.3)
 
@@ -225,7 +232,7 @@ def test_a_node_that_says_nothing_is_given_up_at_the_deadline(node: FakeNode) ->
 
 
 def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
-    node.cluster._DeclareQueue(m.DeclareQueue("p"))
+    node.cluster._DeclareQueue(queue_resource.DeclareQueueRequest("p"))
     with connect(node) as connection:
         driver = register_sink(connection, "s", "run 1")
         parts = []

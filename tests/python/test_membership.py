@@ -20,9 +20,9 @@ from warren.errors import (
     UsageError,
 )
 from warren_broker import errors
-from warren_broker.management import member_requests as m
+from warren_broker.management import members as m
 from warren_broker.management import membership as v
-from warren_broker.management import requests
+from warren_broker.management import queues as queue_resource
 
 RUNNING = v.MemberInfo("w-1", "leader", "running", True, 90, 0)
 LEARNING = v.MemberInfo("w-4", "learner", "snapshot", False, 5, 85, 1_000, 2_500)
@@ -71,18 +71,18 @@ def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> No
         (v.LeaderMove("/", "q", "w-1", "w-2"),), (v.NodeLeaders("w-1", 1),), count=1
     )
     world.script = {
-        m.GetMembers: [status],
-        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
-        m.DeleteMember: [v.MembersChanged("/", "q", ("w-1",), True)],
-        m.TransferLeadership: [v.LeaderMoved("/", "q", "w-4", True)],
-        m.GrowNode: [resizing],
-        m.ShrinkNode: [resizing],
-        m.RebalanceQueues: [rebalanced],
-        m.ListNodes: [m.NodeList((node("w-1"), node("w-4")))],
-        m.GetNode: [v.NodeStatus(node(), (v.Moving("/", "q", LEARNING),), False)],
-        m.DrainNode: [v.NodeStatus(node(drained=True), (), True)],
-        m.ReviveNode: [v.NodeStatus(node(), (), True)],
-        m.ForgetNode: [v.Forgetting("w-4", 3, (("/", "c"),))],
+        m.GetMembersRequest: [status],
+        m.AddMemberRequest: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.DeleteMemberRequest: [v.MembersChanged("/", "q", ("w-1",), True)],
+        m.TransferLeadershipRequest: [v.LeaderMoved("/", "q", "w-4", True)],
+        m.GrowNodeRequest: [resizing],
+        m.ShrinkNodeRequest: [resizing],
+        m.RebalanceQueuesRequest: [rebalanced],
+        m.ListNodesRequest: [m.NodeList((node("w-1"), node("w-4")))],
+        m.GetNodeRequest: [v.NodeStatus(node(), (v.Moving("/", "q", LEARNING),), False)],
+        m.DrainNodeRequest: [v.NodeStatus(node(drained=True), (), True)],
+        m.ReviveNodeRequest: [v.NodeStatus(node(), (), True)],
+        m.ForgetNodeRequest: [v.Forgetting("w-4", 3, (("/", "c"),))],
     }
     assert admin.queue_members("a/ü") == status
     assert admin.add_member("q", "w-4").wanted == ("w-1", "w-4")
@@ -97,24 +97,24 @@ def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> No
     assert admin.revive("w-4").done
     assert admin.forget("w-4").lost == (("/", "c"),)
     asked = {type(each): each for each in world.seen}
-    assert asked[m.GetMembers].queue == "a/ü"
-    grown = asked[m.GrowNode]
+    assert asked[m.GetMembersRequest].queue == "a/ü"
+    grown = asked[m.GrowNodeRequest]
     assert (grown.node, grown.strategy, grown.vhost_pattern, grown.queue_pattern) == (
         "w/4",
         "even",
         ".*",
         "^o",
     )
-    assert asked[m.ShrinkNode].errors_only
-    assert asked[m.RebalanceQueues].vhost_pattern == "^p"
+    assert asked[m.ShrinkNodeRequest].errors_only
+    assert asked[m.RebalanceQueuesRequest].vhost_pattern == "^p"
 
 
 def test_waiting_ends_when_the_members_are_the_wanted_ones(
     admin: Admin, world: FakeCluster
 ) -> None:
     world.script = {
-        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
-        m.GetMembers: [
+        m.AddMemberRequest: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembersRequest: [
             members(RUNNING, LEARNING, settled=False),
             errors.Unavailable("nobody leads it just now"),  # asked again, not given up
             members(RUNNING, VOTING, settled=True),
@@ -130,17 +130,17 @@ def test_what_takes_too_long_says_what_is_missing_and_goes_on(
     admin: Admin, world: FakeCluster
 ) -> None:
     world.script = {
-        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
-        m.GetMembers: [members(RUNNING, LEARNING, settled=False)],
+        m.AddMemberRequest: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembersRequest: [members(RUNNING, LEARNING, settled=False)],
     }
     with pytest.raises(StillUnderWay) as caught:
         admin.add_member("q", "w-4", wait=0.3)
     assert "w-4 snapshot (1,000 of 2,500 bytes); it goes on by itself" in str(caught.value)
     assert "w-1" not in str(caught.value)
-    world.script[m.GetMembers] = [members(RUNNING, settled=False, leader=None)]
+    world.script[m.GetMembersRequest] = [members(RUNNING, settled=False, leader=None)]
     with pytest.raises(StillUnderWay, match="no leader"):
         admin.add_member("q", "w-4", wait=0.1)
-    world.script[m.DrainNode] = world.script[m.GetNode] = [
+    world.script[m.DrainNodeRequest] = world.script[m.GetNodeRequest] = [
         v.NodeStatus(node(drained=True, leaders=7), (), False)
     ]
     with pytest.raises(StillUnderWay, match="it leads 7 queues"):
@@ -151,8 +151,8 @@ def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
     admin: Admin, world: FakeCluster
 ) -> None:
     world.script = {
-        m.AddMember: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
-        m.GetMembers: [errors.Unavailable("most nodes are out of reach")],
+        m.AddMemberRequest: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
+        m.GetMembersRequest: [errors.Unavailable("most nodes are out of reach")],
     }
     with pytest.raises(StillUnderWay, match="most nodes are out of reach.*goes on by itself"):
         admin.add_member("q", "w-4", wait=0.2)
@@ -160,13 +160,13 @@ def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
 
 def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
     made = FakeNode(world, seed=1)
-    world.script = {m.DrainNode: [errors.Unavailable("it is going")]}
+    world.script = {m.DrainNodeRequest: [errors.Unavailable("it is going")]}
     with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=0.5") as connection:
         with pytest.raises(Unavailable, match="in maintenance now and serves nobody"):
             Admin(connection).drain("w-4")
         world.script = {
-            m.DrainNode: [v.NodeStatus(node(drained=True), (), False)],
-            m.GetNode: [errors.Unavailable("it is gone")],
+            m.DrainNodeRequest: [v.NodeStatus(node(drained=True), (), False)],
+            m.GetNodeRequest: [errors.Unavailable("it is gone")],
         }
         with pytest.raises(Unavailable, match="in maintenance now and serves nobody"):
             Admin(connection).drain("w-4", wait=0.2)
@@ -177,7 +177,7 @@ def test_a_wait_that_cannot_be_begins_nothing(admin: Admin, world: FakeCluster) 
     for wait in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="more than 0"):
             admin.grow("w-4", wait=wait)
-    assert not any(isinstance(each, m.GrowNode) for each in world.seen)
+    assert not any(isinstance(each, m.GrowNodeRequest) for each in world.seen)
     with pytest.raises(UsageError, match="node's name"):
         admin.drain("")
 
@@ -185,8 +185,8 @@ def test_a_wait_that_cannot_be_begins_nothing(admin: Admin, world: FakeCluster) 
 def test_a_node_is_forgotten_when_it_is_shown_no_longer(admin: Admin, world: FakeCluster) -> None:
     leaving = v.NodeStatus(node(forgetting=True, moving=2), (), False)
     world.script = {
-        m.ForgetNode: [v.Forgetting("w-4", 3, ())],
-        m.GetNode: [leaving, errors.NotFound("no node 'w-4'")],
+        m.ForgetNodeRequest: [v.Forgetting("w-4", 3, ())],
+        m.GetNodeRequest: [leaving, errors.NotFound("no node 'w-4'")],
     }
     seen: list[v.NodeStatus] = []
     assert admin.forget("w-4", wait=20, progress=seen.append).queues == 3
@@ -196,7 +196,7 @@ def test_a_node_is_forgotten_when_it_is_shown_no_longer(admin: Admin, world: Fak
 def test_rebalancing_asks_until_nothing_is_left_to_move(admin: Admin, world: FakeCluster) -> None:
     moves = (v.LeaderMove("/", "q", "w-1", "w-2"), v.LeaderMove("/", "r", "w-1", "w-3"))
     world.script = {
-        m.RebalanceQueues: [
+        m.RebalanceQueuesRequest: [
             v.Rebalanced(moves, ()),
             v.Rebalanced(moves[1:], ()),
             errors.PreconditionFailed("1 leadership is being handed over already"),
@@ -212,11 +212,11 @@ def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
     admin: Admin, world: FakeCluster
 ) -> None:
     critical = v.QuorumCritical("w-4", True, (v.QueueName("/", "q"),), 5)
-    world.script = {m.CheckQuorumCritical: [m.Criticality(critical)]}
+    world.script = {m.CheckQuorumCriticalRequest: [m.Criticality(critical)]}
     began = time.monotonic()
     assert admin.quorum_critical("w-4") == critical and not critical.safe
     assert time.monotonic() - began < 4, "it was asked again and again"
-    world.script[m.CheckQuorumCritical] = [
+    world.script[m.CheckQuorumCriticalRequest] = [
         errors.Unavailable("no majority"),
         m.Criticality(v.QuorumCritical("w-4", False, (), 0)),
     ]
@@ -224,18 +224,18 @@ def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
 
 
 def test_refusals_are_told_with_their_reason(admin: Admin, world: FakeCluster) -> None:
-    world.refuse[m.DeleteMember] = [errors.PreconditionFailed("the majority would be lost")]
+    world.refuse[m.DeleteMemberRequest] = [errors.PreconditionFailed("the majority would be lost")]
     with pytest.raises(Conflict, match="majority would be lost"):
         admin.delete_member("q", "w-1", wait=5)
-    world.refuse[m.GrowNode] = [errors.NotFound("no node 'w-9'")]
+    world.refuse[m.GrowNodeRequest] = [errors.NotFound("no node 'w-9'")]
     with pytest.raises(NotFound, match="w-9"):
         admin.grow("w-9")
-    world.refuse[m.ListNodes] = [errors.AccessRefused("the tag 'monitoring' is needed")]
+    world.refuse[m.ListNodesRequest] = [errors.AccessRefused("the tag 'monitoring' is needed")]
     with pytest.raises(AccessRefused, match="monitoring"):
         admin.nodes()
 
 
 def test_an_answer_of_another_version_is_told_as_such(admin: Admin, world: FakeCluster) -> None:
-    world.script = {m.ListNodes: [requests.Overview("fake-1", "fake", "0", ())]}
+    world.script = {m.ListNodesRequest: [queue_resource.Overview("fake-1", "fake", "0", ())]}
     with pytest.raises(PeerError, match="client of the cluster's version"):
         admin.nodes()

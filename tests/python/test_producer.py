@@ -14,14 +14,14 @@ from warren.producer import Producer
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp10 import requests as asks
 from warren_broker.block.block import Block
-from warren_broker.management import requests as m
+from warren_broker.management import queues as queue_resource
 
 
 @pytest.fixture
 def cluster() -> FakeCluster:
     made = FakeCluster()
     for name in ("q", "p"):
-        made._DeclareQueue(m.DeclareQueue(name))
+        made._DeclareQueue(queue_resource.DeclareQueueRequest(name))
     return made
 
 

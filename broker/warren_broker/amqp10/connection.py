@@ -45,7 +45,7 @@ from warren_broker.errors import (
     SyntaxRefused,
     login_refused,
 )
-from warren_broker.management.requests import Token
+from warren_broker.management.resource import Token
 
 LINKS_MAX = 1024
 OUTPUT_BYTES = 4 << 20

@@ -16,10 +16,9 @@ from warren_broker.errors import (
     Refusal,
     SyntaxRefused,
 )
-from warren_broker.management.answers import render_result
-from warren_broker.management.member_answers import MEMBER_VALUES
-from warren_broker.management.requests import ManagementRequest, Result
-from warren_broker.management.routes import parse_request
+from warren_broker.management.dispatch import parse_request, render_result
+from warren_broker.management.members import MEMBER_VALUES
+from warren_broker.management.resource import ManagementRequest, Result
 
 REQUESTS_MAX = 64
 """Requests of one link that may be unanswered; the link's credit."""

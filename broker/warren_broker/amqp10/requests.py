@@ -7,9 +7,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from warren_broker.errors import Refusal
-from warren_broker.management.member_requests import AnyMemberRequest, AnyMemberResult
-from warren_broker.management.requests import AnyManagementRequest, AnyManagementResult, Request
-from warren_broker.management.user_requests import AnyUserRequest, AnyUserResult
+from warren_broker.management.claims import AnyClaimRequest, AnyClaimResult
+from warren_broker.management.members import AnyMemberRequest, AnyMemberResult
+from warren_broker.management.queues import AnyQueueRequest, AnyQueueResult
+from warren_broker.management.resource import Counted, Performed, Request
+from warren_broker.management.users import AnyUserRequest, AnyUserResult
 
 
 class Login(Request, frozen=True):
@@ -96,7 +98,8 @@ AnyRequest: TypeAlias = (
     | PublishBlock
     | FetchClaim
     | Browse
-    | AnyManagementRequest
+    | AnyQueueRequest
+    | AnyClaimRequest
     | AnyMemberRequest
     | AnyUserRequest
 )
@@ -161,7 +164,10 @@ AnyAnswer: TypeAlias = (
     | Published
     | Fetched
     | Refusal
-    | AnyManagementResult
+    | Performed
+    | Counted
+    | AnyQueueResult
+    | AnyClaimResult
     | AnyMemberResult
     | AnyUserResult
 )

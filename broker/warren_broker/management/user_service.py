@@ -13,9 +13,9 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
-from warren_broker.management import user_requests as m
-from warren_broker.management import users
-from warren_broker.management.requests import Performed
+from warren_broker.management import user_values as values
+from warren_broker.management import users as m
+from warren_broker.management.resource import Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata import passwords
 from warren_broker.metadata.records import Grant, User, Vhost
@@ -58,13 +58,13 @@ def _list(answer: Answer, values: Iterable[m.Value]) -> None:
 # ------------------------------------------------------------------ users
 
 
-def _whoami(asker: Asker, request: m.GetWhoAmI, answer: Answer) -> None:
-    answer(m.Shown(users.WhoAmI(asker.user, asker.broker.tags(asker.user))))
+def _whoami(asker: Asker, request: m.GetWhoAmIRequest, answer: Answer) -> None:
+    answer(m.Shown(values.WhoAmI(asker.user, asker.broker.tags(asker.user))))
 
 
-def _shown(user: User) -> users.UserInfo:
+def _shown(user: User) -> values.UserInfo:
     algorithm = passwords.algorithm_of(user.password_hash)
-    return users.UserInfo(user.name, user.password_hash, algorithm, user.tags)
+    return values.UserInfo(user.name, user.password_hash, algorithm, user.tags)
 
 
 def _user(state: MetadataState, name: str) -> User:
@@ -74,16 +74,16 @@ def _user(state: MetadataState, name: str) -> User:
     return found
 
 
-def _list_users(asker: Asker, request: m.ListUsers, answer: Answer) -> None:
+def _list_users(asker: Asker, request: m.ListUsersRequest, answer: Answer) -> None:
     state = _looking(asker)
     _list(answer, (_shown(state.users[name]) for name in sorted(state.users)))
 
 
-def _get_user(asker: Asker, request: m.GetUser, answer: Answer) -> None:
+def _get_user(asker: Asker, request: m.GetUserRequest, answer: Answer) -> None:
     answer(m.Shown(_shown(_user(_looking(asker), request.user))))
 
 
-def _put_user(asker: Asker, request: m.PutUser, answer: Answer) -> None:
+def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "change users")
     known = asker.broker.definitions.state.users.get(request.user)
     if request.password is not None:
@@ -108,7 +108,7 @@ def _put_user(asker: Asker, request: m.PutUser, answer: Answer) -> None:
     _change(asker, what, command, answer, m.Put(known is None))
 
 
-def _delete_user(asker: Asker, request: m.DeleteUser, answer: Answer) -> None:
+def _delete_user(asker: Asker, request: m.DeleteUserRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete users")
     _user(asker.broker.definitions.state, request.user)
     command = metadata.DeleteUser(request.user, keep_administrator=True)
@@ -125,11 +125,11 @@ def _vhost(state: MetadataState, name: str) -> Vhost:
     return found.vhost
 
 
-def _shown_vhost(vhost: Vhost) -> users.VhostInfo:
-    return users.VhostInfo(vhost.name, vhost.description, vhost.tags)
+def _shown_vhost(vhost: Vhost) -> values.VhostInfo:
+    return values.VhostInfo(vhost.name, vhost.description, vhost.tags)
 
 
-def _list_vhosts(asker: Asker, request: m.ListVhosts, answer: Answer) -> None:
+def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
     asker.access.must_be("management", "see vhosts")
     state, all_of_them = asker.broker.definitions.state, asker.access.has_tag("monitoring")
     _list(
@@ -142,7 +142,7 @@ def _list_vhosts(asker: Asker, request: m.ListVhosts, answer: Answer) -> None:
     )
 
 
-def _get_vhost(asker: Asker, request: m.GetVhost, answer: Answer) -> None:
+def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None:
     state = asker.broker.definitions.state
     if (request.vhost, asker.user, None) not in state.grants:
         asker.access.must_be("monitoring", "see vhosts of others")
@@ -150,7 +150,7 @@ def _get_vhost(asker: Asker, request: m.GetVhost, answer: Answer) -> None:
     answer(m.Shown(_shown_vhost(_vhost(state, request.vhost))))
 
 
-def _put_vhost(asker: Asker, request: m.PutVhost, answer: Answer) -> None:
+def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "change vhosts")
     scope = asker.broker.definitions.state.scopes.get(request.vhost)
     known = scope.vhost if scope is not None else Vhost(request.vhost)
@@ -173,7 +173,7 @@ def _put_vhost(asker: Asker, request: m.PutVhost, answer: Answer) -> None:
     _change(asker, what, metadata.PutVhost(wanted), done, m.Put(scope is None))
 
 
-def _delete_vhost(asker: Asker, request: m.DeleteVhost, answer: Answer) -> None:
+def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete vhosts")
     _vhost(asker.broker.definitions.state, request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
@@ -185,10 +185,10 @@ def _delete_vhost(asker: Asker, request: m.DeleteVhost, answer: Answer) -> None:
 
 def _shown_grant(grant: Grant) -> m.Value:
     if grant.exchange is None:
-        return users.PermissionInfo(
+        return values.PermissionInfo(
             grant.user, grant.vhost, grant.configure, grant.write, grant.read
         )
-    return users.TopicPermissionInfo(
+    return values.TopicPermissionInfo(
         grant.user, grant.vhost, grant.exchange, grant.write, grant.read
     )
 
@@ -205,7 +205,7 @@ def _grants(
     return [_shown_grant(grant) for grant in found]
 
 
-def _list_permissions(asker: Asker, request: m.ListPermissions, answer: Answer) -> None:
+def _list_permissions(asker: Asker, request: m.ListPermissionsRequest, answer: Answer) -> None:
     state = _looking(asker)
     if request.vhost is not None:
         _vhost(state, request.vhost)
@@ -214,7 +214,7 @@ def _list_permissions(asker: Asker, request: m.ListPermissions, answer: Answer) 
     _list(answer, _grants(state, request.vhost, request.user, request.topics))
 
 
-def _get_permissions(asker: Asker, request: m.GetPermissions, answer: Answer) -> None:
+def _get_permissions(asker: Asker, request: m.GetPermissionsRequest, answer: Answer) -> None:
     state = _looking(asker)
     _vhost(state, request.vhost)
     _user(state, request.user)
@@ -229,7 +229,7 @@ def _get_permissions(asker: Asker, request: m.GetPermissions, answer: Answer) ->
         answer(m.Shown(found[0]))
 
 
-def _put_permissions(asker: Asker, request: m.PutPermissions, answer: Answer) -> None:
+def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "set permissions")
     known = (request.vhost, request.user, request.exchange) in asker.broker.definitions.state.grants
     grant = Grant(
@@ -249,7 +249,7 @@ def _put_permissions(asker: Asker, request: m.PutPermissions, answer: Answer) ->
     _change(asker, what, metadata.PutGrant(grant), answer, m.Put(not known))
 
 
-def _delete_permissions(asker: Asker, request: m.DeletePermissions, answer: Answer) -> None:
+def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "clear permissions")
     state = asker.broker.definitions.state
     _vhost(state, request.vhost)
@@ -263,17 +263,17 @@ def _delete_permissions(asker: Asker, request: m.DeletePermissions, answer: Answ
 
 
 USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
-    m.GetWhoAmI: _whoami,
-    m.ListUsers: _list_users,
-    m.GetUser: _get_user,
-    m.PutUser: _put_user,
-    m.DeleteUser: _delete_user,
-    m.ListVhosts: _list_vhosts,
-    m.GetVhost: _get_vhost,
-    m.PutVhost: _put_vhost,
-    m.DeleteVhost: _delete_vhost,
-    m.ListPermissions: _list_permissions,
-    m.GetPermissions: _get_permissions,
-    m.PutPermissions: _put_permissions,
-    m.DeletePermissions: _delete_permissions,
+    m.GetWhoAmIRequest: _whoami,
+    m.ListUsersRequest: _list_users,
+    m.GetUserRequest: _get_user,
+    m.PutUserRequest: _put_user,
+    m.DeleteUserRequest: _delete_user,
+    m.ListVhostsRequest: _list_vhosts,
+    m.GetVhostRequest: _get_vhost,
+    m.PutVhostRequest: _put_vhost,
+    m.DeleteVhostRequest: _delete_vhost,
+    m.ListPermissionsRequest: _list_permissions,
+    m.GetPermissionsRequest: _get_permissions,
+    m.PutPermissionsRequest: _put_permissions,
+    m.DeletePermissionsRequest: _delete_permissions,
 }

@@ -1,55 +1,376 @@
-"""Users, vhosts, permissions as `/management` shows them; the keys are RabbitMQ's."""
+"""Users, vhosts and permissions in `/management`.
+
+The paths are those of RabbitMQ's HTTP API without `/api`. Every request but WhoAmI and those for
+vhosts needs the tag `administrator`. Names of vhosts are in the path: the connection's own vhost
+does not matter.
+"""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.management import user_values as values
+from warren_broker.management.resource import (
+    Answer,
+    Body,
+    ManagementRequest,
+    Names,
+    Query,
+    Result,
+    Route,
+    Secret,
+    plain_value,
+    read_body,
+    route,
+)
+from warren_broker.metadata.access import check_patterns
+from warren_broker.metadata.records import Grant
+
+TAGS_MAX = 64
+PASSWORD_CHARACTERS_MAX = 1024
 
 
-class UserInfo(msgspec.Struct, frozen=True):
-    """A user.
-
-    hashing_algorithm  RabbitMQ's name of the one that password_hash was made with; "" without one
-    """
-
-    name: str
-    password_hash: str
-    hashing_algorithm: str
-    tags: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return f"UserInfo(name={self.name!r}, tags={self.tags!r})"
+# ------------------------------------------------------------------ requests
 
 
-class WhoAmI(msgspec.Struct, frozen=True):
-    """The user who asks."""
-
-    name: str
-    tags: tuple[str, ...]
+class GetWhoAmIRequest(ManagementRequest, frozen=True):
+    """GET /whoami. Answer: Shown (WhoAmI)."""
 
 
-class VhostInfo(msgspec.Struct, frozen=True):
-    """A virtual host."""
-
-    name: str
-    description: str
-    tags: tuple[str, ...]
+class ListUsersRequest(ManagementRequest, frozen=True):
+    """GET /users. Answer: Listed (UserInfo)."""
 
 
-class PermissionInfo(msgspec.Struct, frozen=True):
-    """A user's permissions in a vhost: regular expressions over the names of resources."""
+class GetUserRequest(ManagementRequest, frozen=True):
+    """GET /users/:user. Answer: Shown (UserInfo); 404."""
 
     user: str
+
+
+class PutUserRequest(ManagementRequest, frozen=True):
+    """PUT /users/:user. Answer: Put; 409 for the last administrator's tag.
+
+    password, password_hash  None: that of a user who is there stays; a new one needs one of them.
+                             password_hash "": no password will do
+    hashing_algorithm        of password_hash
+    tags                     None: they stay; a new user has none
+    """
+
+    user: str
+    password: str | None = None
+    password_hash: str | None = None
+    hashing_algorithm: str = ""
+    tags: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"PutUser(user={self.user!r}, tags={self.tags!r})"
+
+
+class DeleteUserRequest(ManagementRequest, frozen=True):
+    """DELETE /users/:user. Answer: Performed; 404; 409 for the last administrator."""
+
+    user: str
+
+
+class ListVhostsRequest(ManagementRequest, frozen=True):
+    """GET /vhosts. Answer: Listed (VhostInfo): those the user may enter; all for `monitoring`."""
+
+
+class GetVhostRequest(ManagementRequest, frozen=True):
+    """GET /vhosts/:vhost. Answer: Shown (VhostInfo); 404."""
+
     vhost: str
+
+
+class PutVhostRequest(ManagementRequest, frozen=True):
+    """PUT /vhosts/:vhost. Answer: Put. The user who creates a vhost gets all permissions in it.
+
+    description, tags  None: what is there stays
+    """
+
+    vhost: str
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
+
+
+class DeleteVhostRequest(ManagementRequest, frozen=True):
+    """DELETE /vhosts/:vhost. Answer: Performed; 404."""
+
+    vhost: str
+
+
+class ListPermissionsRequest(ManagementRequest, frozen=True):
+    """GET /permissions, /vhosts/:vhost/permissions, /users/:user/permissions; the same with
+    `topic-permissions`. Answer: Listed (PermissionInfo, TopicPermissionInfo); None: of all."""
+
+    vhost: str | None = None
+    user: str | None = None
+    topics: bool = False
+
+
+class GetPermissionsRequest(ManagementRequest, frozen=True):
+    """GET /permissions/:vhost/:user (Answer: Shown; 404), /topic-permissions/:vhost/:user (Answer:
+    Listed)."""
+
+    vhost: str
+    user: str
+    topics: bool = False
+
+
+class PutPermissionsRequest(ManagementRequest, frozen=True):
+    """PUT /permissions/:vhost/:user, /topic-permissions/:vhost/:user. Answer: Put; 404.
+
+    exchange  None: permissions; else topic permissions for that exchange
+    """
+
+    vhost: str
+    user: str
+    configure: str
+    write: str
+    read: str
+    exchange: str | None = None
+
+
+class DeletePermissionsRequest(ManagementRequest, frozen=True):
+    """DELETE /permissions/:vhost/:user, /topic-permissions/:vhost/:user?exchange=. Answer:
+    Performed; 404.
+
+    exchange  None: permissions; "": all topic permissions; else those for that exchange
+    """
+
+    vhost: str
+    user: str
+    exchange: str | None = None
+
+
+AnyUserRequest: TypeAlias = (
+    GetWhoAmIRequest
+    | ListUsersRequest
+    | GetUserRequest
+    | PutUserRequest
+    | DeleteUserRequest
+    | ListVhostsRequest
+    | GetVhostRequest
+    | PutVhostRequest
+    | DeleteVhostRequest
+    | ListPermissionsRequest
+    | GetPermissionsRequest
+    | PutPermissionsRequest
+    | DeletePermissionsRequest
+)
+
+
+# ------------------------------------------------------------------ results
+
+
+Value: TypeAlias = (
+    values.UserInfo
+    | values.WhoAmI
+    | values.VhostInfo
+    | values.PermissionInfo
+    | values.TopicPermissionInfo
+)
+
+
+class Shown(Result, frozen=True):
+    """One of them."""
+
+    value: Value
+
+
+class Listed(Result, frozen=True):
+    """Several, by name."""
+
+    values: tuple[Value, ...]
+
+
+class Put(Result, frozen=True):
+    """It is there; created: by this request (201 rather than 204)."""
+
+    created: bool
+
+
+AnyUserResult: TypeAlias = Shown | Listed | Put
+
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class PutUserBody(Body, frozen=True):
+    """PUT /users/:user."""
+
+    password: Secret | None = None
+    password_hash: Secret | None = None
+    hashing_algorithm: str = ""
+    tags: Any = None
+
+
+class PutVhostBody(Body, frozen=True):
+    """PUT /vhosts/:vhost."""
+
+    description: str | None = None
+    tags: Any = None
+
+
+class PermissionsBody(Body, frozen=True):
+    """PUT /permissions/:vhost/:user."""
+
     configure: str
     write: str
     read: str
 
 
-class TopicPermissionInfo(msgspec.Struct, frozen=True):
-    """A user's topic permissions: regular expressions over routing keys of a topic exchange."""
+class TopicPermissionsBody(Body, frozen=True):
+    """PUT /topic-permissions/:vhost/:user."""
 
-    user: str
-    vhost: str
     exchange: str
     write: str
     read: str
+
+
+def _filled(what: str, name: str) -> str:
+    if not name:
+        raise InvalidArgument(f"the {what}'s name is empty; choose one")
+    return name
+
+
+def _tags(value: Any) -> tuple[str, ...] | None:
+    """A list, or one text with commas, as RabbitMQ takes both; each once, in the order given."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = [tag.strip() for tag in value.split(",")]
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise InvalidArgument("tags: a list of texts is expected, or one text with commas")
+    tags = tuple(dict.fromkeys(tag for tag in value if tag))
+    if len(tags) > TAGS_MAX or any(len(tag.encode()) > 255 for tag in tags):
+        raise InvalidArgument(f"tags: at most {TAGS_MAX}, of at most 255 bytes each")
+    return tags
+
+
+def _whoami(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetWhoAmIRequest()
+
+
+def _list_users(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ListUsersRequest()
+
+
+def _get_user(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetUserRequest(_filled("user", names[0]))
+
+
+def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(PutUserBody, body)
+    password, hashed = read.password, read.password_hash
+    if password is not None and hashed is not None:
+        raise InvalidArgument("password and password_hash: give one of them")
+    if password is not None and not 1 <= len(password) <= PASSWORD_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a password of {len(password)} characters; 1 to {PASSWORD_CHARACTERS_MAX} are allowed"
+        )
+    return PutUserRequest(
+        _filled("user", names[0]),
+        password,
+        hashed,
+        read.hashing_algorithm,
+        _tags(read.tags),
+    )
+
+
+def _delete_user(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeleteUserRequest(_filled("user", names[0]))
+
+
+def _list_vhosts(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ListVhostsRequest()
+
+
+def _get_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetVhostRequest(_filled("vhost", names[0]))
+
+
+def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(PutVhostBody, body)
+    return PutVhostRequest(_filled("vhost", names[0]), read.description, _tags(read.tags))
+
+
+def _delete_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeleteVhostRequest(_filled("vhost", names[0]))
+
+
+def _all_permissions(topics: bool) -> Any:
+    return lambda names, query, body: ListPermissionsRequest(topics=topics)
+
+
+def _of_vhost(topics: bool) -> Any:
+    return lambda names, query, body: ListPermissionsRequest(vhost=names[0], topics=topics)
+
+
+def _of_user(topics: bool) -> Any:
+    return lambda names, query, body: ListPermissionsRequest(user=names[0], topics=topics)
+
+
+def _get_permissions(topics: bool) -> Any:
+    return lambda names, query, body: GetPermissionsRequest(names[0], names[1], topics)
+
+
+def _put_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(PermissionsBody, body)
+    patterns = (read.configure, read.write, read.read)
+    check_patterns(Grant(names[0], names[1], *patterns))
+    return PutPermissionsRequest(names[0], names[1], *patterns)
+
+
+def _put_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(TopicPermissionsBody, body)
+    exchange = _filled("exchange", read.exchange)
+    patterns = ("", read.write, read.read)
+    check_patterns(Grant(names[0], names[1], *patterns))
+    return PutPermissionsRequest(names[0], names[1], *patterns, exchange)
+
+
+def _clear_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeletePermissionsRequest(names[0], names[1])
+
+
+def _clear_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeletePermissionsRequest(names[0], names[1], query.get("exchange", ""))
+
+
+_ONE = "permissions/:vhost/:user"
+ROUTES: tuple[Route, ...] = (
+    route("GET", "/whoami", _whoami),
+    route("GET", "/users", _list_users),
+    route("GET", "/users/:user", _get_user),
+    route("PUT", "/users/:user", _put_user),
+    route("DELETE", "/users/:user", _delete_user),
+    route("GET", "/users/:user/permissions", _of_user(False)),
+    route("GET", "/users/:user/topic-permissions", _of_user(True)),
+    route("GET", "/vhosts", _list_vhosts),
+    route("GET", "/vhosts/:vhost", _get_vhost),
+    route("PUT", "/vhosts/:vhost", _put_vhost),
+    route("DELETE", "/vhosts/:vhost", _delete_vhost),
+    route("GET", "/vhosts/:vhost/permissions", _of_vhost(False)),
+    route("GET", "/vhosts/:vhost/topic-permissions", _of_vhost(True)),
+    route("GET", "/permissions", _all_permissions(False)),
+    route("GET", "/topic-permissions", _all_permissions(True)),
+    route("GET", f"/{_ONE}", _get_permissions(False)),
+    route("GET", f"/topic-{_ONE}", _get_permissions(True)),
+    route("PUT", f"/{_ONE}", _put_permissions),
+    route("PUT", f"/topic-{_ONE}", _put_topic_permissions),
+    route("DELETE", f"/{_ONE}", _clear_permissions),
+    route("DELETE", f"/topic-{_ONE}", _clear_topic_permissions),
+)
+
+
+# ------------------------------------------------------------------ answers
+
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    Shown: lambda result: (200, plain_value(result.value)),
+    Listed: lambda result: (200, [plain_value(value) for value in result.values]),
+    Put: lambda result: (201 if result.created else 204, None),
+}

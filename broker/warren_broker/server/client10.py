@@ -12,8 +12,9 @@ from warren_broker.amqp10.caller import Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
+from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
-from warren_broker.management.service import MANAGEMENT_HANDLERS
+from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_log import ConnectionLog
@@ -208,7 +209,8 @@ class Client10:
 
 
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
-    **MANAGEMENT_HANDLERS,
+    **QUEUE_HANDLERS,
+    **CLAIM_HANDLERS,
     **MEMBER_HANDLERS,
     **USER_HANDLERS,
     **BLOCK_HANDLERS,

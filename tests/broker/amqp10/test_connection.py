@@ -22,7 +22,7 @@ from warren_broker.amqp10.wire.fetched import (
     encode_section_head,
 )
 from warren_broker.amqp10.wire.sasl import AMQP_HEADER, SASL_HEADER
-from warren_broker.management import requests as m
+from warren_broker.management import queues as queue_resource
 
 
 def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") -> bytes:
@@ -183,8 +183,10 @@ def send(link: object, data: bytes) -> None:
 
 def test_rabbitmq_clients_way_of_declaring_a_queue() -> None:
     client = Client(new())
-    info = m.QueueInfo("q", "/", "quorum", True, False, False, {}, "n1", ("n1", "n2"), 7)
-    client.answers[m.DeclareQueue] = m.QueueDeclared(True, info)
+    info = queue_resource.QueueInfo(
+        "q", "/", "quorum", True, False, False, {}, "n1", ("n1", "n2"), 7
+    )
+    client.answers[queue_resource.DeclareQueueRequest] = queue_resource.QueueDeclared(True, info)
     sender, receiver = attach_management(client)
     message = Message(id="7", address="/queues/q%2F1", subject="PUT", reply_to="$me")
     message.body = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
@@ -192,7 +194,9 @@ def test_rabbitmq_clients_way_of_declaring_a_queue() -> None:
     send(sender, message.encode())
     client.turn()
     asked = client.requests[-1]
-    assert asked == m.DeclareQueue("q/1", arguments={"x-queue-type": "quorum"}, token=asked.token)
+    assert asked == queue_resource.DeclareQueueRequest(
+        "q/1", arguments={"x-queue-type": "quorum"}, token=asked.token
+    )
     reply = Message()
     reply.decode(receiver.recv(receiver.current.pending))
     assert (reply.subject, reply.correlation_id) == ("201", "7")

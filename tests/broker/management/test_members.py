@@ -14,11 +14,10 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
 from warren_broker.cluster.membership.nodes import Nodes
 from warren_broker.cluster.membership.service import Members
-from warren_broker.management import member_requests as m
+from warren_broker.management import members as m
 from warren_broker.management import membership as v
-from warren_broker.management.answers import render_result
+from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.member_service import MEMBER_HANDLERS
-from warren_broker.management.routes import parse_request
 from warren_broker.metadata.commands import Deleted, DeleteQueue
 from warren_broker.permissions import Permissions
 from warren_broker.server.client10 import _HANDLERS as HANDLERS
@@ -312,7 +311,7 @@ def test_queues_with_names_out_of_the_paths_are_still_queues() -> None:
     world.ask("GET", "/queues/quorum/replicas/status")
     assert [name for *_, name in world.members.asked] == ["readers", "replicas"]
     assert type(parse_request("POST", "/queues/quorum/readers/status", None)).__name__ == (
-        "RegisterReader"
+        "RegisterReaderRequest"
     )
 
 

@@ -10,8 +10,7 @@ import pytest
 from broker.metadata.world import World as Metadata
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
-from warren_broker.management.answers import render_result
-from warren_broker.management.routes import parse_request
+from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.records import Grant, User, Vhost

@@ -1,4 +1,4 @@
-"""Carries out what comes through `/management`."""
+"""Executes the requests of `management.queues`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.declaring import Declared, declare_and_count
-from warren_broker.management import requests
-from warren_broker.management.requests import Counted, Performed
+from warren_broker.management import queues as requests
+from warren_broker.management.claims import ReaderInfo
+from warren_broker.management.resource import Counted, Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Queue
 from warren_broker.metadata.view import MetadataView
@@ -20,7 +21,6 @@ from warren_broker.queue import commands
 
 log = logging.getLogger(__name__)
 VERSION = "0.1.0"
-BATCH_QUEUES_MAX = 10_000
 LIST_PATIENCE_MS = 1_000
 QUEUES_LISTED_MAX = 500
 """In one answer: a value as Proton has it ends after 65,535 parts, a queue has 40 to 100."""
@@ -41,7 +41,7 @@ def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> reques
             "consumer_count": stat.consumers,
             "by_priority": stat.by_priority,
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
-            "readers": tuple(requests.ReaderInfo(*reader) for reader in stat.readers),
+            "readers": tuple(ReaderInfo(*reader) for reader in stat.readers),
         }
     return requests.QueueInfo(
         name=queue.name,
@@ -57,11 +57,11 @@ def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> reques
     )
 
 
-def _overview(asker: Asker, request: requests.GetOverview, answer: Answer) -> None:
+def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer) -> None:
     settings, host = asker.broker.settings, asker.broker.cluster.host
     known = asker.broker.definitions.state.nodes
     nodes = tuple(
-        requests.NodeInfo(
+        requests.OverviewNode(
             name,
             known[name].address,
             name == settings.node or (host.connected(name) and not host.suspected(name)),
@@ -74,7 +74,7 @@ def _overview(asker: Asker, request: requests.GetOverview, answer: Answer) -> No
 # ------------------------------------------------------------------ queues
 
 
-def _declare_queue(asker: Asker, request: requests.DeclareQueue, answer: Answer) -> None:
+def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: Answer) -> None:
     asker.access.declare_queue(request.name, request.arguments)
 
     def declared(result: Declared | errors.Refusal) -> None:
@@ -87,7 +87,7 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueue, answer: Answer)
     declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
 
 
-def _get_queue(asker: Asker, request: requests.GetQueue, answer: Answer) -> None:
+def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
     queue = asker.queue(request.name)
 
     def counted(stat: Any) -> None:
@@ -96,7 +96,7 @@ def _get_queue(asker: Asker, request: requests.GetQueue, answer: Answer) -> None
     asker.broker.queue_counts(queue, False, asker.guard(counted))
 
 
-def _list_queues(asker: Asker, request: requests.ListQueues, answer: Answer) -> None:
+def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
     """In the order of names; without counts those that nobody answers for within
     LIST_PATIENCE_MS."""
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
@@ -140,7 +140,7 @@ def _list_queues(asker: Asker, request: requests.ListQueues, answer: Answer) -> 
             asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
 
 
-def _delete_queue(asker: Asker, request: requests.DeleteQueue, answer: Answer) -> None:
+def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
     asker.access.delete_queue(request.name)
     if request.force:
         _delete_unasked(asker, request, answer)
@@ -155,7 +155,7 @@ def _delete_queue(asker: Asker, request: requests.DeleteQueue, answer: Answer) -
     )
 
 
-def _delete_unasked(asker: Asker, request: requests.DeleteQueue, answer: Answer) -> None:
+def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
     """For a queue whose majority is lost for good: it could neither be used nor be deleted.
 
     Its name is free at once; members that are still there drop what they have when they hear.
@@ -178,7 +178,7 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueue, answer: Answer)
     asker.broker.definitions.submit(command, asker.guard(deleted))
 
 
-def _purge_queue(asker: Asker, request: requests.PurgeQueue, answer: Answer) -> None:
+def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answer) -> None:
     asker.access.read_queue(request.name)
     asker.broker.purge_queue(asker.vhost, request.name, asker.connection, _counted(answer))
 
@@ -200,7 +200,9 @@ def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
     asker.broker.definitions.submit(command, asker.guard(done))
 
 
-def _declare_exchange(asker: Asker, request: requests.DeclareExchange, answer: Answer) -> None:
+def _declare_exchange(
+    asker: Asker, request: requests.DeclareExchangeRequest, answer: Answer
+) -> None:
     asker.access.declare_exchange(request.name, request.arguments)
     _define(
         asker,
@@ -217,12 +219,12 @@ def _declare_exchange(asker: Asker, request: requests.DeclareExchange, answer: A
     )
 
 
-def _delete_exchange(asker: Asker, request: requests.DeleteExchange, answer: Answer) -> None:
+def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answer: Answer) -> None:
     asker.access.delete_exchange(request.name)
     _define(asker, metadata.DeleteExchange(asker.vhost, request.name, request.if_unused), answer)
 
 
-def _list_exchanges(asker: Asker, request: requests.ListExchanges, answer: Answer) -> None:
+def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
     found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
     answer(
         requests.ExchangeList(
@@ -241,7 +243,7 @@ def _list_exchanges(asker: Asker, request: requests.ListExchanges, answer: Answe
     )
 
 
-def _binding(asker: Asker, binding: requests.Binding) -> dict[str, Any]:
+def _binding(asker: Asker, binding: requests.BindingInfo) -> dict[str, Any]:
     to_queue = binding.destination_kind == "queue"
     asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
     return asker.broker.binding(
@@ -255,15 +257,15 @@ def _binding(asker: Asker, binding: requests.Binding) -> dict[str, Any]:
     )
 
 
-def _bind(asker: Asker, request: requests.Bind, answer: Answer) -> None:
+def _bind(asker: Asker, request: requests.BindRequest, answer: Answer) -> None:
     _define(asker, metadata.Bind(**_binding(asker, request.binding)), answer)
 
 
-def _unbind(asker: Asker, request: requests.Unbind, answer: Answer) -> None:
+def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> None:
     _define(asker, metadata.Unbind(**_binding(asker, request.binding)), answer)
 
 
-def _list_bindings(asker: Asker, request: requests.ListBindings, answer: Answer) -> None:
+def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: Answer) -> None:
     to_queue = None if request.destination_kind is None else request.destination_kind == "queue"
     found = MetadataView(asker.broker.definitions.state).bindings(
         asker.vhost, request.source, request.destination, to_queue, request.routing_key
@@ -271,7 +273,7 @@ def _list_bindings(asker: Asker, request: requests.ListBindings, answer: Answer)
     answer(
         requests.BindingList(
             tuple(
-                requests.Binding(
+                requests.BindingInfo(
                     binding.source,
                     binding.destination,
                     "queue" if binding.to_queue else "exchange",
@@ -284,166 +286,17 @@ def _list_bindings(asker: Asker, request: requests.ListBindings, answer: Answer)
     )
 
 
-# ------------------------------------------------------------------ claims, batches
-
-
-def _register(asker: Asker, request: requests.RegisterReader, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
-    asker.ask(
-        queue,
-        commands.RegisterReader(
-            request.reader,
-            request.go_on_after,
-            request.call,
-            asker.broker.settings.queues.reader_idle_ms,
-        ),
-        answer,
-        lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled),
-    )
-
-
-def _open_claim(asker: Asker, request: requests.OpenClaim, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
-    command = commands.OpenClaim(
-        request.reader,
-        request.number,
-        request.epoch,
-        request.max_messages,
-        request.max_bytes,
-        request.ttl_ms,
-        uses=True,
-        keep_empty=request.keep_empty,
-    )
-
-    def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> requests.ClaimOpened:
-        if isinstance(reply, commands.EmptyClaim):
-            return requests.ClaimOpened(reply.number, 0, 0, True)
-        return requests.ClaimOpened(
-            reply.number, reply.messages, reply.size_bytes, reply.messages > 0
-        )
-
-    asker.ask(queue, command, answer, opened)
-
-
-def _renew(asker: Asker, request: requests.RenewClaims, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
-    command = commands.RenewClaims(request.reader, request.epoch)
-    asker.ask(queue, command, answer, lambda reply: Performed())
-
-
-def _settle(asker: Asker, request: requests.SettleClaims, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
-    command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
-    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
-
-
-def _release(asker: Asker, request: requests.ReleaseClaim, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
-    command = commands.ReleaseClaim(
-        request.reader, request.number, request.epoch, request.failed, lasting=True
-    )
-    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
-
-
-def _draw_epoch(asker: Asker, request: requests.DrawEpoch, answer: Answer) -> None:
-    def drawn(epoch: int | errors.Refusal) -> None:
-        if isinstance(epoch, errors.Refusal):
-            answer(epoch)
-        else:
-            answer(requests.EpochDrawn(epoch))
-
-    asker.broker.definitions.number(asker.guard(drawn))
-
-
-def _each(
-    asker: Asker,
-    wanted: dict[str, commands.AnyCommand],
-    gone: Callable[[str], errors.Refusal | None],
-    done: Callable[[int | errors.Refusal], None],
-) -> None:
-    """To every queue its command; the sum of their counts when all have answered.
-
-    gone  what a queue that is not there is worth: a refusal, or nothing
-    done  hears one of the refusals when there are some: a conflict only when all are conflicts, so
-          that whoever accepts that one has heard the others
-    """
-    if len(wanted) > BATCH_QUEUES_MAX:
-        raise errors.InvalidArgument(
-            f"a batch over {len(wanted)} queues: at most {BATCH_QUEUES_MAX} are possible"
-        )
-    waiting = dict.fromkeys(wanted)
-    refused: list[errors.Refusal] = []
-    total = 0
-
-    def replied(name: str, reply: Any) -> None:
-        nonlocal total
-        if isinstance(reply, errors.NotFound):
-            reply = gone(name)
-        if isinstance(reply, commands.Count):
-            total += reply.messages
-        elif isinstance(reply, errors.Refusal):
-            refused.append(reply)
-        waiting.pop(name)
-        if not waiting:
-            refused.sort(key=lambda each: isinstance(each, errors.BatchConflict))
-            done(refused[0] if refused else total)
-
-    queues = []
-    for name in wanted:
-        asker.access.publish_stages(name)
-        queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
-    for name, queue in queues:
-        if queue is None:
-            replied(name, errors.no_queue(name, asker.vhost))
-        else:
-            asker.broker.queues.ask(queue, wanted[name], asker.guard(partial(replied, name)))
-
-
-def _publish_batch(asker: Asker, request: requests.PublishBatch, answer: Answer) -> None:
-    def gone(name: str) -> errors.Refusal:
-        return errors.StageLost(
-            f"{errors.named('queue', name, asker.vhost)} was deleted with what sink "
-            f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
-        )
-
-    who = (request.sink, request.run, request.epoch, request.batch)
-    _each(
-        asker,
-        {name: commands.SinkPublish(*who, attempts) for name, attempts in request.queues},
-        gone,
-        lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
-    )
-
-
-def _drop_batch(asker: Asker, request: requests.DropBatch, answer: Answer) -> None:
-    who = (request.sink, request.run, request.epoch, request.batch)
-    _each(
-        asker,
-        {name: commands.SinkDrop(*who, attempts) for name, attempts in request.queues},
-        lambda name: None,
-        lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
-    )
-
-
-MANAGEMENT_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
-    requests.GetOverview: _overview,
-    requests.DeclareQueue: _declare_queue,
-    requests.GetQueue: _get_queue,
-    requests.ListQueues: _list_queues,
-    requests.DeleteQueue: _delete_queue,
-    requests.PurgeQueue: _purge_queue,
-    requests.DeclareExchange: _declare_exchange,
-    requests.DeleteExchange: _delete_exchange,
-    requests.ListExchanges: _list_exchanges,
-    requests.Bind: _bind,
-    requests.Unbind: _unbind,
-    requests.ListBindings: _list_bindings,
-    requests.RegisterReader: _register,
-    requests.OpenClaim: _open_claim,
-    requests.RenewClaims: _renew,
-    requests.SettleClaims: _settle,
-    requests.ReleaseClaim: _release,
-    requests.DrawEpoch: _draw_epoch,
-    requests.PublishBatch: _publish_batch,
-    requests.DropBatch: _drop_batch,
+QUEUE_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    requests.GetOverviewRequest: _overview,
+    requests.DeclareQueueRequest: _declare_queue,
+    requests.GetQueueRequest: _get_queue,
+    requests.ListQueuesRequest: _list_queues,
+    requests.DeleteQueueRequest: _delete_queue,
+    requests.PurgeQueueRequest: _purge_queue,
+    requests.DeclareExchangeRequest: _declare_exchange,
+    requests.DeleteExchangeRequest: _delete_exchange,
+    requests.ListExchangesRequest: _list_exchanges,
+    requests.BindRequest: _bind,
+    requests.UnbindRequest: _unbind,
+    requests.ListBindingsRequest: _list_bindings,
 }

@@ -1,0 +1,165 @@
+"""Executes the requests of `management.claims`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.management import claims as requests
+from warren_broker.management.resource import Counted, Performed
+from warren_broker.queue import commands
+
+BATCH_QUEUES_MAX = 10_000
+
+
+def _register(asker: Asker, request: requests.RegisterReaderRequest, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    asker.ask(
+        queue,
+        commands.RegisterReader(
+            request.reader,
+            request.go_on_after,
+            request.call,
+            asker.broker.settings.queues.reader_idle_ms,
+        ),
+        answer,
+        lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled),
+    )
+
+
+def _open_claim(asker: Asker, request: requests.OpenClaimRequest, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.OpenClaim(
+        request.reader,
+        request.number,
+        request.epoch,
+        request.max_messages,
+        request.max_bytes,
+        request.ttl_ms,
+        uses=True,
+        keep_empty=request.keep_empty,
+    )
+
+    def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> requests.ClaimOpened:
+        if isinstance(reply, commands.EmptyClaim):
+            return requests.ClaimOpened(reply.number, 0, 0, True)
+        return requests.ClaimOpened(
+            reply.number, reply.messages, reply.size_bytes, reply.messages > 0
+        )
+
+    asker.ask(queue, command, answer, opened)
+
+
+def _renew(asker: Asker, request: requests.RenewClaimsRequest, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.RenewClaims(request.reader, request.epoch)
+    asker.ask(queue, command, answer, lambda reply: Performed())
+
+
+def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
+    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer) -> None:
+    queue = asker.queue(request.queue)
+    command = commands.ReleaseClaim(
+        request.reader, request.number, request.epoch, request.failed, lasting=True
+    )
+    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+
+
+def _draw_epoch(asker: Asker, request: requests.DrawEpochRequest, answer: Answer) -> None:
+    def drawn(epoch: int | errors.Refusal) -> None:
+        if isinstance(epoch, errors.Refusal):
+            answer(epoch)
+        else:
+            answer(requests.EpochDrawn(epoch))
+
+    asker.broker.definitions.number(asker.guard(drawn))
+
+
+def _each(
+    asker: Asker,
+    wanted: dict[str, commands.AnyCommand],
+    gone: Callable[[str], errors.Refusal | None],
+    done: Callable[[int | errors.Refusal], None],
+) -> None:
+    """To every queue its command; the sum of their counts when all have answered.
+
+    gone  what a queue that is not there is worth: a refusal, or nothing
+    done  hears one of the refusals when there are some: a conflict only when all are conflicts, so
+          that whoever accepts that one has heard the others
+    """
+    if len(wanted) > BATCH_QUEUES_MAX:
+        raise errors.InvalidArgument(
+            f"a batch over {len(wanted)} queues: at most {BATCH_QUEUES_MAX} are possible"
+        )
+    waiting = dict.fromkeys(wanted)
+    refused: list[errors.Refusal] = []
+    total = 0
+
+    def replied(name: str, reply: Any) -> None:
+        nonlocal total
+        if isinstance(reply, errors.NotFound):
+            reply = gone(name)
+        if isinstance(reply, commands.Count):
+            total += reply.messages
+        elif isinstance(reply, errors.Refusal):
+            refused.append(reply)
+        waiting.pop(name)
+        if not waiting:
+            refused.sort(key=lambda each: isinstance(each, errors.BatchConflict))
+            done(refused[0] if refused else total)
+
+    queues = []
+    for name in wanted:
+        asker.access.publish_stages(name)
+        queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
+    for name, queue in queues:
+        if queue is None:
+            replied(name, errors.no_queue(name, asker.vhost))
+        else:
+            asker.broker.queues.ask(queue, wanted[name], asker.guard(partial(replied, name)))
+
+
+def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: Answer) -> None:
+    def gone(name: str) -> errors.Refusal:
+        return errors.StageLost(
+            f"{errors.named('queue', name, asker.vhost)} was deleted with what sink "
+            f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
+        )
+
+    who = (request.sink, request.run, request.epoch, request.batch)
+    _each(
+        asker,
+        {name: commands.SinkPublish(*who, attempts) for name, attempts in request.queues},
+        gone,
+        lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
+    )
+
+
+def _drop_batch(asker: Asker, request: requests.DropBatchRequest, answer: Answer) -> None:
+    who = (request.sink, request.run, request.epoch, request.batch)
+    _each(
+        asker,
+        {name: commands.SinkDrop(*who, attempts) for name, attempts in request.queues},
+        lambda name: None,
+        lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
+    )
+
+
+CLAIM_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    requests.RegisterReaderRequest: _register,
+    requests.OpenClaimRequest: _open_claim,
+    requests.RenewClaimsRequest: _renew,
+    requests.SettleClaimsRequest: _settle,
+    requests.ReleaseClaimRequest: _release,
+    requests.DrawEpochRequest: _draw_epoch,
+    requests.PublishBatchRequest: _publish_batch,
+    requests.DropBatchRequest: _drop_batch,
+}

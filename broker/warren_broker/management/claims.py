@@ -1,0 +1,352 @@
+"""Readers with their claims, and the batches of sinks, in `/management`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+import msgspec
+from proton import ulong
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.management.resource import (
+    INT64_MAX,
+    Answer,
+    Body,
+    ManagementRequest,
+    Names,
+    Natural,
+    Positive,
+    Query,
+    Result,
+    Route,
+    checked_name,
+    path_number,
+    read_body,
+    route,
+)
+
+ATTEMPTS_MAX = 100_000
+QUEUES_MAX = 10_000
+Rows: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+# ------------------------------------------------------------------ requests
+
+
+class RegisterReaderRequest(ManagementRequest, frozen=True):
+    """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404.
+
+    call         see `queue.commands.RegisterReader`
+    go_on_after  claims up to this number that are lost are to count as settled; 0: none
+    """
+
+    queue: str
+    reader: str
+    call: str = ""
+    go_on_after: int = 0
+
+
+class OpenClaimRequest(ManagementRequest, frozen=True):
+    """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410
+    claim_lost.
+
+    keep_empty  when nothing is ready, open a claim without messages
+    """
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+    max_messages: int
+    max_bytes: int
+    ttl_ms: int = 0
+    keep_empty: bool = False
+
+
+class RenewClaimsRequest(ManagementRequest, frozen=True):
+    """POST …/renew. Answer: Performed; 409 fenced, 410 claim_lost."""
+
+    queue: str
+    reader: str
+    epoch: int
+
+
+class SettleClaimsRequest(ManagementRequest, frozen=True):
+    """POST …/settle: claims up to `number` are done. Answer: Counted (settled now); 409 fenced, 410
+    claim_lost when one of them expired or was released: then none was settled."""
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+
+
+class ReleaseClaimRequest(ManagementRequest, frozen=True):
+    """POST …/release: claim `number` (0: all, and the reader goes) returns. Answer: Counted.
+
+    epoch   -1: an operator, not fenced
+    failed  count it as a failed delivery
+    """
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+    failed: bool = False
+
+
+class DrawEpochRequest(ManagementRequest, frozen=True):
+    """POST /epochs: for a driver that will write runs of sinks. Answer: EpochDrawn.
+
+    A queue that meets this epoch, or a higher one, with a run refuses every lower one of that run.
+    """
+
+
+class PublishBatchRequest(ManagementRequest, frozen=True):
+    """POST /sinks/:sink/runs/:run/batches/:batch. Answer: Counted (messages of the batch), when
+    every queue has it; 409 fenced, batch_conflict, batch_past, 410 stage_lost.
+
+    queues  name, then (partition, attempt, blocks) of each winning attempt that has staged blocks
+            there, in the order the rows shall have
+    """
+
+    count_key: ClassVar[str] = "published"
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+    queues: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]
+
+
+class DropBatchRequest(ManagementRequest, frozen=True):
+    """DELETE /sinks/:sink/runs/:run/batches/:batch: the stages named go. Answer: Performed; 409
+    fenced.
+
+    queues  name, then (partition, attempt) of each attempt
+    """
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+    queues: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+
+
+AnyClaimRequest: TypeAlias = (
+    RegisterReaderRequest
+    | OpenClaimRequest
+    | RenewClaimsRequest
+    | SettleClaimsRequest
+    | ReleaseClaimRequest
+    | DrawEpochRequest
+    | PublishBatchRequest
+    | DropBatchRequest
+)
+
+
+# ------------------------------------------------------------------ results
+
+
+class ReaderInfo(msgspec.Struct, frozen=True):
+    """A claim reader as the queue knows it.
+
+    settled        the last settled claim
+    open_claims    how many are open: settled + 1 … settled + open_claims
+    last_heard_ms  milliseconds since the epoch
+    """
+
+    name: str
+    epoch: int
+    settled: int
+    open_claims: int
+    last_heard_ms: int
+
+
+class ReaderRegistered(Result, frozen=True):
+    """The reader's new epoch, and its last settled claim."""
+
+    epoch: int
+    settled: int
+
+
+class EpochDrawn(Result, frozen=True):
+    """A number above all that were drawn before in this cluster."""
+
+    epoch: int
+
+
+class ClaimOpened(Result, frozen=True):
+    """What the claim holds. open: False when nothing was ready, and no claim was opened."""
+
+    number: int
+    messages: int
+    size_bytes: int
+    open: bool
+
+
+AnyClaimResult: TypeAlias = ReaderRegistered | EpochDrawn | ClaimOpened
+
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class RegisterBody(Body, frozen=True):
+    """POST …/readers/:reader."""
+
+    call: str = ""
+    go_on_after: Natural = 0
+
+
+class OpenClaimBody(Body, frozen=True):
+    """PUT …/claims/:claim."""
+
+    epoch: Natural
+    max_messages: Positive
+    max_bytes: Positive
+    ttl_ms: Natural = 0
+    keep_empty: bool = False
+
+
+class RenewBody(Body, frozen=True):
+    """POST …/renew."""
+
+    epoch: Natural
+
+
+class SettleBody(Body, frozen=True):
+    """POST …/settle."""
+
+    epoch: Natural
+    number: Natural
+
+
+class ReleaseBody(Body, frozen=True):
+    """POST …/release; epoch -1: an operator's."""
+
+    epoch: Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+    number: Natural
+    failed: bool = False
+
+
+class BatchBody(Body, frozen=True):
+    """POST, DELETE …/batches/:batch; `queues` has a text of rows per name: see `_rows_by_name`."""
+
+    epoch: Positive
+    queues: dict[Any, Any]
+
+
+def _register_reader(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(RegisterBody, body)
+    return RegisterReaderRequest(names[0], names[1], read.call, read.go_on_after)
+
+
+def _open_claim(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(OpenClaimBody, body)
+    return OpenClaimRequest(
+        names[0],
+        names[1],
+        path_number("claim", names[2]),
+        epoch=read.epoch,
+        max_messages=read.max_messages,
+        max_bytes=read.max_bytes,
+        ttl_ms=read.ttl_ms,
+        keep_empty=read.keep_empty,
+    )
+
+
+def _renew(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return RenewClaimsRequest(names[0], names[1], read_body(RenewBody, body).epoch)
+
+
+def _settle(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(SettleBody, body)
+    return SettleClaimsRequest(names[0], names[1], read.number, read.epoch)
+
+
+def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(ReleaseBody, body)
+    return ReleaseClaimRequest(
+        names[0],
+        names[1],
+        read.number,
+        read.epoch,
+        read.failed,
+    )
+
+
+def _draw_epoch(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DrawEpochRequest()
+
+
+def _publish_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
+    batch, read = path_number("batch", names[2]), read_body(BatchBody, body)
+    queues: Any = _rows_by_name("queues", read.queues, 3)
+    return PublishBatchRequest(names[0], names[1], read.epoch, batch, queues)
+
+
+def _drop_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
+    batch, read = path_number("batch", names[2]), read_body(BatchBody, body)
+    queues: Any = _rows_by_name("queues", read.queues, 2)
+    return DropBatchRequest(names[0], names[1], read.epoch, batch, queues)
+
+
+def _rows_by_name(key: str, value: dict[Any, Any], width: int) -> tuple[tuple[str, Rows], ...]:
+    """Parse a map from names to rows of `width` numbers each, in the order of the names.
+
+    The rows are text, `1:2,3:4`: lists of lists would have more parts than a Proton value can hold.
+    """
+    if not value or len(value) > QUEUES_MAX or not all(isinstance(name, str) for name in value):
+        raise InvalidArgument(f"{key}: a map of 1 to {QUEUES_MAX} names is expected")
+    return tuple(
+        (checked_name(key, name), _rows(f"{key}[{name!r}]", value[name], width))
+        for name in sorted(value)
+    )
+
+
+def _rows(what: str, value: Any, width: int) -> Rows:
+    if not isinstance(value, str) or value.count(",") >= ATTEMPTS_MAX:
+        raise InvalidArgument(f"{what}: a text of at most {ATTEMPTS_MAX} rows is expected")
+    rows = []
+    for text in value.split(",") if value else ():
+        parts = text.split(":")
+        if len(parts) != width:
+            raise InvalidArgument(f"{what}: {text[:80]!r} is no row of {width} numbers with colons")
+        rows.append(tuple(path_number(what, part) for part in parts))
+    return tuple(rows)
+
+
+_READER = "/queues/:queue/readers/:reader"
+_RUN = "/sinks/:sink/runs/:run"
+ROUTES: tuple[Route, ...] = (
+    route("POST", _READER, _register_reader),
+    route("PUT", _READER + "/claims/:claim", _open_claim),
+    route("POST", _READER + "/renew", _renew),
+    route("POST", _READER + "/settle", _settle),
+    route("POST", _READER + "/release", _release),
+    route("POST", "/epochs", _draw_epoch),
+    route("POST", _RUN + "/batches/:batch", _publish_batch),
+    route("DELETE", _RUN + "/batches/:batch", _drop_batch),
+)
+
+
+# ------------------------------------------------------------------ answers
+
+
+def _claim(result: ClaimOpened) -> Answer:
+    return 200, {
+        "number": ulong(result.number),
+        "messages": ulong(result.messages),
+        "size_bytes": ulong(result.size_bytes),
+        "open": result.open,
+    }
+
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    ReaderRegistered: lambda result: (
+        200,
+        {"epoch": ulong(result.epoch), "settled": ulong(result.settled)},
+    ),
+    EpochDrawn: lambda result: (200, {"epoch": ulong(result.epoch)}),
+    ClaimOpened: _claim,
+}

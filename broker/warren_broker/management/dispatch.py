@@ -1,0 +1,77 @@
+"""From a `/management` request's method, path and body to its value; from its result to the answer.
+
+Paths are percent-encoded; in a pattern `:name` stands for one segment, decoded, `::name` for one
+that is decoded by its own parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from proton import ulong
+
+from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
+from warren_broker.management import claims, members, queues, users
+from warren_broker.management.resource import (
+    NAME_BYTES_MAX,
+    Answer,
+    Counted,
+    ManagementRequest,
+    Names,
+    Performed,
+    Route,
+    checked_name,
+)
+
+_ROUTES: tuple[Route, ...] = (*queues.ROUTES, *claims.ROUTES, *members.ROUTES, *users.ROUTES)
+_RENDERERS = {**queues.RENDERERS, **claims.RENDERERS, **users.RENDERERS}
+
+
+def parse_request(method: str, path: str, body: Any) -> ManagementRequest:
+    """The request's value, without a token; raises Refusal."""
+    bare, _, query_text = path.partition("?")
+    if not bare.startswith("/") or len(path) > 16 * NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"path {path[:100]!r}: an absolute path below /queues, /exchanges … is expected"
+        )
+    segments = bare[1:].split("/")
+    query = dict(parse_qsl(query_text, keep_blank_values=True))
+    methods = set()
+    for route_method, pattern, make in _ROUTES:
+        names = _match(pattern, segments)
+        if names is None:
+            continue
+        if route_method == method:
+            return make(names, query, body)
+        methods.add(route_method)
+    if methods:
+        raise MethodNotAllowed(f"{method} on {bare}: only {', '.join(sorted(methods))}")
+    raise NotFound(f"no resource {bare}; see the protocol's table of requests")
+
+
+def _match(pattern: Names, segments: list[str]) -> Names | None:
+    if len(pattern) != len(segments):
+        return None
+    names = []
+    for part, segment in zip(pattern, segments, strict=True):
+        if part.startswith("::"):
+            names.append(segment)
+        elif part.startswith(":"):
+            names.append(checked_name(part[1:], unquote(segment)))
+        elif part != segment:
+            return None
+    return tuple(names)
+
+
+def render_result(request: ManagementRequest, result: Any) -> Answer:
+    """Return the status and body of a Refusal, a Result or a value of `management.membership`."""
+    if isinstance(result, Refusal):
+        return result.http_status, {"condition": result.condition, "detail": result.detail}
+    if isinstance(result, Performed):
+        return 204, None
+    if isinstance(result, Counted):
+        return 200, {request.count_key: ulong(result.messages)}
+    if isinstance(result, members.MEMBER_VALUES):
+        return members.render_member(request, result)
+    return _RENDERERS[type(result)](result)

@@ -1,0 +1,381 @@
+"""Nodes and the members of queues in `/management`.
+
+The paths are those of RabbitMQ's HTTP API without `/api`; the vhost is the connection's, and
+patterns select from all vhosts. Operations that RabbitMQ has in its command line only (drain,
+revive, forget, leader transfer) are named after that. Results are values of
+`management.membership`. Changes need a user with the tag `administrator`; reads need `monitoring`,
+or for one queue the permission to read it; the health check needs any tag, as in RabbitMQ.
+
+Status 202 says that the operation was started and continues after the answer:
+GET /queues/quorum/:queue/status or GET /nodes/:node shows its progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.management import membership
+from warren_broker.management.resource import (
+    Body,
+    EmptyBody,
+    ManagementRequest,
+    Names,
+    Query,
+    Result,
+    Route,
+    checked_pattern,
+    plain_value,
+    read_body,
+    route,
+)
+
+MEMBERSHIPS = ("promotable",)
+"""Of RabbitMQ's values; `voter` and `non_voter` are not supported."""
+CRITICAL_REASON = (
+    "There are quorum queues that would lose their quorum if the target node is shut down"
+)
+"""RabbitMQ's words."""
+
+
+# ------------------------------------------------------------------ requests
+
+
+class GetMembersRequest(ManagementRequest, frozen=True):
+    """GET /queues/quorum/:queue/status. Answer: QueueMembers; 404."""
+
+    queue: str
+
+
+class AddMemberRequest(ManagementRequest, frozen=True):
+    """POST /queues/quorum/:queue/replicas/add. Answer: MembersChanged; 404, 409."""
+
+    queue: str
+    node: str
+
+
+class DeleteMemberRequest(ManagementRequest, frozen=True):
+    """DELETE /queues/quorum/:queue/replicas/delete. Answer: MembersChanged; 404, 409."""
+
+    queue: str
+    node: str
+
+
+class TransferLeadershipRequest(ManagementRequest, frozen=True):
+    """POST /queues/quorum/:queue/leader/transfer. Answer: LeaderMoved; 404, 409."""
+
+    queue: str
+    node: str
+
+
+class GrowNodeRequest(ManagementRequest, frozen=True):
+    """POST /queues/quorum/replicas/on/:node/grow. Answer: Resizing; 404, 409."""
+
+    node: str
+    strategy: Literal["all", "even"]
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+
+
+class ShrinkNodeRequest(ManagementRequest, frozen=True):
+    """DELETE /queues/quorum/replicas/on/:node/shrink. Answer: Resizing; 404."""
+
+    node: str
+    errors_only: bool = False
+
+
+class RebalanceQueuesRequest(ManagementRequest, frozen=True):
+    """POST /rebalance/queues. Answer: Rebalanced."""
+
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+
+
+class ListNodesRequest(ManagementRequest, frozen=True):
+    """GET /nodes. Answer: NodeList."""
+
+
+class GetNodeRequest(ManagementRequest, frozen=True):
+    """GET /nodes/:node. Answer: NodeStatus; 404."""
+
+    node: str
+
+
+class DrainNodeRequest(ManagementRequest, frozen=True):
+    """POST /nodes/:node/drain. Answer: NodeStatus; 404, 409."""
+
+    node: str
+
+
+class ReviveNodeRequest(ManagementRequest, frozen=True):
+    """POST /nodes/:node/revive. Answer: NodeStatus; 404, 409."""
+
+    node: str
+
+
+class ForgetNodeRequest(ManagementRequest, frozen=True):
+    """DELETE /nodes/:node. Answer: Forgetting; 404, 409 while it runs."""
+
+    node: str
+
+
+class CheckQuorumCriticalRequest(ManagementRequest, frozen=True):
+    """GET /health/checks/node-is-quorum-critical, or …/:node. Answer: Criticality; 404.
+
+    node  "": the one that answers
+    """
+
+    node: str = ""
+
+
+AnyMemberRequest: TypeAlias = (
+    GetMembersRequest
+    | AddMemberRequest
+    | DeleteMemberRequest
+    | TransferLeadershipRequest
+    | GrowNodeRequest
+    | ShrinkNodeRequest
+    | RebalanceQueuesRequest
+    | ListNodesRequest
+    | GetNodeRequest
+    | DrainNodeRequest
+    | ReviveNodeRequest
+    | ForgetNodeRequest
+    | CheckQuorumCriticalRequest
+)
+
+
+# ------------------------------------------------------------------ results
+
+
+class NodeList(Result, frozen=True):
+    """All nodes of the cluster, by name."""
+
+    nodes: tuple[membership.NodeInfo, ...]
+
+
+class Criticality(Result, frozen=True):
+    """What a health check found: 200 when the node may stop, else 503, as RabbitMQ's."""
+
+    found: membership.QuorumCritical
+
+
+AnyMemberResult: TypeAlias = (
+    NodeList
+    | Criticality
+    | membership.QueueMembers
+    | membership.MembersChanged
+    | membership.LeaderMoved
+    | membership.Resizing
+    | membership.Rebalanced
+    | membership.NodeStatus
+    | membership.Forgetting
+)
+
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class NodeBody(Body, frozen=True):
+    """DELETE …/replicas/delete, POST …/leader/transfer."""
+
+    node: str
+
+
+class AddMemberBody(Body, frozen=True):
+    """POST …/replicas/add."""
+
+    node: str
+    membership: str = "promotable"
+
+
+class GrowBody(Body, frozen=True):
+    """POST …/grow."""
+
+    strategy: Literal["all", "even"]
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+    membership: str = "promotable"
+
+
+class ShrinkBody(Body, frozen=True):
+    """DELETE …/shrink."""
+
+    errors_only: bool = False
+
+
+class PatternsBody(Body, frozen=True):
+    """POST /rebalance/queues."""
+
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+
+
+def _node(node: str) -> str:
+    if not node:
+        raise InvalidArgument("node is empty; GET /nodes shows the names")
+    return node
+
+
+def _patterns(read: GrowBody | PatternsBody) -> tuple[str, str]:
+    return (
+        checked_pattern("vhost_pattern", read.vhost_pattern),
+        checked_pattern("queue_pattern", read.queue_pattern),
+    )
+
+
+def _named(names: Names) -> str:
+    if not names[0]:
+        raise InvalidArgument("the node's name is empty; GET /nodes shows the names")
+    return names[0]
+
+
+def _check_membership(asked: str) -> None:
+    """Refuse another membership than RabbitMQ's `promotable`: a learner, then a voter."""
+    if asked not in MEMBERSHIPS:
+        raise InvalidArgument(
+            f"membership={asked[:40]!r}: a new member learns first, then becomes a voter by "
+            "itself; leave membership out, or give 'promotable'"
+        )
+
+
+def _get_members(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetMembersRequest(names[0])
+
+
+def _add_member(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(AddMemberBody, body)
+    _check_membership(read.membership)
+    return AddMemberRequest(names[0], _node(read.node))
+
+
+def _delete_member(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeleteMemberRequest(names[0], _node(read_body(NodeBody, body).node))
+
+
+def _transfer(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return TransferLeadershipRequest(names[0], _node(read_body(NodeBody, body).node))
+
+
+def _grow(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(GrowBody, body)
+    _check_membership(read.membership)
+    return GrowNodeRequest(_named(names), read.strategy, *_patterns(read))
+
+
+def _shrink(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ShrinkNodeRequest(_named(names), read_body(ShrinkBody, body).errors_only)
+
+
+def _rebalance(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return RebalanceQueuesRequest(*_patterns(read_body(PatternsBody, body)))
+
+
+def _list_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ListNodesRequest()
+
+
+def _get_node(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetNodeRequest(_named(names))
+
+
+def _drain(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read_body(EmptyBody, body)
+    return DrainNodeRequest(_named(names))
+
+
+def _revive(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read_body(EmptyBody, body)
+    return ReviveNodeRequest(_named(names))
+
+
+def _forget(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read_body(EmptyBody, body)
+    return ForgetNodeRequest(_named(names))
+
+
+def _critical(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return CheckQuorumCriticalRequest(_named(names) if names else "")
+
+
+_QUEUE = "/queues/quorum/:queue"
+_ON_NODE = "/queues/quorum/replicas/on/:node"
+_CRITICAL = "/health/checks/node-is-quorum-critical"
+ROUTES: tuple[Route, ...] = (
+    route("GET", _QUEUE + "/status", _get_members),
+    route("POST", _QUEUE + "/replicas/add", _add_member),
+    route("DELETE", _QUEUE + "/replicas/delete", _delete_member),
+    route("POST", _QUEUE + "/leader/transfer", _transfer),
+    route("POST", _ON_NODE + "/grow", _grow),
+    route("DELETE", _ON_NODE + "/shrink", _shrink),
+    route("POST", "/rebalance/queues", _rebalance),
+    route("GET", "/nodes", _list_nodes),
+    route("GET", "/nodes/:node", _get_node),
+    route("POST", "/nodes/:node/drain", _drain),
+    route("POST", "/nodes/:node/revive", _revive),
+    route("DELETE", "/nodes/:node", _forget),
+    route("GET", _CRITICAL, _critical),
+    route("GET", _CRITICAL + "/:node", _critical),
+)
+
+
+# ------------------------------------------------------------------ answers
+
+
+def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
+    """Status and body of a value of `management.membership` that answers the request."""
+    if isinstance(value, NodeList):
+        return 200, [plain_value(node) for node in value.nodes]
+    if isinstance(value, Criticality):
+        return _criticality(value.found)
+    if type(value) in _BOUNDED:
+        value = _BOUNDED[type(value)](value)
+    begun = _BEGUN.get(type(value))
+    changes = not isinstance(request, GetNodeRequest | GetMembersRequest)
+    status = 202 if changes and begun is not None and begun(value) else 200
+    return status, plain_value(value)
+
+
+def _criticality(found: membership.QuorumCritical) -> tuple[int, Any]:
+    body = plain_value(found)
+    if found.safe:
+        return 200, {"status": "ok", **body}
+    return 503, {"status": "failed", "reason": CRITICAL_REASON, **body}
+
+
+def _resizing(value: membership.Resizing) -> membership.Resizing:
+    failed = [each for each in value.queues if each.error]
+    changed = [each for each in value.queues if not each.error]
+    shown = tuple((failed + changed)[: membership.SHOWN_MAX])
+    if len(shown) == len(value.queues):
+        shown = value.queues  # in the order they were in
+    return replace(value, queues=shown, count=len(value.queues), failed=len(failed))
+
+
+_BOUNDED: dict[type, Callable[[Any], Any]] = {
+    membership.Resizing: _resizing,
+    membership.Rebalanced: lambda value: replace(
+        value, moves=value.moves[: membership.SHOWN_MAX], count=len(value.moves)
+    ),
+    membership.Forgetting: lambda value: replace(
+        value, lost=value.lost[: membership.SHOWN_MAX], lost_count=len(value.lost)
+    ),
+}
+"""Cuts values that name any number of queues to what fits into an answer."""
+
+
+_BEGUN: dict[type, Callable[[Any], bool]] = {
+    membership.MembersChanged: lambda result: bool(result.changed),
+    membership.Resizing: lambda result: bool(result.count > result.failed),
+    membership.Rebalanced: lambda result: bool(result.count),
+    membership.NodeStatus: lambda result: not result.done,
+    membership.Forgetting: lambda result: True,
+}
+"""Whether the operation continues after the answer; that of other values is complete."""
+
+
+MEMBER_VALUES = (membership.QueueMembers, membership.LeaderMoved, NodeList, Criticality, *_BEGUN)
+"""What `render_member` renders."""

@@ -1,0 +1,504 @@
+"""The cluster's overview, queues, exchanges and bindings in `/management`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeAlias
+from urllib.parse import quote, unquote
+
+import msgspec
+from proton import uint, ulong
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.management.claims import ReaderInfo
+from warren_broker.management.resource import (
+    Answer,
+    Body,
+    ManagementRequest,
+    Names,
+    Query,
+    Result,
+    Route,
+    argument_table,
+    is_set,
+    read_body,
+    route,
+)
+
+API_VERSION = 2
+"""2: a sink's batches belong to runs, published by name and number of blocks; 1: they did not."""
+
+
+# ------------------------------------------------------------------ requests
+
+
+class GetOverviewRequest(ManagementRequest, frozen=True):
+    """Which node answers, and which there are. Answer: Overview."""
+
+
+class DeclareQueueRequest(ManagementRequest, frozen=True):
+    """PUT /queues/:q. Answer: QueueDeclared; 409 when it is there with other settings."""
+
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class GetQueueRequest(ManagementRequest, frozen=True):
+    """GET /queues/:q. Answer: QueueInfo; 404."""
+
+    name: str
+
+
+class ListQueuesRequest(ManagementRequest, frozen=True):
+    """GET /queues?after=&count=. Answer: QueueList.
+
+    after  only those whose names follow this one, ascending
+    count  at most so many, 1 to QUEUES_LISTED_MAX; 0: all of them, refused where they are more
+    """
+
+    after: str = ""
+    count: int = 0
+
+
+class DeleteQueueRequest(ManagementRequest, frozen=True):
+    """DELETE /queues/:q?if-unused=&if-empty=&force=. Answer: Counted (ready messages that went);
+    deleting none is Counted(0).
+
+    force  without asking the queue, whose majority is lost for good: Counted(0), whatever it held
+    """
+
+    count_key: ClassVar[str] = "message_count"
+    name: str
+    if_unused: bool = False
+    if_empty: bool = False
+    force: bool = False
+
+
+class PurgeQueueRequest(ManagementRequest, frozen=True):
+    """DELETE /queues/:q/messages. Answer: Counted; 404."""
+
+    count_key: ClassVar[str] = "message_count"
+    name: str
+
+
+class DeclareExchangeRequest(ManagementRequest, frozen=True):
+    """PUT /exchanges/:x. Answer: Performed; 409 when it is there with other settings."""
+
+    name: str
+    kind: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class DeleteExchangeRequest(ManagementRequest, frozen=True):
+    """DELETE /exchanges/:x. Answer: Performed, also when there is none."""
+
+    name: str
+    if_unused: bool = False
+
+
+class ListExchangesRequest(ManagementRequest, frozen=True):
+    """GET /exchanges. Answer: ExchangeList."""
+
+
+class BindingInfo(msgspec.Struct, frozen=True):
+    """From an exchange to a queue or to another exchange."""
+
+    source: str
+    destination: str
+    destination_kind: Literal["queue", "exchange"] = "queue"
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class BindRequest(ManagementRequest, frozen=True):
+    """POST /bindings. Answer: Performed, also when it is there; 404 without source or
+    destination."""
+
+    binding: BindingInfo
+
+
+class UnbindRequest(ManagementRequest, frozen=True):
+    """DELETE /bindings/…. Answer: Performed, also when there is none."""
+
+    binding: BindingInfo
+
+
+class ListBindingsRequest(ManagementRequest, frozen=True):
+    """GET /bindings?src=&dstq=&dste=&key=. Answer: BindingList; None: any."""
+
+    source: str | None = None
+    destination: str | None = None
+    destination_kind: Literal["queue", "exchange"] | None = None
+    routing_key: str | None = None
+
+
+AnyQueueRequest: TypeAlias = (
+    GetOverviewRequest
+    | DeclareQueueRequest
+    | GetQueueRequest
+    | ListQueuesRequest
+    | DeleteQueueRequest
+    | PurgeQueueRequest
+    | DeclareExchangeRequest
+    | DeleteExchangeRequest
+    | ListExchangesRequest
+    | BindRequest
+    | UnbindRequest
+    | ListBindingsRequest
+)
+
+
+# ------------------------------------------------------------------ results
+
+
+class QueueInfo(Result, frozen=True):
+    """A queue's settings and counts; the counts are of messages but consumer_count.
+
+    leader  the leading node; "" when none is known
+    messages_set_aside  could not be handled, since the leading node was started
+    """
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    leader: str
+    replicas: tuple[str, ...]
+    messages_ready: int = 0
+    messages_unacknowledged: int = 0
+    messages_claimed: int = 0
+    messages_staged: int = 0
+    messages_delayed: int = 0
+    bytes_ready: int = 0
+    consumer_count: int = 0
+    by_priority: tuple[tuple[int, int], ...] = ()
+    readers: tuple[ReaderInfo, ...] = ()
+    messages_set_aside: int = 0
+
+
+class QueueDeclared(Result, frozen=True):
+    """The queue is there; created: by this request (201 rather than 200)."""
+
+    created: bool
+    info: QueueInfo
+
+
+class QueueList(Result, frozen=True):
+    """All queues of the vhost, by name."""
+
+    queues: tuple[QueueInfo, ...]
+
+
+class ExchangeInfo(msgspec.Struct, frozen=True):
+    """An exchange's settings."""
+
+    name: str
+    kind: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, Any] = {}
+
+
+class ExchangeList(Result, frozen=True):
+    """All exchanges of the vhost, by name."""
+
+    exchanges: tuple[ExchangeInfo, ...]
+
+
+class BindingList(Result, frozen=True):
+    """The bindings asked for."""
+
+    bindings: tuple[BindingInfo, ...]
+
+
+class OverviewNode(msgspec.Struct, frozen=True):
+    """A node as the answering one sees it."""
+
+    name: str
+    address: str
+    alive: bool
+
+
+class Overview(Result, frozen=True):
+    """The answering node and its cluster.
+
+    api  of the requests that `/management` understands: API_VERSION
+    """
+
+    node: str
+    cluster: str
+    version: str
+    nodes: tuple[OverviewNode, ...]
+    api: int = API_VERSION
+
+
+AnyQueueResult: TypeAlias = (
+    QueueInfo | QueueDeclared | QueueList | ExchangeList | BindingList | Overview
+)
+
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class DeclareQueueBody(Body, frozen=True):
+    """PUT /queues/:q."""
+
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[Any, Any] = {}
+
+
+class DeclareExchangeBody(Body, frozen=True):
+    """PUT /exchanges/:x."""
+
+    type: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[Any, Any] = {}
+
+
+class BindBody(Body, frozen=True):
+    """POST /bindings; exactly one of the destinations is not empty."""
+
+    source: str
+    destination_queue: str = ""
+    destination_exchange: str = ""
+    binding_key: str = ""
+    arguments: dict[Any, Any] = {}
+
+
+def _get_overview(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetOverviewRequest()
+
+
+def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
+    count = query.get("count", "0")
+    if not count.isdecimal() or len(count) > 9:
+        raise InvalidArgument(f"count={count[:40]}: a number of queues is expected")
+    return ListQueuesRequest(query.get("after", ""), int(count))
+
+
+def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
+    if not names[0]:
+        raise InvalidArgument("the queue's name is empty; choose one")
+    read = read_body(DeclareQueueBody, body)
+    return DeclareQueueRequest(
+        names[0],
+        durable=read.durable,
+        exclusive=read.exclusive,
+        auto_delete=read.auto_delete,
+        arguments=argument_table(read.arguments),
+    )
+
+
+def _get_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetQueueRequest(names[0])
+
+
+def _delete_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
+    unused, empty, force = (is_set(query, key) for key in ("if-unused", "if-empty", "force"))
+    if force and (unused or empty):
+        raise InvalidArgument("force does not ask the queue: if-unused, if-empty cannot be kept")
+    return DeleteQueueRequest(names[0], unused, empty, force)
+
+
+def _purge_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return PurgeQueueRequest(names[0])
+
+
+def _list_exchanges(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ListExchangesRequest()
+
+
+def _declare_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(DeclareExchangeBody, body)
+    return DeclareExchangeRequest(
+        names[0],
+        kind=read.type,
+        durable=read.durable,
+        auto_delete=read.auto_delete,
+        internal=read.internal,
+        arguments=argument_table(read.arguments),
+    )
+
+
+def _delete_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeleteExchangeRequest(names[0], is_set(query, "if-unused"))
+
+
+def _bind(names: Names, query: Query, body: Any) -> ManagementRequest:
+    read = read_body(BindBody, body)
+    queue, exchange = read.destination_queue, read.destination_exchange
+    if bool(queue) == bool(exchange):
+        raise InvalidArgument(
+            "a binding needs exactly one of destination_queue, destination_exchange"
+        )
+    return BindRequest(
+        BindingInfo(
+            read.source,
+            queue or exchange,
+            "queue" if queue else "exchange",
+            read.binding_key,
+            argument_table(read.arguments),
+        )
+    )
+
+
+def _unbind(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return UnbindRequest(parse_binding(names[0]))
+
+
+def _list_bindings(names: Names, query: Query, body: Any) -> ManagementRequest:
+    queue, exchange = query.get("dstq"), query.get("dste")
+    if queue is not None and exchange is not None:
+        raise InvalidArgument("bindings of dstq and dste at once: ask for one of them")
+    kind: Any = "queue" if queue is not None else "exchange" if exchange is not None else None
+    return ListBindingsRequest(
+        query.get("src"), queue if queue is not None else exchange, kind, query.get("key")
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    route("GET", "/overview", _get_overview),
+    route("GET", "/queues", _list_queues),
+    route("PUT", "/queues/:queue", _declare_queue),
+    route("GET", "/queues/:queue", _get_queue),
+    route("DELETE", "/queues/:queue", _delete_queue),
+    route("DELETE", "/queues/:queue/messages", _purge_queue),
+    route("GET", "/exchanges", _list_exchanges),
+    route("PUT", "/exchanges/:exchange", _declare_exchange),
+    route("DELETE", "/exchanges/:exchange", _delete_exchange),
+    route("POST", "/bindings", _bind),
+    route("GET", "/bindings", _list_bindings),
+    route("DELETE", "/bindings/::binding", _unbind),
+)
+
+
+# ------------------------------------------------------------------ answers
+
+
+def render_queue(info: QueueInfo) -> dict[str, Any]:
+    """A queue as a map; message_count and consumer_count are RabbitMQ's keys."""
+    return {
+        "name": info.name,
+        "vhost": info.vhost,
+        "type": info.type,
+        "durable": info.durable,
+        "exclusive": info.exclusive,
+        "auto_delete": info.auto_delete,
+        "arguments": info.arguments,
+        "leader": info.leader,
+        "replicas": list(info.replicas),
+        "message_count": ulong(info.messages_ready),
+        "messages_ready": ulong(info.messages_ready),
+        "messages_unacknowledged": ulong(info.messages_unacknowledged),
+        "messages_claimed": ulong(info.messages_claimed),
+        "messages_staged": ulong(info.messages_staged),
+        "messages_delayed": ulong(info.messages_delayed),
+        "messages_set_aside": ulong(info.messages_set_aside),
+        "bytes_ready": ulong(info.bytes_ready),
+        "consumer_count": uint(info.consumer_count),
+        "by_priority": [list(pair) for pair in info.by_priority],
+        "readers": [msgspec.structs.asdict(reader) for reader in info.readers],
+    }
+
+
+def render_binding(binding: BindingInfo) -> dict[str, Any]:
+    """A binding as a map; DELETE its `location` to undo it."""
+    return {
+        "source": binding.source,
+        f"destination_{binding.destination_kind}": binding.destination,
+        "binding_key": binding.routing_key,
+        "arguments": binding.arguments,
+        "location": f"/bindings/{binding_segment(binding)}",
+    }
+
+
+def binding_segment(binding: BindingInfo) -> str:
+    """`src=…;dstq=…;key=…;args=…`, each value percent-encoded, the arguments as base64 of
+    MessagePack."""
+    arguments = b""
+    if binding.arguments:
+        arguments = base64.urlsafe_b64encode(
+            msgspec.msgpack.encode(binding.arguments, order="sorted")
+        )
+    destination = "dstq" if binding.destination_kind == "queue" else "dste"
+    return (
+        f"src={quote(binding.source, safe='')};{destination}={quote(binding.destination, safe='')};"
+        f"key={quote(binding.routing_key, safe='')};args={quote(arguments.decode(), safe='')}"
+    )
+
+
+def parse_binding(segment: str) -> BindingInfo:
+    """The inverse of `binding_segment`; raises Refusal."""
+    parts: dict[str, str] = {}
+    for part in segment.split(";"):
+        key, separator, value = part.partition("=")
+        if not separator or key in parts or key not in ("src", "dstq", "dste", "key", "args"):
+            raise InvalidArgument(
+                f"binding {segment[:200]!r}: src=…;dstq=…;key=…;args=… is expected"
+            )
+        parts[key] = unquote(value)
+    if "src" not in parts or ("dstq" in parts) == ("dste" in parts):
+        raise InvalidArgument(f"binding {segment[:200]!r} needs src and exactly one of dstq, dste")
+    try:
+        packed = base64.urlsafe_b64decode(parts.get("args", "").encode())
+        arguments = msgspec.msgpack.decode(packed, type=dict[str, Any]) if packed else {}
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise InvalidArgument(
+            f"binding {segment[:200]!r}: args is not what GET /bindings gave"
+        ) from None
+    kind: Any = "queue" if "dstq" in parts else "exchange"
+    return BindingInfo(
+        parts["src"],
+        parts.get("dstq", parts.get("dste", "")),
+        kind,
+        parts.get("key", ""),
+        arguments,
+    )
+
+
+def _exchange(info: ExchangeInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "type": info.kind,
+        "durable": info.durable,
+        "auto_delete": info.auto_delete,
+        "internal": info.internal,
+        "arguments": info.arguments,
+    }
+
+
+def _overview(result: Overview) -> Answer:
+    nodes = [msgspec.structs.asdict(node) for node in result.nodes]
+    return 200, {
+        "node": result.node,
+        "cluster": result.cluster,
+        "version": result.version,
+        "api": uint(result.api),
+        "nodes": nodes,
+    }
+
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    QueueInfo: lambda result: (200, render_queue(result)),
+    QueueDeclared: lambda result: (201 if result.created else 200, render_queue(result.info)),
+    QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),
+    ExchangeList: lambda result: (200, [_exchange(info) for info in result.exchanges]),
+    BindingList: lambda result: (200, [render_binding(binding) for binding in result.bindings]),
+    Overview: _overview,
+}

@@ -1,0 +1,202 @@
+"""What every `/management` resource is made of: requests, results, bodies and routes.
+
+A request's names are those of the connection's vhost; permissions have not been checked. A request
+is answered by `Connection10.answer(request.token, result)` with the result that its docstring
+names, or with a `warren_broker.errors.Refusal`. Statuses in the docstrings are those of the
+refusal's class. `dispatch` finds the resource of a path; the `*_service` modules execute requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from warren_broker.errors import InvalidArgument
+
+# ------------------------------------------------------------------ requests, results
+
+Token: TypeAlias = int
+"""Names an unanswered request; never used twice in one connection."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Base class of what an AMQP 1.0 connection asks the broker."""
+
+    token: Token = 0
+
+
+class ManagementRequest(Request, frozen=True):
+    """Base class of the requests that come through `/management`.
+
+    count_key  the answer's key of the number in Counted
+    """
+
+    count_key: ClassVar[str] = "messages"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Base class of the results of requests."""
+
+
+class Performed(Result, frozen=True):
+    """Success without a body (204)."""
+
+
+class Counted(Result, frozen=True):
+    """A number of messages."""
+
+    messages: int
+
+
+Answer: TypeAlias = tuple[int, Any]
+"""HTTP status, and an AMQP value for the body."""
+
+
+def plain_value(value: Any) -> Any:
+    """Convert a struct to maps, lists, texts and numbers: a tuple would be another AMQP type."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+# ------------------------------------------------------------------ routes
+
+Names: TypeAlias = tuple[str, ...]
+"""The decoded segments of the path at the pattern's names."""
+Query: TypeAlias = Mapping[str, str]
+Make: TypeAlias = Callable[[Names, Query, Any], ManagementRequest]
+"""From the path's names, the query and the body to a request; raises Refusal."""
+Route: TypeAlias = tuple[str, Names, Make]
+"""Method, the pattern's segments, the constructor of the request."""
+
+NAME_BYTES_MAX = 255
+INT64_MAX = (1 << 63) - 1
+
+
+def route(method: str, path: str, make: Make) -> Route:
+    """Return a route; in `path`, `:name` matches one segment, `::name` one that is not decoded."""
+    return method, tuple(path[1:].split("/")), make
+
+
+def checked_name(what: str, value: str) -> str:
+    """Return a name of at most 255 bytes; raise InvalidArgument for a longer one."""
+    if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:
+        raise InvalidArgument(f"{what} {value[:40]!r}… is longer than {NAME_BYTES_MAX} bytes")
+    return value
+
+
+def path_number(what: str, text: str) -> int:
+    """Parse a number in a path; raise InvalidArgument."""
+    if not text.isascii() or not text.isdigit() or int(text) > INT64_MAX:
+        raise InvalidArgument(f"{what} {text[:40]!r} is not a number from 0 to {INT64_MAX}")
+    return int(text)
+
+
+def is_set(query: Query, key: str) -> bool:
+    """Whether a flag in the query is on."""
+    return query.get(key, "").lower() in ("true", "1")
+
+
+# ------------------------------------------------------------------ bodies
+
+Secret: TypeAlias = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A string of any length that no error text shows; other strings have at most 255 bytes."""
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+_WORDS: dict[type[inspect.Type], str] = {
+    inspect.StrType: "str",
+    inspect.LiteralType: "str",
+    inspect.IntType: "int",
+    inspect.BoolType: "bool",
+    inspect.DictType: "dict",
+}
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """Base class of the bodies of requests: the field names are the keys of the AMQP map."""
+
+
+class EmptyBody(Body, frozen=True):
+    """The body of a request that takes none."""
+
+
+B = TypeVar("B", bound=Body)
+
+
+def read_body(kind: type[B], value: Any) -> B:
+    """Parse a request's body; None is an empty map, a key with the value None is absent.
+
+    Unknown keys are refused and the known ones named, so that a misspelt option is not ignored.
+    Raises InvalidArgument, which names the first key that is wrong.
+    """
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"the body is a {type(value).__name__}; a map is expected")
+    fields = _fields(kind)
+    for key in value:
+        if key not in fields:
+            shown = ", ".join(fields) or "none"
+            raise InvalidArgument(f"unknown key {key!r} in the body; known: {shown}")
+    given = {key: item for key, item in value.items() if item is not None}
+    for key, field in fields.items():
+        if key in given:
+            _check_value(key, given[key], field)
+        elif field.required:
+            raise InvalidArgument(f"the body lacks {key!r}")
+    return msgspec.convert(given, kind)
+
+
+@cache
+def _fields(kind: type[Body]) -> dict[str, inspect.Field]:
+    """The fields of a body by name."""
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType), kind
+    return {field.encode_name: field for field in found.fields}
+
+
+def _check_value(key: str, value: Any, field: inspect.Field) -> None:
+    """Raise InvalidArgument, in words for a client, when a value does not fit its field."""
+    wanted = field.type
+    if isinstance(wanted, inspect.UnionType):
+        (wanted,) = (each for each in wanted.types if not isinstance(each, inspect.NoneType))
+    secret = isinstance(wanted, inspect.Metadata)  # the only kind of metadata, see Secret
+    if isinstance(wanted, inspect.Metadata):
+        wanted = wanted.type
+    if isinstance(wanted, inspect.AnyType):
+        return
+    word, found = _WORDS[type(wanted)], type(value).__name__
+    if found != word and not (word == "int" and found == "bool"):
+        shown = key if secret else f"{key}={value!r}"
+        raise InvalidArgument(f"{shown} is a {found}; {word} is expected")
+    if isinstance(wanted, inspect.IntType):
+        if found == "bool" or not (wanted.ge or 0) <= value <= INT64_MAX:
+            least = wanted.ge or 0
+            raise InvalidArgument(
+                f"{key}={value!r}: a number from {least} to {INT64_MAX} is expected"
+            )
+    elif isinstance(wanted, inspect.LiteralType):
+        if value not in wanted.values:
+            known = ", ".join(map(str, wanted.values))
+            raise InvalidArgument(f"{key}={value[:40]!r}: one of {known} is expected")
+    elif isinstance(wanted, inspect.StrType) and not secret:
+        checked_name(key, value)
+
+
+def argument_table(value: dict[Any, Any]) -> dict[str, Any]:
+    """Return a map with its keys as strings."""
+    return {str(name): value[name] for name in value}
+
+
+def checked_pattern(key: str, value: str) -> str:
+    """Return a valid regular expression; raise InvalidArgument."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise InvalidArgument(
+            f"{key}={value!r} is not a regular expression: {error}; '.*' is found everywhere"
+        ) from error
+    return value

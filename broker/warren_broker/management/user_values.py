@@ -1,0 +1,55 @@
+"""Users, vhosts, permissions as `/management` shows them; the keys are RabbitMQ's."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class UserInfo(msgspec.Struct, frozen=True):
+    """A user.
+
+    hashing_algorithm  RabbitMQ's name of the one that password_hash was made with; "" without one
+    """
+
+    name: str
+    password_hash: str
+    hashing_algorithm: str
+    tags: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"UserInfo(name={self.name!r}, tags={self.tags!r})"
+
+
+class WhoAmI(msgspec.Struct, frozen=True):
+    """The user who asks."""
+
+    name: str
+    tags: tuple[str, ...]
+
+
+class VhostInfo(msgspec.Struct, frozen=True):
+    """A virtual host."""
+
+    name: str
+    description: str
+    tags: tuple[str, ...]
+
+
+class PermissionInfo(msgspec.Struct, frozen=True):
+    """A user's permissions in a vhost: regular expressions over the names of resources."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class TopicPermissionInfo(msgspec.Struct, frozen=True):
+    """A user's topic permissions: regular expressions over routing keys of a topic exchange."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str

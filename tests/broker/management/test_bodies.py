@@ -1,0 +1,106 @@
+"""The bodies of `/management` requests: what is read, and what is refused in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.management.claims import OpenClaimRequest, ReleaseClaimRequest
+from warren_broker.management.dispatch import parse_request
+from warren_broker.management.queues import DeclareQueueRequest
+from warren_broker.management.resource import INT64_MAX
+
+CLAIM = "/queues/q/readers/r/claims/1"
+OPEN: dict[str, Any] = {"epoch": 3, "max_messages": 1, "max_bytes": 2}
+
+
+def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
+    asked = parse_request("PUT", CLAIM, {**OPEN, "ttl_ms": None})
+    assert asked == OpenClaimRequest("q", "r", 1, 3, 1, 2, 0, False)
+    assert parse_request("PUT", "/queues/q", None) == DeclareQueueRequest("q")
+    arguments = parse_request("PUT", "/queues/q", {"arguments": {1: "a", "b": 2}})
+    assert arguments == DeclareQueueRequest("q", arguments={"1": "a", "b": 2})
+    operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
+    assert operator == ReleaseClaimRequest("q", "r", 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "text"),
+    [
+        ("PUT", CLAIM, [1], "the body is a list; a map is expected"),
+        ("PUT", CLAIM, {}, "the body lacks 'epoch'"),
+        ("PUT", CLAIM, {**OPEN, "max_bytes": None}, "the body lacks 'max_bytes'"),
+        ("PUT", CLAIM, {**OPEN, "epoch": "3"}, "epoch='3' is a str; int is expected"),
+        ("PUT", CLAIM, {**OPEN, "epoch": 3.0}, "epoch=3.0 is a float; int is expected"),
+        (
+            "PUT",
+            CLAIM,
+            {**OPEN, "epoch": True},
+            f"epoch=True: a number from 0 to {INT64_MAX} is expected",
+        ),
+        (
+            "PUT",
+            CLAIM,
+            {**OPEN, "max_messages": 0},
+            f"max_messages=0: a number from 1 to {INT64_MAX} is expected",
+        ),
+        (
+            "PUT",
+            CLAIM,
+            {**OPEN, "max_bytes": INT64_MAX + 1},
+            f"max_bytes={INT64_MAX + 1}: a number from 1 to {INT64_MAX} is expected",
+        ),
+        ("PUT", CLAIM, {**OPEN, "keep_empty": 1}, "keep_empty=1 is a int; bool is expected"),
+        (
+            "POST",
+            "/queues/q/readers/r/release",
+            {"epoch": -2, "number": 0},
+            f"epoch=-2: a number from -1 to {INT64_MAX} is expected",
+        ),
+        (
+            "PUT",
+            "/queues/q",
+            {"durabel": True},
+            "unknown key 'durabel' in the body; known: durable, exclusive, auto_delete, arguments",
+        ),
+        ("PUT", "/queues/q", {"arguments": "x"}, "arguments='x' is a str; dict is expected"),
+        (
+            "POST",
+            "/bindings",
+            {"binding_key": "x" * 256},
+            "the body lacks 'source'",
+        ),
+        (
+            "POST",
+            "/bindings",
+            {"source": "s", "binding_key": "é" * 128},
+            f"binding_key {'é' * 40!r}… is longer than 255 bytes",
+        ),
+        ("POST", "/nodes/n/drain", {"x": 1}, "unknown key 'x' in the body; known: none"),
+        (
+            "POST",
+            "/queues/quorum/replicas/on/n/grow",
+            {"strategy": "some"},
+            "strategy='some': one of all, even is expected",
+        ),
+        ("PUT", "/users/u", {"password": 12345}, "password is a int; str is expected"),
+        (
+            "PUT",
+            "/vhosts/v",
+            {"description": 5},
+            "description=5 is a int; str is expected",
+        ),
+        (
+            "DELETE",
+            "/sinks/s/runs/r/batches/1",
+            {"epoch": 1, "queues": {}},
+            "queues: a map of 1 to 10000 names is expected",
+        ),
+    ],
+)
+def test_the_words_of_a_refusal(method: str, path: str, body: Any, text: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        parse_request(method, path, body)
+    assert str(refused.value) == text
