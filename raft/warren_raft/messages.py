@@ -106,7 +106,7 @@ class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar")
 
 
 class SnapshotChunk(RaftMessage, frozen=True, array_like=True, gc=False, tag="sc"):
-    """InstallSnapshot (Raft paper, figure 13), a part of it; see core.transfer.
+    """InstallSnapshot (Raft paper, figure 13), a part of it; see core.snapshot_transfer.
 
     index, last_term  of the snapshot's last entry
     live_after        what was sent of the live entries before this chunk: up to that index

@@ -14,12 +14,14 @@ from msgspec import structs
 
 from sim.disk import Disk
 from sim.member import Member
-from warren_raft.core import candidate, follower, leader, membership_change
+from warren_raft.core import candidate, follower, leader, lost, membership_change, read_rounds
 from warren_raft.core.configs import Configs
 from warren_raft.core.log import LogView
 from warren_raft.core.node import Node
 from warren_raft.core.quorum import held_by_majority
 from warren_raft.core.ready import ReadState
+from warren_raft.core.state import NodeState
+from warren_raft.core.transitions import become_follower
 from warren_raft.messages import AppendReply, Vote
 from warren_raft.types import Entry, HardState, Membership
 
@@ -46,7 +48,7 @@ def vote_not_persisted() -> list[Replacement]:
 def commit_old_term_by_counting() -> list[Replacement]:
     """Raft paper, figure 8."""
 
-    def eager(node: Node, lead: Any) -> None:
+    def eager(node: NodeState, lead: Any) -> None:
         log = node.log
         index = held_by_majority(
             log.durable if v == node.id else lead.progress[v].match for v in node.membership.voters
@@ -76,7 +78,7 @@ def cursor_survives_truncation() -> list[Replacement]:
 def leader_counts_itself_unsynced() -> list[Replacement]:
     """The leader's own copy counts before it is on disk."""
 
-    def eager(node: Node, lead: Any) -> None:
+    def eager(node: NodeState, lead: Any) -> None:
         log = node.log
         index = held_by_majority(
             log.last if v == node.id else lead.progress[v].match for v in node.membership.voters
@@ -90,7 +92,7 @@ def leader_counts_itself_unsynced() -> list[Replacement]:
 def learner_counted() -> list[Replacement]:
     """A learner's copy counts for the commit."""
 
-    def eager(node: Node, lead: Any) -> None:
+    def eager(node: NodeState, lead: Any) -> None:
         log = node.log
         index = held_by_majority(
             log.durable if v == node.id else lead.progress[v].match
@@ -110,7 +112,7 @@ def vote_for_any_log() -> list[Replacement]:
 def vote_request_before_sync() -> list[Replacement]:
     """The request for votes does not wait for the candidate's own disk."""
 
-    def eager(node: Node) -> None:
+    def eager(node: NodeState) -> None:
         for voter in node.others(node.membership.voters):
             node.messages.append(
                 Vote(
@@ -155,7 +157,7 @@ def commit_the_end() -> list[Replacement]:
     """The follower commits up to the end of its log, not of what it was sent."""
     on_append = follower.on_append
 
-    def eager(node: Node, message: Any) -> None:
+    def eager(node: NodeState, message: Any) -> None:
         on_append(node, message)
         node.log.commit_to(max(node.log.committed, min(message.commit, node.log.last)))
 
@@ -165,7 +167,7 @@ def commit_the_end() -> list[Replacement]:
 def keep_conflicting_entries() -> list[Replacement]:
     """The follower only appends what lies beyond its end, and never compares."""
 
-    def blind(node: Node, first: int, wire: Any) -> None:
+    def blind(node: NodeState, first: int, wire: Any) -> None:
         log = node.log
         fresh = [Entry(first + at, *wire[at]) for at in range(len(wire)) if first + at > log.last]
         if fresh:
@@ -177,22 +179,22 @@ def keep_conflicting_entries() -> list[Replacement]:
 def stale_read() -> list[Replacement]:
     """The leader answers reads without asking whether it still is one."""
 
-    def at_once(node: Node, lead: Any) -> None:
+    def at_once(node: NodeState, lead: Any) -> None:
         for asker, context in lead.reads.asked:
             if asker == node.id:
                 node.reads.append(ReadState(context, node.log.committed))
         lead.reads.asked = []
 
-    return [(leader, "begin_round", at_once)]
+    return [(read_rounds, "begin_round", at_once)]
 
 
 def read_before_own_commit() -> list[Replacement]:
     """A new leader answers reads before it knows what its predecessors committed."""
     fan_out = leader.fan_out
 
-    def eager(node: Node, lead: Any) -> None:
+    def eager(node: NodeState, lead: Any) -> None:
         if lead.reads.asked:
-            leader.begin_round(node, lead)
+            read_rounds.begin_round(node, lead)
         fan_out(node, lead)
 
     return [(leader, "fan_out", eager)]
@@ -200,15 +202,15 @@ def read_before_own_commit() -> list[Replacement]:
 
 def apply_twice() -> list[Replacement]:
     """After a restart of leadership the last entry is handed out again."""
-    become = Node.become_leader
+    become = leader.become_leader
 
-    def again(self: Node) -> None:
-        become(self)
-        log = self.log
+    def again(node: NodeState) -> None:
+        become(node)
+        log = node.log
         if log.applying == log.applied > 1:
             log.applying = log.applied = log.applied - 1
 
-    return [(Node, "become_leader", again)]
+    return [(leader, "become_leader", again)]
 
 
 def time_goes_back() -> list[Replacement]:
@@ -225,7 +227,7 @@ def time_goes_back() -> list[Replacement]:
 def vote_twice() -> list[Replacement]:
     """The later of two candidates of a term gets a vote, too."""
 
-    def generous(node: Node, message: Any) -> None:
+    def generous(node: NodeState, message: Any) -> None:
         node.vote = None
         on_vote(node, message)
 
@@ -236,7 +238,7 @@ def vote_twice() -> list[Replacement]:
 def second_change_before_the_first() -> list[Replacement]:
     """A change of members does not wait until the one before is committed."""
 
-    def hasty(node: Node, lead: Any) -> str | None:
+    def hasty(node: NodeState, lead: Any) -> str | None:
         if node.log.committed < lead.first:
             return "nothing of this term is committed"
         return None
@@ -247,7 +249,7 @@ def second_change_before_the_first() -> list[Replacement]:
 def change_before_own_commit() -> list[Replacement]:
     """A change of members does not wait for an entry of the leader's own term."""
 
-    def hasty(node: Node, lead: Any) -> str | None:
+    def hasty(node: NodeState, lead: Any) -> str | None:
         return "a change is under way" if node.change_under_way else None
 
     return [(membership_change, "obstacle", hasty)]
@@ -255,25 +257,29 @@ def change_before_own_commit() -> list[Replacement]:
 
 def membership_at_commit() -> list[Replacement]:
     """A membership is in effect when it is committed, not when it is in the log."""
-    adopt, ready = Node.adopt, Node.ready
+    adopt, ready = membership_change.adopt, Node.ready
 
-    def late(self: Node) -> None:
-        configs = self.configs
+    def late(node: NodeState) -> None:
+        configs = node.configs
         kept = list(configs.entries)
-        configs.entries = [place for place in kept if place[0] <= self.log.committed]
-        adopt(self)
+        configs.entries = [place for place in kept if place[0] <= node.log.committed]
+        adopt(node)
         configs.entries = kept
 
     def later(self: Node) -> Any:
         known = self.configs.at(max(self.configs.base_index, self.log.committed))
         if known is not None and known != self.membership:
-            self.adopt()
+            membership_change.adopt(self)
         return ready(self)
 
-    def check(self: Node) -> None:
+    def check(self: NodeState) -> None:
         """Its own invariant would find it at once; the checkers outside must, too."""
 
-    return [(Node, "adopt", late), (Node, "ready", later), (Node, "check", check)]
+    return [
+        (membership_change, "adopt", late),
+        (Node, "ready", later),
+        (NodeState, "check", check),
+    ]
 
 
 def membership_survives_truncation() -> list[Replacement]:
@@ -285,20 +291,24 @@ def membership_survives_truncation() -> list[Replacement]:
     def append(self: Configs, index: int, membership: Any) -> None:
         self.entries.append((index, membership))
 
-    def check(self: Node) -> None:
+    def check(self: NodeState) -> None:
         """Its own invariant would find it at once; the checkers outside must, too."""
 
-    return [(Configs, "truncate_from", blind), (Configs, "append", append), (Node, "check", check)]
+    return [
+        (Configs, "truncate_from", blind),
+        (Configs, "append", append),
+        (NodeState, "check", check),
+    ]
 
 
 def wiped_member_votes() -> list[Replacement]:
     """A vote is given without a look at the life it was asked of."""
     on_vote, on_pre_vote = follower.on_vote, follower.on_pre_vote
 
-    def generous(node: Node, message: Any) -> None:
+    def generous(node: NodeState, message: Any) -> None:
         on_vote(node, structs.replace(message, member=node.member_id))
 
-    def friendly(node: Node, message: Any) -> None:
+    def friendly(node: NodeState, message: Any) -> None:
         on_pre_vote(node, structs.replace(message, member=node.member_id))
 
     return _in_tables(on_vote, generous, on_pre_vote, friendly)
@@ -307,7 +317,7 @@ def wiped_member_votes() -> list[Replacement]:
 def old_match_believed() -> list[Replacement]:
     """What the life before acknowledged is believed of the next one, which is counted."""
 
-    def trusting(node: Node, lead: Any, sender: str, member: int) -> Any:
+    def trusting(node: NodeState, lead: Any, sender: str, member: int) -> Any:
         return lead.progress[sender]
 
     return [(membership_change, "heard_as", trusting)]
@@ -321,7 +331,7 @@ def voter_under_any_id() -> list[Replacement]:
 def removed_leader_counts_itself() -> list[Replacement]:
     """A leader whose own removal is under way counts its own copy."""
 
-    def vain(node: Node, lead: Any) -> None:
+    def vain(node: NodeState, lead: Any) -> None:
         log = node.log
         held = [progress.match for progress in lead.counting] + lead.absent
         if node.is_voter:
@@ -337,7 +347,7 @@ def removed_leader_counts_itself() -> list[Replacement]:
 
 def removed_leader_does_not_stand() -> list[Replacement]:
     """A member that was removed stands no more although that is not committed."""
-    return [(Node, "stands", property(lambda self: self.is_voter))]
+    return [(NodeState, "stands", property(lambda self: self.is_voter))]
 
 
 def snapshot_names_those_in_effect() -> list[Replacement]:
@@ -358,15 +368,15 @@ def snapshot_leaves_the_membership() -> list[Replacement]:
 def snapshot_over_a_longer_log() -> list[Replacement]:
     """A snapshot is installed although the log holds its last entry, and more."""
 
-    def eager(self: Node, index: int, term: int) -> bool:
-        return self.leadership is None and index > self.log.committed
+    def eager(node: NodeState, index: int, term: int) -> bool:
+        return node.leadership is None and index > node.log.committed
 
-    def whole(node: Node, index: int, term: int, time_ms: int, membership: Membership) -> None:
+    def whole(node: NodeState, index: int, term: int, time_ms: int, membership: Membership) -> None:
         if node.candidacy is not None:
-            node.become_follower(node.term)
+            become_follower(node, node.term)
         node.log.reset_to(index, term, time_ms)
         node.configs.reset_to(index, membership)
-        node.adopt()
+        membership_change.adopt(node)
         if node.leader is not None:
             reply = AppendReply(
                 node.group,
@@ -382,7 +392,7 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
             )
             node.after_sync.append(reply)
 
-    return [(Node, "may_install", eager), (follower, "installed", whole)]
+    return [(lost, "may_install", eager), (follower, "installed", whole)]
 
 
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:

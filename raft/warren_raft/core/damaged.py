@@ -13,28 +13,20 @@ b, d, e commit it.  3. By what a can read, a and c are a majority: they elect a,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from warren_raft.core import candidate
-
-if TYPE_CHECKING:
-    from warren_raft.core.node import Node
+from warren_raft.core import membership_change
+from warren_raft.core.state import NodeState
+from warren_raft.core.transitions import set_election
 
 
-def is_left(node: Node) -> bool:
-    """Something of that kind has not been read yet."""
-    return not node.log.dated or bool(node.configs.missing)
-
-
-def look_again(node: Node) -> None:
+def look_again(node: NodeState) -> None:
     """Read what has come since; whatever has not is asked for by the store."""
     node.log.date()
     if node.configs.missing:
         node.configs.fill(node.log.store.configs())
-        node.adopt()
-    node.unread = is_left(node)
+        membership_change.adopt(node)
+    node.unread = node.lacks_beginning()
     waits = node.leader is not None or node.election_at_ms is not None
     if not node.unread and not waits and node.asks:
         # It may have given up because too few of the members that it knew of were heard.
         node.attempts = 0
-        candidate.set_election(node, node.rng.randrange(*node.config.election_timeout_ms))
+        set_election(node, node.rng.randrange(*node.config.election_timeout_ms))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from warren_raft.core import lost
+from warren_raft.core import candidate, lost, membership_change
 from warren_raft.core.membership import decode
 from warren_raft.core.ready import Role
+from warren_raft.core.state import NodeState
+from warren_raft.core.transitions import become_follower, follow, grant, lose_leader
 from warren_raft.messages import (
     Append,
     AppendReply,
@@ -22,17 +22,13 @@ from warren_raft.messages import (
 )
 from warren_raft.types import Entry, EntryKind, Index, Membership, Term
 
-if TYPE_CHECKING:
-    from warren_raft.core.node import Node
-
-
 CONFIG = EntryKind.CONFIG
 """Looked at for every entry that comes."""
 
 
-def on_append(node: Node, message: Append) -> None:
+def on_append(node: NodeState, message: Append) -> None:
     """AppendEntries of this term (Raft paper, figure 2, receiver implementation)."""
-    node.follow(message.sender)
+    follow(node, message.sender)
     log = node.log
     prev = message.prev_index
     entries = message.entries
@@ -79,7 +75,7 @@ def on_append(node: Node, message: Append) -> None:
     )
 
 
-def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
+def take(node: NodeState, first: Index, wire: tuple[WireEntry, ...]) -> None:
     """Entries whose predecessor matches: keep those that are here, replace what differs."""
     log = node.log
     skip = 0
@@ -105,10 +101,10 @@ def take(node: Node, first: Index, wire: tuple[WireEntry, ...]) -> None:
         node.configs.forget_below(log.store.first_index() - 1)
         for entry in configs:
             node.configs.append(entry.index, decode(entry.data))
-        node.adopt()
+        membership_change.adopt(node)
 
 
-def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
+def on_snapshot_chunk(node: NodeState, message: SnapshotChunk) -> None:
     """InstallSnapshot of this term (Raft paper, figure 13): the host collects it.
 
     One that holds no more than what is committed here is not needed: saying so ends it. Nor is one
@@ -117,9 +113,9 @@ def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
     it, this member could help to elect somebody who lacks 60. One that lacks an entry (`lost`) may
     need it all the same: it skips what it has not applied, and keeps what follows.
     """
-    node.follow(message.sender)
+    follow(node, message.sender)
     log = node.log
-    if node.may_install(message.index, message.last_term):
+    if lost.may_install(node, message.index, message.last_term):
         node.chunks.append(message)
         return
     log.commit_to(max(log.committed, message.index))
@@ -140,18 +136,20 @@ def on_snapshot_chunk(node: Node, message: SnapshotChunk) -> None:
     lost.found(node)
 
 
-def installed(node: Node, index: Index, term: Term, time_ms: int, membership: Membership) -> None:
+def installed(
+    node: NodeState, index: Index, term: Term, time_ms: int, membership: Membership
+) -> None:
     """See Node.installed."""
-    assert node.may_install(index, term), (index, term, node.log.committed)
+    assert lost.may_install(node, index, term), (index, term, node.log.committed)
     if node.candidacy is not None:
         # Who was asked, and under which id, is no longer who would be counted.
-        node.become_follower(node.term)
+        become_follower(node, node.term)
     if node.log.has(index, term):
         lost.skipped(node, index, membership)
         return
     node.log.reset_to(index, term, time_ms)
     node.configs.reset_to(index, membership)
-    node.adopt()
+    membership_change.adopt(node)
     if node.leader is not None:
         reply = AppendReply(
             node.group,
@@ -169,15 +167,15 @@ def installed(node: Node, index: Index, term: Term, time_ms: int, membership: Me
     lost.found(node)
 
 
-def on_confirm(node: Node, message: Confirm) -> None:
+def on_confirm(node: NodeState, message: Confirm) -> None:
     """The leader asks whether it still is."""
-    node.follow(message.sender)
+    follow(node, message.sender)
     node.after_sync.append(
         ConfirmReply(node.group, node.id, message.sender, node.term, message.round, node.member_id)
     )
 
 
-def on_vote(node: Node, message: Vote) -> None:
+def on_vote(node: NodeState, message: Vote) -> None:
     """RequestVote of this term (Raft paper, 5.2 and 5.4.1).
 
     A vote is asked of one life of this node's log, and given by no other: a member that lost its
@@ -194,13 +192,13 @@ def on_vote(node: Node, message: Vote) -> None:
     if granted:
         # Even a vote given before is looked at again: the sender may have crashed since and come
         # back with a shorter log than the one that was voted for.
-        node.grant(message.sender)
+        grant(node, message.sender)
     node.after_sync.append(
         VoteReply(node.group, node.id, message.sender, node.term, granted, message.asker)
     )
 
 
-def on_pre_vote(node: Node, message: PreVote) -> None:
+def on_pre_vote(node: NodeState, message: PreVote) -> None:
     """Would this member vote for the sender? (Thesis, 9.6.)
 
     Refused while a leader is believed in: a member that merely lost its link to the leader must not
@@ -208,7 +206,7 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
     """
     newer_term = message.term > node.term
     if newer_term and node.leader == message.sender:
-        node.lose_leader()
+        lose_leader(node)
     granted = (
         newer_term
         and message.member == node.member_id
@@ -226,14 +224,14 @@ def on_pre_vote(node: Node, message: PreVote) -> None:
     )
 
 
-def on_timeout_now(node: Node, message: TimeoutNow) -> None:
+def on_timeout_now(node: NodeState, message: TimeoutNow) -> None:
     """The leader hands over."""
     assert node.role is not Role.LEADER
     if node.is_voter and node.stands and message.member == node.member_id:
-        node.become_candidate()
+        candidate.become_candidate(node)
 
 
-def refuse_stale(node: Node, message: object) -> None:
+def refuse_stale(node: NodeState, message: object) -> None:
     """A message of an earlier term: tell whoever lives in the past what the term is.
 
     Answers and TimeoutNow of earlier terms need none. The term must be on disk before it is told.

@@ -10,17 +10,13 @@ this member has vouched for it. One that leads itself lets another lead, which i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from warren_raft.core import leader
+from warren_raft.core import leader_transfer, membership_change
+from warren_raft.core.state import NodeState
 from warren_raft.messages import SnapshotWanted
 from warren_raft.types import Index, Membership, Term
 
-if TYPE_CHECKING:
-    from warren_raft.core.node import Node
 
-
-def report(node: Node, index: Index, now_ms: int) -> None:
+def report(node: NodeState, index: Index, now_ms: int) -> None:
     """Nobody who is heard has that entry: ask for a snapshot. Say it again while it is so."""
     node.now_ms = now_ms
     log = node.log
@@ -34,16 +30,16 @@ def report(node: Node, index: Index, now_ms: int) -> None:
         # By chance: whoever is asked may have lost an entry, too, and hand it back.
         voters = [v for v in node.others(node.membership.voters) if v not in node.suspected]
         if voters:
-            leader.begin_transfer(node, lead, node.rng.choice(voters))
+            leader_transfer.begin_transfer(node, lead, node.rng.choice(voters))
 
 
-def found(node: Node) -> None:
+def found(node: NodeState) -> None:
     """What this member asked for, if it ever did, it needs no longer."""
     if node.log.lost:
         ask(node, 0)
 
 
-def ask(node: Node, index: Index) -> None:
+def ask(node: NodeState, index: Index) -> None:
     """Tell the leader which entry is lacking; 0: none."""
     if node.leader is not None:
         node.messages.append(
@@ -51,20 +47,20 @@ def ask(node: Node, index: Index) -> None:
         )
 
 
-def helps(node: Node, index: Index) -> bool:
+def helps(node: NodeState, index: Index) -> bool:
     """A snapshot up to there has what is lost; never one that holds no more than is applied."""
     return node.log.applying < node.log.lost <= index
 
 
-def skipped(node: Node, index: Index, membership: Membership) -> None:
+def skipped(node: NodeState, index: Index, membership: Membership) -> None:
     """The state is that of a snapshot whose last entry is in this log; what follows it stays."""
     node.log.skip_to(index)
     node.configs.begin_at(index, membership)
-    node.adopt()
+    membership_change.adopt(node)
     found(node)
 
 
-def may_install(node: Node, index: Index, term: Term) -> bool:
+def may_install(node: NodeState, index: Index, term: Term) -> bool:
     """See Node.may_install."""
     log = node.log
     if node.leadership is not None:

@@ -26,7 +26,7 @@ class AddLearner:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """The learner `node` votes; a leader does this by itself, see core.changes."""
+    """The learner `node` votes; a leader does this by itself, see core.membership_change."""
 
     node: NodeId
 

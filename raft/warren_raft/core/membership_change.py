@@ -8,24 +8,19 @@ what it held is gone), and promotes a learner that has caught up, under the id b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from warren_raft.core import leader
+from warren_raft.core import leader_transfer, read_rounds
 from warren_raft.core.membership import WHAT, Change, Demote, Promote, changed, encode
 from warren_raft.core.progress import Progress
-from warren_raft.core.quorum import majority
+from warren_raft.core.role_state import Leadership
+from warren_raft.core.state import NodeState
+from warren_raft.core.transitions import become_follower
 from warren_raft.errors import MembershipRefused
-from warren_raft.types import EntryKind, Index, MemberId, Membership, MemberState, NodeId
-
-if TYPE_CHECKING:
-    from warren_raft.core.leader import Leadership
-    from warren_raft.core.node import Node
-
+from warren_raft.types import EntryKind, Index, MemberId, MemberState, NodeId
 
 # ---------------------------------------------------------------------- one change
 
 
-def propose(node: Node, lead: Leadership, change: Change) -> Index:
+def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
     """Append a CONFIG with that change; raises MembershipRefused."""
     what = WHAT[type(change)]
     remedy = obstacle(node, lead)
@@ -43,8 +38,8 @@ def propose(node: Node, lead: Leadership, change: Change) -> Index:
             )
         member = progress.member or 0
     after = changed(node.membership, change, member)
-    if not hears_majority(node, lead, after):
-        heard = [voter for voter in after.voters if hears(node, lead, voter, after)]
+    if not node.hears_majority(lead, after):
+        heard = [voter for voter in after.voters if node.hears(lead, voter, after)]
         raise MembershipRefused(
             what,
             change.node,
@@ -55,11 +50,11 @@ def propose(node: Node, lead: Leadership, change: Change) -> Index:
     index = node.log.append_new(node.term, EntryKind.CONFIG, encode(after), node.now_ms)
     node.configs.forget_below(node.log.store.first_index() - 1)
     node.configs.append(index, after)
-    node.adopt()
+    adopt(node)
     return index
 
 
-def obstacle(node: Node, lead: Leadership) -> str | None:
+def obstacle(node: NodeState, lead: Leadership) -> str | None:
     """Why nothing can be changed at the moment; None: it can.
 
     1. S1 leads four, adds S5 in its log only, and is cut off.  2. S2 leads in a later term, removes
@@ -82,29 +77,24 @@ def obstacle(node: Node, lead: Leadership) -> str | None:
 # ---------------------------------------------------------------------- who counts
 
 
-def hears(node: Node, lead: Leadership, voter: NodeId, membership: Membership) -> bool:
-    """That voter of `membership` is heard of, and is the one that is meant."""
-    member = membership.id_of(voter)
-    if voter == node.id:
-        return member == node.member_id
-    progress = lead.progress.get(voter)
-    return progress is not None and not progress.paused and progress.member == member
-
-
-def hears_majority(node: Node, lead: Leadership, membership: Membership) -> bool:
-    """A majority of those voters is heard of."""
-    voters = membership.voters
-    return sum(hears(node, lead, v, membership) for v in voters) >= majority(len(voters))
-
-
-def is_lost(node: Node, lead: Leadership, voter: NodeId) -> bool:
+def is_lost(node: NodeState, lead: Leadership, voter: NodeId) -> bool:
     """A voter of the membership in effect that answers under another id."""
     if voter == node.id or voter not in node.membership.voters:
         return False
     return lead.progress[voter].member != node.membership.id_of(voter)
 
 
-def adopt(node: Node, lead: Leadership) -> None:
+def adopt(node: NodeState) -> None:
+    """Put the newest membership of the log into effect."""
+    node.membership = node.configs.latest
+    node.is_voter = node.membership.votes(node.id, node.member_id)
+    if node.leadership is not None:
+        adopt_as_leader(node, node.leadership)
+    elif not node.asks:
+        node.election_at_ms = None
+
+
+def adopt_as_leader(node: NodeState, lead: Leadership) -> None:
     """The membership in effect may be another one: whom to tell, and who counts."""
     members = node.membership
     last, now_ms = node.log.last, node.now_ms
@@ -123,10 +113,12 @@ def adopt(node: Node, lead: Leadership) -> None:
         if member not in members and not progress.leaving:
             progress.leaving = node.configs.latest_index
     count(node, lead)
-    leader.answer_reads(node, lead, node.id, 0)  # fewer may be a majority, or owe an answer, now
+    read_rounds.answer_reads(
+        node, lead, node.id, 0
+    )  # fewer may be a majority, or owe an answer, now
 
 
-def count(node: Node, lead: Leadership) -> None:
+def count(node: NodeState, lead: Leadership) -> None:
     """Work out whose copies count for a commit, and whether there is anything to settle."""
     members = node.membership
     counting = []
@@ -149,7 +141,9 @@ def count(node: Node, lead: Leadership) -> None:
     )
 
 
-def heard_as(node: Node, lead: Leadership, sender: NodeId, member: MemberId) -> Progress | None:
+def heard_as(
+    node: NodeState, lead: Leadership, sender: NodeId, member: MemberId
+) -> Progress | None:
     """A member answers under another id than the last time; its Progress now.
 
     None: the answer is of no use: a founding member's, after another life of that node was heard of
@@ -179,7 +173,7 @@ def heard_as(node: Node, lead: Leadership, sender: NodeId, member: MemberId) -> 
         lead.transfer_to = None
     count(node, lead)
     if not node.majority_heard():
-        node.become_follower(node.term)
+        become_follower(node, node.term)
         return None
     return fresh
 
@@ -187,7 +181,7 @@ def heard_as(node: Node, lead: Leadership, sender: NodeId, member: MemberId) -> 
 # ---------------------------------------------------------------------- by itself
 
 
-def settle(node: Node, lead: Leadership) -> None:
+def settle(node: NodeState, lead: Leadership) -> None:
     """Do what the moment allows; cheap when there is nothing."""
     if not lead.unsettled or node.leadership is not lead:
         return
@@ -209,13 +203,13 @@ def settle(node: Node, lead: Leadership) -> None:
     count(node, lead)
 
 
-def due(node: Node, lead: Leadership) -> Change | None:
+def due(node: NodeState, lead: Leadership) -> Change | None:
     """The change that this leader makes by itself now."""
     members = node.membership
     for voter in members.voters:
         if is_lost(node, lead, voter):
             change: Change = Demote(voter)
-            if hears_majority(node, lead, changed(members, change)):
+            if node.hears_majority(lead, changed(members, change)):
                 return change
     if not node.config.promote_learners:
         return None
@@ -223,14 +217,16 @@ def due(node: Node, lead: Leadership) -> Change | None:
         progress = lead.progress[learner]
         if not progress.paused and caught_up(node, progress):
             after = changed(members, Promote(learner), progress.member or 0)
-            if hears_majority(node, lead, after):
+            if node.hears_majority(lead, after):
                 if progress.vouched:
                     return Promote(learner)
                 ask_whether_still(node, lead, learner, progress)
     return None
 
 
-def ask_whether_still(node: Node, lead: Leadership, learner: NodeId, progress: Progress) -> None:
+def ask_whether_still(
+    node: NodeState, lead: Leadership, learner: NodeId, progress: Progress
+) -> None:
     """Before a learner is promoted it says once more who it is, in a round like that of a read.
 
     1. b acknowledges everything as 7, loses its disk, and is back as 8, which this leader hears.
@@ -240,10 +236,10 @@ def ask_whether_still(node: Node, lead: Leadership, learner: NodeId, progress: P
     if not progress.asked:
         lead.reads.round += 1
         progress.asked = lead.reads.round
-        leader.ask_confirm(node, lead)
+        read_rounds.ask_confirm(node, lead)
 
 
-def caught_up(node: Node, progress: Progress) -> bool:
+def caught_up(node: NodeState, progress: Progress) -> bool:
     """A learner needs no longer for what came meanwhile than an election takes.
 
     It is sent the log in rounds: what was there when a round began, then what came during that
@@ -260,23 +256,23 @@ def caught_up(node: Node, progress: Progress) -> bool:
     return False
 
 
-def hand_off(node: Node, lead: Leadership) -> None:
+def hand_off(node: NodeState, lead: Leadership) -> None:
     """This leader's removal is committed: the voter that holds most is to follow, at once."""
     heard = [
         (-lead.progress[voter].match, voter)
         for voter in node.membership.voters
-        if hears(node, lead, voter, node.membership)
+        if node.hears(lead, voter, node.membership)
     ]
     if not heard:
-        node.become_follower(node.term)
+        become_follower(node, node.term)
         return
-    leader.begin_transfer(node, lead, min(heard)[1])
+    leader_transfer.begin_transfer(node, lead, min(heard)[1])
 
 
 # ---------------------------------------------------------------------- how it stands
 
 
-def states(node: Node, lead: Leadership) -> tuple[MemberState, ...]:
+def states(node: NodeState, lead: Leadership) -> tuple[MemberState, ...]:
     """All members, voters first, as this leader sees them."""
     members, last = node.membership, node.log.last
     before = node.membership

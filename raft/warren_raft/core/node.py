@@ -13,36 +13,31 @@ compared with deadlines and stamped into entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from random import Random
-
-from warren_raft.config import RaftConfig
-from warren_raft.core import candidate, damaged, follower, leader, lost, membership_change
-from warren_raft.core.candidate import Candidacy
-from warren_raft.core.configs import Configs
-from warren_raft.core.leader import Leadership
-from warren_raft.core.log import LogView
+from warren_raft.core import (
+    candidate,
+    follower,
+    leader,
+    leader_transfer,
+    lost,
+    membership_change,
+)
 from warren_raft.core.membership import Change
-from warren_raft.core.quorum import majority
-from warren_raft.core.ready import ReadState, Ready, Role, SoftState
+from warren_raft.core.ready import Ready, Role, SoftState
 from warren_raft.core.role_table import HANDLERS
+from warren_raft.core.state import NodeState
+from warren_raft.core.transitions import become_follower, lose_leader, next_attempt, stand_soon
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.messages import (
     AnyRaftMessage,
     PreVote,
     PreVoteReply,
     ReadIndex,
-    SnapshotChunk,
-    SnapshotWanted,
 )
-from warren_raft.ports import LogStore
 from warren_raft.types import (
     Entry,
     EntryKind,
-    GroupId,
     HardState,
     Index,
-    MemberId,
     Membership,
     MemberState,
     NodeId,
@@ -50,115 +45,10 @@ from warren_raft.types import (
 )
 
 
-class Node:
-    """A member of a group; see the module.
+class Node(NodeState):
+    """What a host calls of a member; the state and its invariants are NodeState's."""
 
-    member_id       which life of this node's log it is; it votes only where the membership names
-                    it under that id
-    configs         the memberships of the log; membership: the one in effect
-    leader          whom this member believes to lead; None: nobody, or its node is suspected
-    suspected       nodes not heard of
-    unread          some of the log could not be read, see core.unread; ready() comes after looking
-    stalled         this node's disk does not answer: it does not stand; one that leads still does
-    election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
-                    leader is known, when nobody would hear, and on one that is no member
-    attempts        elections stood for in vain since the last leader was known
-
-    Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
-    itself; only a voter stands or leads, or one whose own removal is under way; a member with a
-    leader has no election ahead; votes in a term are given once (`vote` changes only with `term`,
-    or from None).
-    """
-
-    __slots__ = (
-        "after_sync",
-        "attempts",
-        "candidacy",
-        "chunks",
-        "config",
-        "configs",
-        "election_at_ms",
-        "group",
-        "hard_changed",
-        "id",
-        "is_voter",
-        "leader",
-        "leadership",
-        "log",
-        "member_id",
-        "membership",
-        "messages",
-        "now_ms",
-        "reads",
-        "rng",
-        "role",
-        "snapshots",
-        "soft_given",
-        "stalled",
-        "suspected",
-        "term",
-        "unread",
-        "vote",
-    )
-
-    def __init__(
-        self,
-        group: GroupId,
-        node_id: NodeId,
-        membership: Membership,
-        hard_state: HardState,
-        log: LogStore,
-        config: RaftConfig,
-        rng: Random,
-        now_ms: int,
-        preferred: NodeId | None = None,
-        applied: Index = 0,
-        member_id: MemberId = 0,
-        configs: Iterable[tuple[Index, bytes | None]] = (),
-    ) -> None:
-        """Begin as a follower that knows no leader.
-
-        membership       as of the snapshot; without one the founders; on a member that is joining
-                         and has no snapshot only whom to listen to
-        hard_state, log  as they were on disk; all of the log is durable
-        rng              may be shared by all groups of a node
-        applied          what the machine's state holds already: the index of its snapshot
-        configs          see LogStore.configs
-        preferred        who campaigns at once when the group is new (term 0, empty log); the
-                         others wait new_group_delay_ms longer. A group of one campaigns at once
-
-        Nobody is suspected at first: a host tells `peer_suspected` for those that are.
-        """
-        self.group = group
-        self.id = node_id
-        self.member_id = member_id
-        self.configs = Configs(applied, membership, member_id != 0 and applied == 0, configs)
-        self.membership = self.configs.latest
-        self.is_voter = self.membership.votes(node_id, member_id)
-        self.config = config
-        self.rng = rng
-        self.now_ms = now_ms
-        self.log = LogView(log, applied)
-        self.unread = damaged.is_left(self)
-        assert self.log.last_term <= hard_state.term, (self.log.last_term, hard_state.term)
-        self.term: Term = hard_state.term
-        self.vote: NodeId | None = hard_state.vote
-        self.role = Role.FOLLOWER
-        self.leader: NodeId | None = None
-        self.suspected: set[NodeId] = set()
-        self.stalled = False
-        self.attempts = 0
-        self.candidacy: Candidacy | None = None
-        self.leadership: Leadership | None = None
-        self.hard_changed = False
-        self.messages: list[AnyRaftMessage] = []
-        self.after_sync: list[AnyRaftMessage] = []
-        self.reads: list[ReadState] = []
-        self.snapshots: list[NodeId] = []
-        self.chunks: list[SnapshotChunk | SnapshotWanted] = []
-        self.soft_given: tuple[Role, NodeId | None, Term] = (Role.FOLLOWER, None, self.term)
-        first_ms = now_ms + candidate.first_delay(self, preferred)
-        self.election_at_ms: int | None = first_ms if self.asks else None
+    __slots__ = ()
 
     # ------------------------------------------------------------- something happened
 
@@ -175,9 +65,9 @@ class Node:
             # 3. d has heard of neither, and a's node lives: it would refuse c for good.
             if kind is PreVote:
                 if message.term - 1 > self.term:
-                    self.become_follower(message.term - 1)
+                    become_follower(self, message.term - 1)
             elif not (isinstance(message, PreVoteReply) and message.granted):
-                self.become_follower(message.term)
+                become_follower(self, message.term)
         elif message.term < self.term:
             follower.refuse_stale(self, message)
             return
@@ -198,7 +88,9 @@ class Node:
         return self.log.append_new(self.term, EntryKind.COMMAND, data, now_ms)
 
     def propose_change(self, change: Change, now_ms: int) -> Index:
-        """Append a CONFIG with one change of the members; in effect at once, see core.changes.
+        """Append a CONFIG with one change of the members; in effect at once.
+
+        See core.membership_change.
 
         returns  where it stands; it is done when that is committed in this term
         raises   NotLeader, MembershipRefused
@@ -215,9 +107,9 @@ class Node:
             leader.tick(self, self.leadership)
         elif self.election_at_ms is not None and now_ms >= self.election_at_ms:
             if self.stands:
-                self.become_pre_candidate()
+                candidate.become_pre_candidate(self)
             else:
-                candidate.next_attempt(self)
+                next_attempt(self)
                 candidate.ask_who_leads(self)
 
     @property
@@ -232,7 +124,7 @@ class Node:
         self.now_ms = now_ms
         if self.stands and self.role is not Role.LEADER:
             self.leader = None
-            self.become_pre_candidate()
+            candidate.become_pre_candidate(self)
 
     def transfer_leader(self, to: NodeId, now_ms: int) -> None:
         """Hand leadership to a voter once it has everything; given up after transfer_timeout_ms.
@@ -243,7 +135,7 @@ class Node:
         if lead is None:
             raise NotLeader(self.group, self.id, self.leader)
         self.now_ms = now_ms
-        leader.begin_transfer(self, lead, to)
+        leader_transfer.begin_transfer(self, lead, to)
 
     def peer_suspected(self, node: NodeId, now_ms: int) -> None:
         """Nothing has been heard from that node for suspect_after_ms."""
@@ -252,7 +144,7 @@ class Node:
         lead = self.leadership
         if lead is None:
             if self.leader == node:
-                self.lose_leader(self.config.election_delay_ms)
+                lose_leader(self, self.config.election_delay_ms)
             return
         if node in lead.progress:
             lead.progress[node].pause()
@@ -261,13 +153,13 @@ class Node:
         membership_change.settle(self, lead)
         if self.leadership is not None and not self.majority_heard():
             # Check-quorum: it could commit nothing. Clients find another leader, if there is one.
-            self.become_follower(self.term)
+            become_follower(self, self.term)
 
     def leader_denied(self, node: NodeId, now_ms: int) -> None:
         """That node, which lives, says that it does not lead: it may not even be a member now."""
         self.now_ms = now_ms
         if self.leader == node and self.leadership is None:
-            self.lose_leader()
+            lose_leader(self)
 
     def peer_connected(self, node: NodeId, now_ms: int, restarted: bool = False) -> None:
         """A connection was (re-)established, or a suspected node was heard of again.
@@ -282,7 +174,7 @@ class Node:
             if node in lead.progress:
                 lead.progress[node].resume(restarted)
         else:
-            candidate.stand_soon(self)
+            stand_soon(self)
 
     def disk_stalled(self, stalled: bool, now_ms: int) -> None:
         """This node's disk does not answer; False: it does again. See candidate.on_stalled."""
@@ -298,7 +190,7 @@ class Node:
         """
         self.peer_connected(node, now_ms, True)
         if self.leader == node:
-            self.lose_leader(self.config.election_delay_ms)
+            lose_leader(self, self.config.election_delay_ms)
 
     def read_index(self, context: int, now_ms: int) -> None:
         """Ask for an index at which a read is current; the answer is a ReadState in a Ready.
@@ -437,11 +329,6 @@ class Node:
         return membership_change.states(self, self.leadership)
 
     @property
-    def change_under_way(self) -> bool:
-        """The membership in effect is not known to be committed."""
-        return self.configs.latest_index > self.log.committed
-
-    @property
     def commit(self) -> Index:
         """Everything up to here is committed, as far as this member knows."""
         return self.log.committed
@@ -479,160 +366,3 @@ class Node:
         # Not `match`: until it has answered on this connection its disk may be another one.
         there = not progress.probing and index < progress.next
         return self.log.term(index) if there and index >= self.log.store.first_index() else 0
-
-    def check(self) -> None:
-        """Assert every invariant."""
-        self.log.check()
-        self.configs.check()
-        assert self.membership == self.configs.latest, self.membership
-        assert self.is_voter == self.membership.votes(self.id, self.member_id), self.membership
-        assert self.configs.latest_index <= self.log.last, self.configs.latest_index
-        assert self.log.last_term <= self.term, (self.log.last_term, self.term)
-        standing = self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
-        assert (self.candidacy is not None) == standing, self.role
-        assert (self.leadership is not None) == (self.role is Role.LEADER), self.role
-        assert self.stands or self.role in (Role.FOLLOWER, Role.LEADER), self.role
-        assert self.role is not Role.CANDIDATE or self.vote == self.id, self.vote
-        if self.leadership is not None:
-            assert self.leader == self.id, (self.leader, self.id)
-            self.leadership.check(self)
-        else:
-            assert self.leader != self.id, self.leader
-        if self.leader is not None:
-            assert self.election_at_ms is None, self.election_at_ms
-            assert self.leader not in self.suspected, self.leader
-
-    # ------------------------------------------------------------- for the roles
-
-    def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
-        """Members but this one, in their order."""
-        return [member for member in members if member != self.id]
-
-    def majority_heard(self) -> bool:
-        """Whether a majority of the voters is not suspected, nor known to be another life."""
-        lead = self.leadership
-        if lead is not None:
-            return membership_change.hears_majority(self, lead, self.membership)
-        voters = self.membership.voters
-        heard = sum(1 for voter in voters if voter not in self.suspected)
-        return heard >= majority(len(voters))
-
-    @property
-    def stands(self) -> bool:
-        """Whether it may stand: a voter, or one until the CONFIG under way; not while `unread`,
-        and not while its disk is `stalled`.
-
-        1. a leads a and b, removes itself, and crashes with that CONFIG on its own disk only.
-        2. b needs a's vote, and does not get it: a's log is longer.  3. So a must stand, although
-        it does not count its own vote, until the CONFIG is committed (thesis, 4.2.2).
-        """
-        if self.unread or self.stalled:
-            return False
-        if self.is_voter or not self.change_under_way:
-            return self.is_voter
-        before = self.configs.at(self.configs.latest_index - 1)
-        return before is not None and before.votes(self.id, self.member_id)
-
-    @property
-    def asks(self) -> bool:
-        """Whether it cares who leads: a member does; and one that led in this term until it was
-        removed, because others may believe in it still."""
-        named = self.id in self.membership or self.vote == self.id
-        return named or self.stands or bool(self.configs.missing)
-
-    def adopt(self) -> None:
-        """The membership in effect may be another one."""
-        self.membership = self.configs.latest
-        self.is_voter = self.membership.votes(self.id, self.member_id)
-        if self.leadership is not None:
-            membership_change.adopt(self, self.leadership)
-        elif not self.asks:
-            self.election_at_ms = None
-
-    def follow(self, sender: NodeId) -> None:
-        """`sender` has shown that it leads this term."""
-        if self.leader == sender:
-            return
-        assert self.role is not Role.LEADER, (self.term, self.id, sender)
-        assert self.leader is None, (self.term, self.leader, sender)
-        self.candidacy = None
-        self.role = Role.FOLLOWER
-        self.attempts = 0
-        if sender in self.suspected:
-            # It can be heard again, or it is an old message: the host will say which.
-            return
-        self.leader = sender
-        self.election_at_ms = None
-
-    def lose_leader(self, delay_ms: tuple[int, int] | None = None) -> None:
-        """Believe in no leader, and stand for election after a delay out of that range."""
-        assert self.leadership is None
-        self.leader = None
-        delay_ms = delay_ms or self.config.election_timeout_ms
-        candidate.set_election(self, self.rng.randrange(*delay_ms))
-
-    def grant(self, candidate_id: NodeId) -> None:
-        """Vote in this term, and leave the candidate time to win."""
-        assert self.vote in (None, candidate_id), (self.vote, candidate_id)
-        if self.vote is None:
-            self.vote = candidate_id
-            self.hard_changed = True
-        candidate.set_election(self, self.rng.randrange(*self.config.election_timeout_ms))
-
-    def become_follower(self, term: Term) -> None:
-        """Follow in `term`, without a leader yet; ends whatever this member was."""
-        assert term >= self.term, (term, self.term)
-        if self.leadership is not None:
-            asked = self.leadership.reads.drain()
-            self.reads += [ReadState(context, None) for who, context in asked if who == self.id]
-            self.leadership = None
-            # A snapshot that it sends is stamped with the term that it is in by then:
-            # 1. b asks a for the next chunk, and c asks a for a vote.  2. a's chunk is of c's term:
-            # b takes a for that term's leader.
-            self.snapshots = []
-            self.chunks = [part for part in self.chunks if isinstance(part, SnapshotChunk)]
-        if term > self.term:
-            self.term = term
-            self.vote = None
-            self.hard_changed = True
-        self.candidacy = None
-        self.role = Role.FOLLOWER
-        self.lose_leader()
-
-    def become_pre_candidate(self) -> None:
-        """Ask whether an election could be won; changes nothing that is written."""
-        assert self.stands and self.role is not Role.LEADER, self.role
-        self.leader = None
-        if self.is_voter and len(self.membership.voters) == 1:
-            self.become_candidate()
-            return
-        self.role = Role.PRE_CANDIDATE
-        self.candidacy = Candidacy()
-        self.candidacy.answers[self.id] = True
-        candidate.next_attempt(self)
-        candidate.ask_whether(self)
-
-    def become_candidate(self) -> None:
-        """Stand for election in a new term (Raft paper, 5.2)."""
-        assert self.stands and self.role is not Role.LEADER, self.role
-        self.leader = None
-        self.term += 1
-        self.vote = self.id
-        self.hard_changed = True
-        self.role = Role.CANDIDATE
-        self.candidacy = Candidacy()
-        candidate.next_attempt(self)
-        candidate.ask(self)
-
-    def become_leader(self) -> None:
-        """Lead this term; its first entry commits what earlier terms left behind."""
-        assert self.role is Role.CANDIDATE, self.role
-        self.role = Role.LEADER
-        self.leader = self.id
-        self.candidacy = None
-        self.election_at_ms = None
-        self.attempts = 0
-        self.leadership = Leadership(self)
-        membership_change.adopt(self, self.leadership)
-        self.log.lead_from(self.now_ms)
-        self.log.append_new(self.term, EntryKind.NOOP, b"", self.now_ms)

@@ -78,7 +78,10 @@ class Progress:
         self.begin_round(next_index - 1, now_ms)
 
     def begin_round(self, end: Index, now_ms: int) -> None:
-        """Of a learner's catching up, see core.changes: it ends where the log ends now."""
+        """Begin a round of a learner's catching up, which ends where the log ends now.
+
+        See membership_change.caught_up.
+        """
         self.round_end = end
         self.round_began_ms = now_ms
 

@@ -61,7 +61,8 @@ class Ready(msgspec.Struct, frozen=True):
     reads                answers to read_index
     soft_state           None: unchanged; else act on it after `committed` was applied
     snapshots            members whose next entry the log no longer has: send them a snapshot
-                         (core.transfer); each is named once, and again when it was lost sight of
+                         (core.snapshot_transfer); each is named once, and again when it was lost
+                         sight of
     chunks               parts of a snapshot for this member, and answers to its own, in order
     """
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warren_raft.core import candidate, follower, leader
 from warren_raft.core.ready import ReadState
+from warren_raft.core.state import NodeState
 from warren_raft.messages import (
     Append,
     AppendReply,
@@ -23,10 +24,7 @@ from warren_raft.messages import (
     VoteReply,
 )
 
-if TYPE_CHECKING:
-    from warren_raft.core.node import Node
-
-    Handler = Callable[[Node, Any], None]
+Handler = Callable[[NodeState, Any], None]
 
 ANYBODY: dict[type, Handler] = {
     Append: follower.on_append,

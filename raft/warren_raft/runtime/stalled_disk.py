@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from warren_raft.core import membership_change
 from warren_raft.core.quorum import majority
 from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.group import Group
@@ -206,7 +205,7 @@ class StalledDisk:
             for voter in members.voters
             if voter != self._own
             and self._peers.get(voter) != Condition.STALLED
-            and membership_change.hears(node, lead, voter, members)
+            and node.hears(lead, voter, members)
         ]
         quick = [voter for voter in answer if not self.slow(voter)]
         if not quick or len(answer) < majority(len(members.voters)):

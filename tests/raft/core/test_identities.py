@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sim.changing import THREE, catch_up, config, leader, sent
 from sim.one import NOW, One, append
+from warren_raft.core import membership_change
 from warren_raft.core.membership import AddLearner
 from warren_raft.core.ready import Role
 from warren_raft.messages import (
@@ -184,7 +185,7 @@ def test_a_leader_counts_its_own_copy_only_under_its_own_id() -> None:
     one = leader(Membership(("a", "b")))
     # No change leads there while it leads; what is committed does not lean on that.
     one.node.configs.base = Membership(("a", "b"), (), (("b", 7),))
-    one.node.adopt()
+    membership_change.adopt(one.node)
     index = one.node.propose(b"x", NOW)
     one.out()
     one.agree("a", index)

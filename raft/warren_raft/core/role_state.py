@@ -1,0 +1,81 @@
+"""The part of the state that only a candidate, or only a leader, has."""
+
+from __future__ import annotations
+
+from warren_raft.core.progress import Progress
+from warren_raft.core.read_index import Reads
+from warren_raft.messages import WireEntry
+from warren_raft.types import Index, Membership, NodeId
+
+
+class Candidacy:
+    """The answers to one attempt.
+
+    sequence  the write that holds this member's vote for itself; None: not handed out yet.
+              The vote counts once that write is done, like anybody's
+    """
+
+    __slots__ = ("answers", "sequence")
+
+    def __init__(self) -> None:
+        self.answers: dict[NodeId, bool] = {}
+        self.sequence: int | None = None
+
+
+class Leadership:
+    """What a leader knows for as long as it leads.
+
+    first           index of its NOOP: from here on every entry is of its own term, and only
+                    these are committed by counting (Raft paper, 5.4.2)
+    progress        of every other member, voters and learners, and of those that are leaving
+    counting        of the other voters that answer under the right id; absent: a 0 for each voter
+                    whose copy counts for nothing
+    unsettled       whether there may be something for membership_change.settle to do
+    transfer_to     whom leadership is being handed to; nothing is proposed meanwhile
+    transfer_by_ms  when that is given up
+    confirm_due_ms  when a round of reads is asked for again; None: no round is open
+    wire            the last batch built, so that followers in step share it:
+                    (first, last of the log, bytes_max) and (entries, size)
+    """
+
+    __slots__ = (
+        "absent",
+        "confirm_due_ms",
+        "counting",
+        "first",
+        "progress",
+        "reads",
+        "transfer_by_ms",
+        "transfer_to",
+        "unsettled",
+        "wire",
+        "wire_key",
+    )
+
+    def __init__(self, last: Index) -> None:
+        self.first: Index = last + 1
+        self.progress: dict[NodeId, Progress] = {}
+        self.counting: tuple[Progress, ...] = ()
+        self.absent: list[Index] = []
+        self.unsettled = True
+        self.reads = Reads()
+        self.transfer_to: NodeId | None = None
+        self.transfer_by_ms = 0
+        self.confirm_due_ms: int | None = None
+        self.wire_key: tuple[Index, Index, int] = (0, 0, 0)
+        self.wire: tuple[tuple[WireEntry, ...], int] = ((), 0)
+
+    def check(self, last: Index, members: Membership, votes: bool) -> None:
+        """Assert that every follower's progress lies in the log, and that the right ones count.
+
+        last, members, votes  of this leader: its log's end, its membership, whether it is a voter
+        """
+        for member, progress in self.progress.items():
+            progress.check()
+            assert progress.next <= last + 1, (member, progress.next, last)
+            assert (member in members) != bool(progress.leaving), member
+        assert len(self.counting) + len(self.absent) + votes == len(members.voters)
+        for progress in self.counting:
+            (voter,) = (v for v in members.voters if self.progress.get(v) is progress)
+            assert progress.member == members.id_of(voter), (voter, progress.member)
+        self.reads.check()
