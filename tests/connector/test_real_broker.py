@@ -6,7 +6,7 @@ import datetime
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pika
 import pyarrow as pa
@@ -87,6 +87,22 @@ def channel_of(cluster: LocalCluster) -> Any:
     return channel
 
 
+PROPERTIES: Final[dict[str, Any]] = {
+    "content_type": "text/plain",
+    "content_encoding": "utf-8",
+    "delivery_mode": 2,
+    "priority": 7,
+    "correlation_id": "c",
+    "reply_to": "r",
+    "expiration": "600000",
+    "message_id": "m",
+    "type": "t",
+    "user_id": "guest",
+    "app_id": "app",
+}
+"""Properties that pika and the source name and value alike."""
+
+
 def test_what_pika_published(cluster: LocalCluster, queue: str) -> None:
     channel = channel_of(cluster)
     channel.exchange_declare("connector-topic", "topic")
@@ -96,18 +112,8 @@ def test_what_pika_published(cluster: LocalCluster, queue: str) -> None:
         "a.b",
         "käse".encode(),
         pika.BasicProperties(
-            content_type="text/plain",
-            content_encoding="utf-8",
-            delivery_mode=2,
-            priority=7,
-            correlation_id="c",
-            reply_to="r",
-            expiration="600000",
-            message_id="m",
+            **PROPERTIES,
             timestamp=int(WHEN.timestamp()),
-            type="t",
-            user_id="guest",
-            app_id="app",
             headers={"n": 5, "s": "text", "b": True, "when": WHEN, "list": [1, "x"], "none": None},
         ),
     )
@@ -123,18 +129,8 @@ def test_what_pika_published(cluster: LocalCluster, queue: str) -> None:
         "body": "käse".encode(),
         "exchange": "connector-topic",
         "routing_key": "a.b",
-        "priority": 7,
-        "content_type": "text/plain",
-        "content_encoding": "utf-8",
-        "delivery_mode": 2,
-        "correlation_id": "c",
-        "reply_to": "r",
-        "expiration": "600000",
-        "message_id": "m",
+        **PROPERTIES,
         "timestamp": WHEN,
-        "type": "t",
-        "user_id": "guest",
-        "app_id": "app",
         "delivery_count": 0,
         "acquired_count": 0,
         "redelivered": False,

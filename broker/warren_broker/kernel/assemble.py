@@ -432,23 +432,30 @@ def assemble(
         p[HEADER_BYTES:start] = head
         p[routes_at:properties] = tail
         block = buffer
-    crc = zlib.crc32(memoryview(block)[HEADER_BYTES:])
-    first_bytes = encode_head(
-        form=form,
-        columns=columns,
-        count=count,
-        crc=crc,
-        length=length,
-        routes=len(gathering.routes),
-        runs=len(runs),
-        routes_bytes=len(routes),
-    )
+    first_bytes = _head_of(block, gathering, form, columns, len(runs), len(routes))
     if cython.compiled:
         _put(p, 0, first_bytes)
         return block
     else:
         p[:HEADER_BYTES] = first_bytes
         return bytes(buffer)
+
+
+@cython.cfunc
+def _head_of(
+    block: object, gathering: _Gathering, form: int, columns: int, runs: int, routes_bytes: int
+) -> bytes:
+    """Return the header of a block that is complete but for it."""
+    return encode_head(
+        form=form,
+        columns=columns,
+        count=gathering.count,
+        crc=zlib.crc32(memoryview(block)[HEADER_BYTES:]),
+        length=len(block),
+        routes=len(gathering.routes),
+        runs=runs,
+        routes_bytes=routes_bytes,
+    )
 
 
 @cython.cfunc

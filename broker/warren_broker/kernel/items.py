@@ -132,8 +132,13 @@ NO_HEADER = "expected content header for class 60, got non content header frame 
 NO_BODY = "expected content body, got non content body frame instead"
 
 
+def size_error(size: int, limit: int) -> str:
+    """Return the text for a message above the size limit; RabbitMQ's."""
+    return f"message size {size} is larger than configured max size {limit}"
+
+
 def unfinished_error(size: int, limit: int) -> str:
-    """The text for a connection that began more large messages than it may at once."""
+    """Return the text for a connection with more bytes of incomplete messages than allowed."""
     return (
         f"{size} bytes of messages that are not complete; a connection may have {limit} "
         "(limits.unfinished_bytes_max): finish some before you begin others"

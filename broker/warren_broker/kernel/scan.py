@@ -1,12 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""Received AMQP 0.9.1 bytes cut into messages, settlements, other methods.
+"""Received AMQP 0.9.1 bytes cut into messages, acknowledgements and other methods.
 
 One source for both kernels: interpreted, `_p` is the received bytes; compiled, a pointer to them.
 
-A message whose three frames have arrived whole takes the short way, `_publish_whole`; it decides
-nothing, it gives up where anything is unusual. All else goes frame by frame through `_step`, which
-is where every refusal is made.
+A message whose three frames have arrived takes the fast path `_publish_whole`, which gives up on
+anything unusual. All else is taken frame by frame by `_step`, which makes every refusal.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Size = cython.typedef(cython.Py_ssize_t)
 MESSAGE_BYTES_MAX = 16 << 20
 FRAME_MAX_MIN = 4096
 ROUTES_MAX = 4096
-"""A connection's dictionary of routes starts anew with the next table beyond this many."""
+"""Routes in a connection's dictionary beyond which the next table starts with an empty one."""
 
 _HEAD = struct.Struct(">BHI")
 _HEADER = struct.Struct(">HHQ")
@@ -142,17 +141,17 @@ class FrameScanner:
         self._refused, self._unusual = set(), False
         self._dead, self._unfinished = False, 0
         self._run_channel = self._ack_channel = -1
-        self._ack_ranges = []
+        self._ack_ranges, self._ack_multiple = [], False
         self._seen = b""
         self._start_table(Routes())
 
     @property
     def pending_bytes(self) -> int:
-        """Held for frames and messages that are not complete yet."""
+        """Bytes held of incomplete frames and messages."""
         return len(self._rest) + self._unfinished
 
     def take_table(self) -> MessageTable:
-        """The table filled so far; later messages go to a new one."""
+        """Return the table filled so far; later messages are added to a new one."""
         table = self.table
         routes = table.routes
         self._start_table(Routes() if len(routes.entries) > ROUTES_MAX else routes)
@@ -170,15 +169,15 @@ class FrameScanner:
         self._unusual = True
 
     def close(self) -> None:
-        """Nothing more comes: drop everything that is held, at once."""
+        """Drop everything that is held; later input is ignored."""
         self._dead, self._unfinished = True, 0
         self._rest, self._contents = bytearray(), {}
         self._start_table(Routes())
 
     def feed(self, data: bytes | bytearray | memoryview) -> list:
-        """Take received bytes; the items completed by them, in order.
+        """Take received bytes; return the items that they complete, in order.
 
-        After a Malformed item nothing is taken any more. A view of the table must not be held.
+        After a Malformed item all input is ignored. No view of the table may be held.
         """
         used: Size
         if self._dead:
@@ -205,7 +204,7 @@ class FrameScanner:
 
     @cython.cfunc
     def _scan(self, data: object) -> Size:
-        """Cut all complete frames; the number of bytes used."""
+        """Cut all complete frames; return the number of bytes used."""
         p: cython.p_uchar
         at: Size = 0
         after: Size
@@ -229,11 +228,11 @@ class FrameScanner:
                 size = _u32(p, at + 3)
             else:
                 kind, channel, size = _HEAD.unpack_from(p, at)
-            # Refused before it is complete: a wild size would make us wait for bytes for ever.
+            # Refused before the frame is complete: a wrong size would mean waiting forever.
             if kind != 1 and kind != 2 and kind != 3 and kind != 8:
                 self._frame_error(at, end, "unknown_frame")
                 break
-            if size > self.frame_max:  # RabbitMQ, too, lets 8 bytes more than agreed pass
+            if size > self.frame_max:  # like RabbitMQ, which accepts 8 bytes more than agreed
                 self._frame_error(at, end, f"frame_too_large, {size}, {self.frame_max - 8}")
                 break
             after = at + size + 8
@@ -255,7 +254,7 @@ class FrameScanner:
 
     @cython.cfunc
     def _publish_whole(self, at: Size, after: Size, end: Size, channel: cython.int) -> Size:
-        """Take method, header and one body frame in one go; where they end, or -1: not this way."""
+        """Take method, header and one body frame at once; return their end, -1: use `_step`."""
         p: cython.p_uchar = self._p
         size: Size
         body: Size
@@ -301,7 +300,7 @@ class FrameScanner:
 
     @cython.cfunc
     def _step(self, at: Size, after: Size, kind: cython.uint, channel: cython.int) -> None:
-        """One complete frame, any kind, any state."""
+        """Handle one complete frame of any kind in any state."""
         start: Size = at + 7
         end: Size = after - 1
         if kind == 8:
@@ -339,7 +338,7 @@ class FrameScanner:
                 self._publish(start + 4, end, channel)
                 return
             if method_id == 80 or method_id == 90 or method_id == 120:
-                self._settle(start + 4, end, channel, method_id)
+                self._ack(start + 4, end, channel, method_id)
                 return
         if class_id == 20 and (method_id == 40 or method_id == 41) and self._unusual:
             self._refused.discard(channel)
@@ -347,37 +346,32 @@ class FrameScanner:
         self._add(items.Method(channel, class_id, method_id, self._p[start + 4 : end]))
 
     @cython.cfunc
-    def _settle(self, start: Size, end: Size, channel: cython.int, method_id: cython.uint) -> None:
-        """basic.ack, reject, nack: joined to the open run of settlements where possible."""
+    def _ack(self, start: Size, end: Size, channel: cython.int, method_id: cython.uint) -> None:
+        """Handle basic.ack, reject, nack; extend the open run of them where possible."""
         tag: cython.ulonglong
         bits: cython.uint
         kind: cython.int
-        multiple: cython.bint = False
+        multiple: cython.bint
+        single: cython.bint
         if end - start != 9:
             text = f"{end - start} bytes of arguments; this method has 9"
             self._malformed(channel, items.SYNTAX_ERROR, text, 60, method_id)
             return
         tag = _u64(self._p, start)
         bits = self._p[start + 8]
+        multiple = method_id != 90 and bits & 1 != 0
+        single = not multiple and not self._ack_multiple
         if method_id == 80:
             kind = 0
-            multiple = bits & 1 != 0
         elif method_id == 120:
             kind = 1 if bits & 2 else 2
-            multiple = bits & 1 != 0
         else:
             kind = 3 if bits & 1 else 4
         self._close_run()
         if self._ack_channel != channel:
             self._close_acks()
             self._ack_channel = channel
-        elif (
-            kind == self._ack_kind
-            and not multiple
-            and not self._ack_multiple
-            and tag > 0
-            and tag - 1 == self._ack_last
-        ):
+        elif kind == self._ack_kind and single and tag > 0 and tag - 1 == self._ack_last:
             self._ack_last = tag
             return
         else:
@@ -423,8 +417,7 @@ class FrameScanner:
         if size > self.message_bytes_max:
             del self._contents[channel]
             self._refused.add(channel)
-            text = f"message size {size} is larger than configured max size "
-            text += str(self.message_bytes_max)
+            text = items.size_error(size, self.message_bytes_max)
             self._add(items.ContentRefused(channel, items.PRECONDITION_FAILED, text))
             return
         content.properties = self._p[start + 12 : end]
@@ -453,7 +446,7 @@ class FrameScanner:
 
     @cython.cfunc
     def _finish(self, content: Content, channel: cython.int) -> None:
-        """A message that came in pieces is complete."""
+        """Append a message that arrived in several pieces and is now complete."""
         del self._contents[channel]
         self._unfinished -= len(content.body)
         self._unusual = len(self._refused) + len(self._contents) > 0
@@ -466,7 +459,7 @@ class FrameScanner:
 
     @cython.cfunc
     def _append(self, at: Size, until: Size, body: Size, end: Size, channel: cython.int) -> None:
-        """A message, properties at..until and body..end, joins the table; both were looked at."""
+        """Append a message (properties at..until, body body..end), both checked, to the table."""
         _extend(self._properties, self._p, at, until)
         _extend(self._bodies, self._p, body, end)
         self._append_row(channel)
@@ -495,8 +488,7 @@ class FrameScanner:
             self._close_run()
             self._close_acks()
             self._run_channel = channel
-            self._run_first = self._count
-            self._run_route = self._route
+            self._run_first, self._run_route = self._count, self._route
             self._run_flags = self._mixed >> 8
         self._count += 1
 
@@ -530,7 +522,7 @@ class FrameScanner:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _well_formed(self, at: Size, end: Size) -> cython.bint:
-        """Whether exchange, routing key and the octet of flags fill it; end - at is 3 or more."""
+        """Return whether exchange, routing key and flags fill at..end, 3 bytes or more."""
         at += 1 + self._p[at]
         if at >= end:
             return False
@@ -583,9 +575,8 @@ class FrameScanner:
 
     @cython.cfunc
     def _close_range(self) -> None:
-        self._ack_ranges.append(
-            (self._ack_kind, self._ack_first, self._ack_last, bool(self._ack_multiple))
-        )
+        multiple = bool(self._ack_multiple)
+        self._ack_ranges.append((self._ack_kind, self._ack_first, self._ack_last, multiple))
 
     @cython.cfunc
     def _close_acks(self) -> None:
@@ -602,8 +593,7 @@ class FrameScanner:
 
     @cython.cfunc
     def _frame_error(self, at: Size, end: Size, why: str) -> None:
-        """A frame that is none."""
+        """Report bytes that are not a frame."""
         shown: bytes = self._p[min(at + 7, end) : min(at + 23, end)]
-        self._malformed(
-            _u16(self._p, at + 1), items.FRAME_ERROR, items.frame_error(self._p[at], shown, why)
-        )
+        text = items.frame_error(self._p[at], shown, why)
+        self._malformed(_u16(self._p, at + 1), items.FRAME_ERROR, text)

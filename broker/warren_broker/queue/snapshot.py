@@ -165,22 +165,7 @@ def snapshot(state: QueueState) -> bytes:
             contents=state.contents.dump(),
             returned=list(order.returned),
             lanes=order.dump(),
-            uplinks=[
-                _UplinkRow(
-                    uplink.id,
-                    uplink.node,
-                    uplink.last_seq,
-                    uplink.suspected_ms,
-                    sorted(uplink.kept.items(), key=lambda item: item[0]),
-                    [
-                        _ConsumerRow([getattr(c, name) for name in _CONSUMER_FIELDS], c.held)
-                        for c in uplink.consumers.values()
-                    ],
-                    uplink.incarnation,
-                    uplink.yields,
-                )
-                for uplink in state.uplinks.values()
-            ],
+            uplinks=[_uplink_row(uplink) for uplink in state.uplinks.values()],
             service=[
                 (priority, [consumer.key for consumer in state.service[priority]])
                 for priority in sorted(state.service)
@@ -188,22 +173,7 @@ def snapshot(state: QueueState) -> bytes:
             active=state.active.key if state.active is not None else None,
             readers=[_reader_row(state.readers[name]) for name in sorted(state.readers)],
             sinks=[
-                (
-                    name,
-                    sink.last_batch,
-                    [
-                        _StageRow(
-                            key,
-                            part.blocks,
-                            part.messages,
-                            part.expires_ms,
-                            part.lost,
-                            part.last_seq,
-                        )
-                        for key, part in sink.stages.items()
-                    ],
-                )
-                for name, sink in state.sinks.items()
+                (name, sink.last_batch, _stage_rows(sink)) for name, sink in state.sinks.items()
             ],
             calls=[
                 (name, state.readers[name].calls)
@@ -218,6 +188,29 @@ def snapshot(state: QueueState) -> bytes:
             over=sorted(state.over.items()),
         )
     )
+
+
+def _uplink_row(uplink: Uplink) -> _UplinkRow:
+    return _UplinkRow(
+        uplink.id,
+        uplink.node,
+        uplink.last_seq,
+        uplink.suspected_ms,
+        sorted(uplink.kept.items(), key=lambda item: item[0]),
+        [
+            _ConsumerRow([getattr(c, name) for name in _CONSUMER_FIELDS], c.held)
+            for c in uplink.consumers.values()
+        ],
+        uplink.incarnation,
+        uplink.yields,
+    )
+
+
+def _stage_rows(sink: Sink) -> list[_StageRow]:
+    return [
+        _StageRow(key, part.blocks, part.messages, part.expires_ms, part.lost, part.last_seq)
+        for key, part in sink.stages.items()
+    ]
 
 
 def _run_row(name: str, run: SinkRun) -> _RunRow:

@@ -42,8 +42,9 @@ def one_command(draw: random.Random) -> AnyCommand:
     )
     home = draw.choice(NODES)
     away = draw.choice(NODES)
-    kind = declaration.config.kind
-    nodes = tuple(sorted(draw.sample(NODES, 2))) if kind == "quorum" else (home,)
+    config = declaration.config
+    nodes = tuple(sorted(draw.sample(NODES, 2))) if config.kind == "quorum" else (home,)
+    declare = commands.DeclareQueue(config, declaration.arguments, nodes, nodes[0], connection)
     group = draw.randint(1, 60)
     choices: list[AnyCommand] = [
         commands.Barrier(),
@@ -69,12 +70,8 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.Bind(*ends),
         commands.Bind(*ends),
         commands.Unbind(*ends),
-        commands.DeclareQueue(
-            declaration.config, declaration.arguments, nodes, nodes[0], connection
-        ),
-        commands.DeclareQueue(
-            declaration.config, declaration.arguments, nodes, nodes[0], connection
-        ),
+        declare,
+        declare,
         commands.ChangeMembers(group, (home,), (away,)),
         commands.ChangeMembers(group, remove=(away,)),
         commands.Left(group, away),
@@ -85,13 +82,18 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.OwnerGone(draw.choice((71, 72)), connection),
     ]
     if draw.random() < 0.03:
-        choices = [
-            commands.DeleteVhost(vhost),
-            commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
-            commands.ForgetNode(home),
-            commands.RemoveNode(home, draw.choice((11, 12))),
-        ]
+        choices = rare_commands(draw, vhost, home)
     return draw.choice(choices)
+
+
+def rare_commands(draw: random.Random, vhost: str, home: str) -> list[AnyCommand]:
+    """Commands that remove much: one of them in many."""
+    return [
+        commands.DeleteVhost(vhost),
+        commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
+        commands.ForgetNode(home),
+        commands.RemoveNode(home, draw.choice((11, 12))),
+    ]
 
 
 def grow(seed: int, entries: int = 150) -> World:

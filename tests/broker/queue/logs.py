@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -37,6 +38,36 @@ def some_ids(random: Random) -> c.MsgIds:
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
+def claim_commands(
+    random: Random, reader: str, number: int, epoch: int
+) -> tuple[tuple[int, Callable[[], c.AnyCommand]], ...]:
+    """(weight, maker) of the commands of a reader."""
+    return (
+        (1, lambda: c.RegisterReader(reader, random.choice((0, 0, 0, 2)))),
+        (
+            5,
+            lambda: c.OpenClaim(
+                reader,
+                number,
+                epoch,
+                random.randint(1, 20),
+                random.choice((30, 10**6)),
+                random.choice((0, 0, 50)),
+                random.random() < 0.5,
+                random.random() < 0.5,
+            ),
+        ),
+        (1, lambda: c.RenewClaims(reader, epoch)),
+        (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
+        (
+            1,
+            lambda: c.ReleaseClaim(
+                reader, random.choice((0, number, number)), epoch, False, random.random() < 0.7
+            ),
+        ),
+    )
+
+
 def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     """Any command but those that own a block."""
     consumer, session = random.randint(1, 8), random.randint(1, 3)
@@ -49,7 +80,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     run, driver = random.choice("ab"), random.choice((3, 3, 3, 3, 2, 4))
     parts = queue.state.runs.get("sink", {}).get(run, SinkRun()).stages
     staged = tuple((p, a, part.count) for (b, p, a), part in parts.items() if b == batch)
-    makers = (
+    makers: tuple[tuple[int, Callable[[], c.AnyCommand]], ...] = (
         (
             6,
             lambda: c.Checkout(
@@ -81,28 +112,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (1, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}")),
         (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),
         (2, lambda: c.NodeBack(f"n{random.randint(1, 3)}")),
-        (1, lambda: c.RegisterReader(reader, random.choice((0, 0, 0, 2)))),
-        (
-            5,
-            lambda: c.OpenClaim(
-                reader,
-                number,
-                epoch,
-                random.randint(1, 20),
-                random.choice((30, 10**6)),
-                random.choice((0, 0, 50)),
-                random.random() < 0.5,
-                random.random() < 0.5,
-            ),
-        ),
-        (1, lambda: c.RenewClaims(reader, epoch)),
-        (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
-        (
-            1,
-            lambda: c.ReleaseClaim(
-                reader, random.choice((0, number, number)), epoch, False, random.random() < 0.7
-            ),
-        ),
+        *claim_commands(random, reader, number, epoch),
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
         (1, lambda: c.PublishBatch("sink", batch, attempts)),
         (1, lambda: c.DropStages("sink", batch)),
@@ -110,8 +120,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
     )
     (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
-    command: c.AnyCommand = maker()
-    return command
+    return maker()
 
 
 def grow(seed: int, entries: int = 80) -> Queue:
