@@ -217,7 +217,9 @@ def snapshot_before_its_entries_are_durable() -> list[Replacement]:
         kept, log_files = list(snapshots), self._log_files
         with suppress(OSError):
             rewrite.write_snapshots(log_files.files, log_files.directory.snapshots, kept)
-        self._janitor.run(lambda: None, lambda _: self._snapshots_written(kept), self._full)
+        self._background_writer.run(
+            lambda: None, lambda _: self._snapshots_written(kept), self._full
+        )
 
     return [(Compactor, "run", hasty)]
 

@@ -595,7 +595,7 @@ class Host:
     def _keep_positions(self, vouched: Kept) -> None:
         # No space: what memory holds of it is as good, until a restart.
         directory = self._logs.directory
-        self._logs.janitor.run(
+        self._logs.background_writer.run(
             lambda: directory.change(vouched=vouched), lambda _: None, lambda error: None
         )
 

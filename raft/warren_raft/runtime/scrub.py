@@ -25,7 +25,7 @@ from warren_raft.types import GroupId
 log = logging.getLogger("warren.raft")
 
 PIECE_BYTES = 1 << 20
-"""Read in one job of the janitor's thread: so long a rewriting may wait behind it."""
+"""Read in one job of the background writer's thread: so long a rewriting may wait behind it."""
 FIRST_AFTER_MS = 60_000
 """A node that has just started has better things to do."""
 WHOLE = {
@@ -132,7 +132,7 @@ class Scrub:
     def _read(self, piece: Piece, now_ms: int) -> None:
         self._busy = True
         files = self._store.files
-        self._store.janitor.run(
+        self._store.background_writer.run(
             lambda: look(files, piece),
             lambda seen: self._seen(piece, seen, now_ms),
             lambda error: self._seen(piece, Seen(), now_ms),
@@ -192,11 +192,13 @@ class Scrub:
                 if group is not None and group.healed(each.index) is None:
                     store.on_damaged(each)
 
-        store.janitor.run(lambda: rewrite.damaged_rows(files, source), told, lambda error: None)
+        store.background_writer.run(
+            lambda: rewrite.damaged_rows(files, source), told, lambda error: None
+        )
 
 
 def look(files: Files, piece: Piece) -> Seen:
-    """Read it, on the janitor's thread; a file that is gone by then is no damage."""
+    """Read it, on the background writer's thread; a file that is gone by then is no damage."""
     if not files.exists(piece.path):
         return Seen()
     try:

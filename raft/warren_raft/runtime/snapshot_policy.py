@@ -170,7 +170,7 @@ class NodeUpkeep:
     def beat(self) -> None:
         """A heartbeat interval has passed."""
         self._beats += 1
-        self._store.marker.beat()
+        self._store.synced_mark.beat()
         if self._store.compactor.snapshots_damaged:
             self._ask()
         if self._beats >= LOOK_EVERY_BEATS and self._batches != self._store.wal.batches:

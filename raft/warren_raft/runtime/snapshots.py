@@ -257,7 +257,7 @@ class Transfers:
         # 1. The snapshot is written.  2. A crash, before the live entries are.  3. It refers to
         # what is nowhere.  So first what was received is synced, then the snapshot is written.
         store.wal.submit(
-            lambda: store.janitor.run(
+            lambda: store.background_writer.run(
                 lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, [own]),
                 lambda _: self._written(group, incoming, own, members, within),
                 lambda error: self._full(group, error),

@@ -18,7 +18,7 @@ Post = Callable[[Callable[[], None]], None]
 Work = tuple[Job, Callable[[Any], None], Callable[[OSError], None]]
 
 
-class Janitor:
+class BackgroundWriter:
     """Runs one job after the other, and says on the owner's thread what came of it.
 
     What a job writes is vouched for by nobody before it is told to be done, so a full disk only
@@ -30,7 +30,7 @@ class Janitor:
         self._path = path
         self._closed = False
         self._jobs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="janitor", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="background-writer", daemon=True)
         self._thread.start()
 
     def run(self, job: Job, done: Callable[[Any], None], full: Callable[[OSError], None]) -> None:
@@ -51,7 +51,9 @@ class Janitor:
         raise WriteFailed(Path(error.filename or self._path), error) from error
 
     def _died(self) -> None:
-        raise AssertionError("the janitor's thread ended; its traceback was printed before this")
+        raise AssertionError(
+            "the background writer's thread ended; its traceback was printed before this"
+        )
 
     def _raise(self, error: Exception) -> None:
         raise error

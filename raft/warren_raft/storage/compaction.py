@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.storage import rewrite, segment
-from warren_raft.storage.background_writer import Janitor
+from warren_raft.storage.background_writer import BackgroundWriter
 from warren_raft.storage.catalog import Segment
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.format import RECORD_HEADER_BYTES
@@ -72,7 +72,7 @@ class Compactor:
         log_files: LogFiles,
         groups: Mapping[GroupId, GroupStore],
         wal: Wal,
-        janitor: Janitor,
+        background_writer: BackgroundWriter,
         file_bytes: int,
         others_have: Callable[[EntryDamaged], bool],
     ) -> None:
@@ -80,7 +80,7 @@ class Compactor:
         self._log_files = log_files
         self._groups = groups
         self._wal = wal
-        self._janitor = janitor
+        self._background_writer = background_writer
         self._file_bytes = file_bytes
         self._others_have = others_have
         self._when_done: Callable[[], None] = lambda: None
@@ -107,7 +107,7 @@ class Compactor:
         # refers to it.  So what a snapshot rests on is on disk before it.
         # Replayed by tests/raft/storage/test_compaction_crash.py
         self._wal.submit(
-            lambda: self._janitor.run(
+            lambda: self._background_writer.run(
                 lambda: rewrite.write_snapshots(
                     log_files.files, log_files.directory.snapshots, kept
                 ),
@@ -180,7 +180,7 @@ class Compactor:
             self._remove([])
             return
         self._wal.submit(
-            lambda: self._janitor.run(
+            lambda: self._background_writer.run(
                 lambda: self._write(plan),
                 lambda damaged: self._written(plan, damaged),
                 self._full,
@@ -348,7 +348,10 @@ class Compactor:
             )
 
     def _write(self, plan: Plan) -> list[EntryDamaged]:
-        """On the janitor's thread; returns entries that could not be copied: nothing was made."""
+        """Write segments and manifest, on the background writer's thread.
+
+        returns  entries that could not be copied; if there are any, nothing was made
+        """
         files, path = self._log_files.files, self._log_files.directory.path / NAME
         try:
             for target in plan.targets:
@@ -432,4 +435,4 @@ class Compactor:
             for path in gone:
                 log_files.files.remove(path)
 
-        self._janitor.run(job, lambda _: self._end(), self._full)
+        self._background_writer.run(job, lambda _: self._end(), self._full)

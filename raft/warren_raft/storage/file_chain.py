@@ -20,7 +20,7 @@ from pathlib import Path
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.format import Head, Link
 from warren_raft.storage.identity import Directory
-from warren_raft.storage.synced_mark import NAME, Synced
+from warren_raft.storage.synced_mark import NAME, SyncedMark
 from warren_raft.storage.wal import file_name
 
 
@@ -46,7 +46,7 @@ class Chain:
 
 
 def verify(
-    directory: Directory, heads: Mapping[int, Head], first_file: int, marks: Sequence[Synced]
+    directory: Directory, heads: Mapping[int, Head], first_file: int, marks: Sequence[SyncedMark]
 ) -> Chain:
     """Raises LogDamaged when a file that there was is missing, or is another one.
 
@@ -97,7 +97,7 @@ def _newest(
     numbers: Sequence[int],
     heads: Mapping[int, Head],
     first_file: int,
-    marks: Sequence[Synced],
+    marks: Sequence[SyncedMark],
     disk: int,
 ) -> int:
     """So many bytes of the newest file were on disk."""

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from warren_raft.index_set import PAGE_BITS, Indexes
-from warren_raft.storage.entry_index import Places, Rows
+from warren_raft.storage.entry_index import EntryIndex, Rows
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, EntryKind, GroupId, Index, Term
@@ -59,8 +59,8 @@ class GroupLog:
         self.configs: list[Index] = []
         self._run_starts: list[Index] = []
         self._run_terms: list[Term] = []
-        self._places = Places()
-        self.live_places = Places()
+        self._places = EntryIndex()
+        self.live_places = EntryIndex()
 
     @property
     def live(self) -> Indexes:
@@ -127,7 +127,7 @@ class GroupLog:
             return self._places.at(index)
         return self.live_places.at(index)
 
-    def pick(self, wanted: Indexes) -> Places:
+    def pick(self, wanted: Indexes) -> EntryIndex:
         """Where those entries stand; raises KeyError when one is not here."""
         picked = self.live_places.pick(wanted)
         picked.extend(self._places.pick(wanted))
@@ -168,7 +168,7 @@ class GroupLog:
         """Forget everything: the log begins anew after `index`, whose snapshot is here."""
         self.entries.clear()
         self.bytes_held = 0
-        self.live_places, self._places = Places(), Places()
+        self.live_places, self._places = EntryIndex(), EntryIndex()
         self._run_starts.clear()
         self._run_terms.clear()
         self.configs.clear()
@@ -259,7 +259,7 @@ class GroupLog:
         self._run_starts.clear()
         self._run_terms.clear()
         self.configs.clear()
-        self._places, self.live_places = Places(), Places()
+        self._places, self.live_places = EntryIndex(), EntryIndex()
 
     def check(self) -> None:
         """Assert the invariants."""

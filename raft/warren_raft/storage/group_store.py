@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
-from warren_raft.storage.entry_index import Places
+from warren_raft.storage.entry_index import EntryIndex
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.log_files import LogFiles
@@ -113,13 +113,13 @@ class GroupStore:
         assert not self.received or self.received[-1][0] < entry.index, entry.index
         self.received.append((entry.index, self._wal.live(self.log.group, entry)))
 
-    def incoming_places(self, snapshot: Snapshot, base: Index) -> Places | None:
+    def incoming_places(self, snapshot: Snapshot, base: Index) -> EntryIndex | None:
         """Where the snapshot's live entries stand: up to `base` in this log, then as received.
 
         None: one of them is not here.
         """
         live = snapshot.live_indexes()
-        places = Places()
+        places = EntryIndex()
         split = bisect_right(live, base)
         try:
             for index in live[:split]:
@@ -139,7 +139,7 @@ class GroupStore:
         """
         return Base(self._wal.current_file, *self._wal.position, snapshot.index)
 
-    def install(self, snapshot: Snapshot, places: Places) -> None:
+    def install(self, snapshot: Snapshot, places: EntryIndex) -> None:
         """The snapshot, which is on disk, takes the place of the whole log."""
         log = self.log
         log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
@@ -148,7 +148,7 @@ class GroupStore:
         self.base = snapshot.base
         self._wal.base(log.group, snapshot.index, snapshot.term)
 
-    def places_here(self, snapshot: Snapshot) -> Places | None:
+    def places_here(self, snapshot: Snapshot) -> EntryIndex | None:
         """Where the snapshot's live entries stand in this log; None: one of them is not here."""
         try:
             return self.log.pick(snapshot.live_indexes())

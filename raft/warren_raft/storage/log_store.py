@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from warren_raft.storage import quarantine
-from warren_raft.storage.background_writer import Janitor
+from warren_raft.storage.background_writer import BackgroundWriter
 from warren_raft.storage.compaction import Compactor
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.group_log import GroupLog
@@ -15,7 +15,7 @@ from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.opened_log import OpenedLog
 from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.snapshot import Position, Snapshot
-from warren_raft.storage.synced_mark import Marker, Marks
+from warren_raft.storage.synced_mark import SyncedMarkFiles, SyncedMarkWriter
 from warren_raft.storage.wal import Job, Wal
 from warren_raft.types import GroupId, HardState
 
@@ -45,7 +45,7 @@ class LogStore:
         self.condemned = recovered.condemned
         self.on_closed: Callable[[], None] = lambda: None
         self.on_damaged: Callable[[EntryDamaged], bool] = lambda damage: False
-        marks = Marks(self.files, self.directory)
+        marks = SyncedMarkFiles(self.files, self.directory)
         self.wal = Wal(
             self.files,
             self.directory.wal,
@@ -60,8 +60,8 @@ class LogStore:
             at_turn_end=at_turn_end,
         )
         self.wal.on_batch = self._batch_written
-        self.janitor = Janitor(post, self.directory.path)
-        self.marker = Marker(marks, self.wal, self.janitor)
+        self.background_writer = BackgroundWriter(post, self.directory.path)
+        self.synced_mark = SyncedMarkWriter(marks, self.wal, self.background_writer)
         self.groups: dict[GroupId, GroupStore] = {
             group: self._recovered_group(found) for group, found in sorted(recovered.groups.items())
         }
@@ -69,7 +69,7 @@ class LogStore:
             self.log_files,
             self.groups,
             self.wal,
-            self.janitor,
+            self.background_writer,
             file_bytes,
             lambda damage: self.on_damaged(damage),
         )
@@ -113,7 +113,7 @@ class LogStore:
 
     def _set_aside(self, paths: list[Path], damage: LogDamaged) -> None:
         if paths:
-            self.janitor.run(
+            self.background_writer.run(
                 lambda: quarantine.set_aside(self.files, self.directory, paths, damage.what),
                 lambda place: log.warning("damaged files are set aside in %s", place),
                 lambda error: None,  # no space: the next start comes here again
@@ -121,9 +121,9 @@ class LogStore:
 
     def close(self) -> None:
         """Finish the writes, then close the files and unlock the directory."""
-        self.janitor.close()
+        self.background_writer.close()
         self.wal.close()
-        self.marker.close()
+        self.synced_mark.close()
         self.log_files.close()
         self.directory.close()
 
@@ -183,7 +183,7 @@ class LogStore:
                     self.files.remove(path)
 
         if paths:
-            self.janitor.run(job, lambda _: None, lambda error: None)
+            self.background_writer.run(job, lambda _: None, lambda error: None)
 
     def _batch_written(self, file: int, groups: set[GroupId], deleted: list[GroupId]) -> None:
         use = self.log_files.use

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warren_raft.index_set import PAGE_BITS, Indexes
 from warren_raft.storage.catalog import Segment
-from warren_raft.storage.entry_index import Places, Rows
+from warren_raft.storage.entry_index import EntryIndex, Rows
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.snapshot import Base, Position, Snapshot, file_name
@@ -84,7 +84,7 @@ class RecoveredGroup:
         if self.listed_last is not None:
             end = min(end, bisect_right(indexes, self.listed_last))
         split = min(bisect_left(indexes, log.first), end)
-        places = Places()
+        places = EntryIndex()
         places.add_rows(segment.id, indexes[:split], rows.offsets[:split], rows.lengths[:split])
         places = places.pick(self._wanted)
         if len(places):
@@ -187,7 +187,7 @@ class RecoveredGroup:
         if snapshot is None or (log.live == self._wanted and not newer):
             return
         logged = dict(self._logged)
-        places = Places()
+        places = EntryIndex()
         for index in self._wanted:
             place = self.taken_over.get(index)
             if place is None:

@@ -1,4 +1,4 @@
-"""What the janitor does with files: every step is whole on disk before the next begins."""
+"""The background writer's file operations: each is durable before the next one begins."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from warren_raft.storage.background_writer import Janitor
+from warren_raft.storage.background_writer import BackgroundWriter
 from warren_raft.storage.files import Files, is_full
 from warren_raft.storage.identity import SYNCED, Directory
 from warren_raft.storage.wal import Wal
@@ -53,7 +53,7 @@ _BODY_1 = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<II")
 
 
-class Synced(NamedTuple):
+class SyncedMark(NamedTuple):
     """File `file` of the log is on disk up to byte `end`; 0, 0: nothing is known.
 
     salt, disk  None: not known (version 1)
@@ -65,43 +65,43 @@ class Synced(NamedTuple):
     disk: int | None = None
 
 
-def encode(synced: Synced) -> bytes:
+def encode(synced: SyncedMark) -> bytes:
     """The file's bytes."""
     body = _BODY.pack(MAGIC, VERSION, synced.salt or 0, synced.file, synced.end, synced.disk or 0)
     return body + _CRC.pack(crc32(body), 0)
 
 
-def decode(data: bytes) -> Synced:
-    """What such a file says; Synced() when it is not whole."""
+def decode(data: bytes) -> SyncedMark:
+    """What such a file says; SyncedMark() when it is not whole."""
     if len(data) < _HEAD.size:
-        return Synced()
+        return SyncedMark()
     magic, version = _HEAD.unpack_from(data)
     body = {1: _BODY_1, VERSION: _BODY}.get(version)
     if magic != MAGIC or body is None or len(data) < body.size + _CRC.size:
-        return Synced()
+        return SyncedMark()
     if _CRC.unpack_from(data, body.size) != (crc32(data[: body.size]), 0):
-        return Synced()
+        return SyncedMark()
     if body is _BODY_1:
         _, _, _, file, end = body.unpack_from(data)
-        return Synced(file, end) if len(data) == body.size + _CRC.size else Synced()
+        return SyncedMark(file, end) if len(data) == body.size + _CRC.size else SyncedMark()
     _, _, salt, file, end, disk = body.unpack_from(data)
-    return Synced(file, end, salt, disk)
+    return SyncedMark(file, end, salt, disk)
 
 
-def read(files: Files, directory: Path) -> Synced:
-    """What the file in that folder says; Synced() when there is none, or none that is whole."""
+def read(files: Files, directory: Path) -> SyncedMark:
+    """What the file in that folder says; SyncedMark() when there is none, or none that is whole."""
     path = directory / NAME
-    return decode(files.read(path)) if files.exists(path) else Synced()
+    return decode(files.read(path)) if files.exists(path) else SyncedMark()
 
 
-def read_both(files: Files, directory: Directory) -> list[Synced]:
+def read_both(files: Files, directory: Directory) -> list[SyncedMark]:
     """What is known of the newest file: what each of the two says that is whole, newest first."""
     found = [read(files, place) for place in (directory.wal, directory.path)]
     return sorted((each for each in found if each.file), key=lambda s: s[:2], reverse=True)
 
 
-class Marks:
-    """The two files. Written by the log's thread at a new file, else by the janitor's.
+class SyncedMarkFiles:
+    """The two files. The WAL's thread writes them at a new file, else the background writer's.
 
     Invariant: what is written never goes back; one of the two is whole at any time
     """
@@ -118,7 +118,7 @@ class Marks:
         """Have it on disk in both places, and in `node.json` that there is a log."""
         with self._lock:
             disk = int(self._directory.identity.disk, 16)
-            data = encode(Synced(file, end, salt, disk))
+            data = encode(SyncedMark(file, end, salt, disk))
             # The one that is behind goes first: a write of it may have failed, and left it torn.
             for path, written in sorted(self._written.items(), key=lambda each: each[1]):
                 if written < (file, end) and not self._failed:
@@ -148,8 +148,8 @@ class Marks:
         self._fds.clear()
 
 
-class Marker:
-    """Keeps them where the log ends, on the janitor's thread.
+class SyncedMarkWriter:
+    """Keeps them where the log ends, on the background writer's thread.
 
     At most one write of both after each burst, and one a second in it. A disk without space for
     them is no reason to stop: it is tried again at the next look.
@@ -157,10 +157,12 @@ class Marker:
     busy  they are being written
     """
 
-    def __init__(self, marks: Marks, wal: Wal, janitor: Janitor) -> None:
+    def __init__(
+        self, marks: SyncedMarkFiles, wal: Wal, background_writer: BackgroundWriter
+    ) -> None:
         self._marks = marks
         self._wal = wal
-        self._janitor = janitor
+        self._background_writer = background_writer
         self._seen = self._marked = wal.on_disk
         self._beats = 0
         self.busy = False
@@ -176,7 +178,7 @@ class Marker:
             self.busy = True
             self._beats = 0
             salt = self._wal.salts.get(synced[0], 0)
-            self._janitor.run(
+            self._background_writer.run(
                 lambda: self._marks.write(*synced, salt),
                 lambda _: self._done(synced),
                 lambda error: self._done(None),
@@ -188,7 +190,7 @@ class Marker:
             self._marked = marked
 
     def close(self) -> None:
-        """Log and janitor are closed: write down where it ends, if the disk still takes it."""
+        """Write down where the log ends, if the disk still takes it; WAL and writer are closed."""
         file, end = self._wal.on_disk
         try:
             if file:

@@ -80,7 +80,7 @@ class StoppingFiles(Files):
 
 
 class FullFiles(StoppingFiles):
-    """From the n-th change that the janitor makes on there is no space for a few of them."""
+    """From the background writer's n-th change on there is no space for a few of them."""
 
     def __init__(self, full_at: int, last: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class FullFiles(StoppingFiles):
         self.refused = 0
 
     def _step(self) -> None:
-        if threading.current_thread().name != "janitor":
+        if threading.current_thread().name != "background-writer":
             return
         self.calls += 1
         if self.full_at <= self.calls < self.full_to:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from warren_raft.index_set import PAGE, Indexes
-from warren_raft.storage.columns import Columns
-from warren_raft.storage.entry_index import Places, Rows
+from warren_raft.storage.entry_index import Columns, EntryIndex, Rows
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Place
 
@@ -20,7 +19,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.places = Places()
+        self.places = EntryIndex()
         self.plain: dict[int, Place] = {}
         self.index = self.random.choice((0, PAGE - 3, 10**6))
         self.file, self.offset = 1, 40
@@ -56,7 +55,7 @@ class World:
         self.places.add_rows(1 << 31, indexes, offsets, lengths)
 
     def extend(self) -> None:
-        other = Places()
+        other = EntryIndex()
         for _ in range(self.random.choice((0, 3, 2000))):
             index, place = self.next_index(), self.next_place()
             other.add(index, place)

@@ -14,9 +14,9 @@ from warren_raft.storage.file_chain import Chain, verify
 from warren_raft.storage.format import Head, Link
 from warren_raft.storage.synced_mark import (
     BUSY_BEATS,
-    Marker,
-    Marks,
-    Synced,
+    SyncedMark,
+    SyncedMarkFiles,
+    SyncedMarkWriter,
     decode,
     encode,
     read_both,
@@ -44,11 +44,11 @@ def three(**others: Head | None) -> dict[int, Head]:
     return {number: each for number, each in heads.items() if each is not None}
 
 
-def mark(file: int = 3, end: int = 500, salt: int | None = None, disk: int = DISK) -> Synced:
-    return Synced(file, end, 100 + file if salt is None else salt, disk)
+def mark(file: int = 3, end: int = 500, salt: int | None = None, disk: int = DISK) -> SyncedMark:
+    return SyncedMark(file, end, 100 + file if salt is None else salt, disk)
 
 
-def chain(heads: dict[int, Head], *marks: Synced, first: int = 0, logged: bool = True) -> Chain:
+def chain(heads: dict[int, Head], *marks: SyncedMark, first: int = 0, logged: bool = True) -> Chain:
     return verify(directory(logged), heads, first, marks)
 
 
@@ -78,7 +78,7 @@ def test_a_whole_chain_says_where_each_file_ends_and_what_of_the_newest_was_on_d
     ],
 )
 def test_what_is_missing_or_another_one_is_noticed(
-    heads: dict[int, Head], marks: list[Synced], first: int, what: str
+    heads: dict[int, Head], marks: list[SyncedMark], first: int, what: str
 ) -> None:
     with pytest.raises(LogDamaged, match=what):
         chain(heads, *marks, first=first)
@@ -95,8 +95,8 @@ def test_what_a_crash_or_the_manifest_explains_is_no_damage() -> None:
 
 def test_files_without_links_begin_the_chain_and_may_have_gaps() -> None:
     old = {2: Head(2, 7, 20, None), 5: Head(5, 8, 50, None)}
-    assert chain(old, Synced(5, 60), first=1).synced == 60
-    assert chain(old, Synced(4, 60)).synced == 0, "of a program that did not mark each file"
+    assert chain(old, SyncedMark(5, 60), first=1).synced == 60
+    assert chain(old, SyncedMark(4, 60)).synced == 0, "of a program that did not mark each file"
     linked = dict(old) | {6: Head(6, 9, 60, Link(DISK, 8, 333))}
     assert chain(linked, mark(6, salt=9)).ends == {5: 333}
     gap = dict(old) | {7: Head(7, 9, 60, Link(DISK, 8, 333))}
@@ -109,7 +109,7 @@ class MemoryFiles:
 
     def __init__(self) -> None:
         self.held: dict[Path, bytes] = {}
-        self.writes: list[tuple[Path, Synced]] = []
+        self.writes: list[tuple[Path, SyncedMark]] = []
         self.error: OSError | None = None
 
     def exists(self, path: Path) -> bool:
@@ -141,14 +141,14 @@ class MemoryFiles:
 WAL, OUTER = Path("/data/wal/synced"), Path("/data/synced")
 
 
-def said(files: Any) -> list[Synced]:
+def said(files: Any) -> list[SyncedMark]:
     """What the two say, newest first."""
     return read_both(files, directory())
 
 
 def marks() -> tuple[Any, MemoryFiles]:
     files = MemoryFiles()
-    return Marks(files, directory()), files  # type: ignore[arg-type]
+    return SyncedMarkFiles(files, directory()), files  # type: ignore[arg-type]
 
 
 def test_both_are_written_and_never_go_back() -> None:
@@ -158,7 +158,7 @@ def test_both_are_written_and_never_go_back() -> None:
     told = [(1, 50), (1, 90), (2, 10)]
     for path in (WAL, OUTER):
         assert [each[:2] for at, each in files.writes if at == path] == told
-    assert said(files) == [Synced(2, 10, 7, DISK)] * 2
+    assert said(files) == [SyncedMark(2, 10, 7, DISK)] * 2
 
 
 def test_one_that_was_left_torn_is_written_first_so_that_one_is_always_whole() -> None:
@@ -201,19 +201,19 @@ def test_the_newest_of_two_is_believed_and_what_is_not_whole_says_nothing() -> N
     assert [each[:2] for each in said(files)] == [(3, 10), (2, 90)]
     whole = encode(mark())
     for data in (b"", whole[:-1], b"X" + whole[1:], whole[:40] + bytes(8)):
-        assert decode(data) == Synced() == (0, 0, None, None), data
+        assert decode(data) == SyncedMark() == (0, 0, None, None), data
 
 
 class Rest:
-    """A log that a Marker looks at, its janitor, and its marks."""
+    """A log that a SyncedMarkWriter looks at, its background writer, and its marks."""
 
     def __init__(self) -> None:
         self.on_disk, self.idle, self.salts = (1, 10), True, {1: 7}
         self.asked: list[Any] = []
-        self.marker = Marker(self, self, self)  # type: ignore[arg-type]
+        self.writer = SyncedMarkWriter(self, self, self)  # type: ignore[arg-type]
 
     def write(self, file: int, end: int, salt: int) -> None:
-        raise AssertionError("the janitor's thread does that")
+        raise AssertionError("the background writer's thread does that")
 
     def run(self, job: Any, done: Any, failed: Any) -> None:
         self.asked.append((self.on_disk, done, failed))
@@ -221,25 +221,25 @@ class Rest:
 
 def test_where_the_log_ends_is_written_once_it_rests_and_once_in_so_many_beats() -> None:
     rest = Rest()
-    rest.marker.beat()
+    rest.writer.beat()
     assert rest.asked == [], "it is known"
     rest.on_disk = (1, 20)
-    rest.marker.beat()
+    rest.writer.beat()
     assert rest.asked == [], "it has just been written"
-    rest.marker.beat()
-    rest.marker.beat()
-    assert [at for at, _, _ in rest.asked] == [(1, 20)] and rest.marker.busy
+    rest.writer.beat()
+    rest.writer.beat()
+    assert [at for at, _, _ in rest.asked] == [(1, 20)] and rest.writer.busy
     rest.asked.pop()[2](OSError(errno.ENOSPC, "full"))
-    rest.marker.beat()
+    rest.writer.beat()
     assert len(rest.asked) == 1, "tried again"
     rest.asked.pop()[1](None)
-    rest.marker.beat()
-    assert rest.asked == [] and not rest.marker.busy
+    rest.writer.beat()
+    assert rest.asked == [] and not rest.writer.busy
     rest.idle = False
     beats = 0
     while not rest.asked:
         beats += 1
         rest.on_disk = (1, rest.on_disk[1] + (beats < 4))
-        rest.marker.beat()
+        rest.writer.beat()
         assert beats <= BUSY_BEATS
     assert beats > 4, "something still waits: it does not rest"

@@ -209,14 +209,14 @@ def test_which_failures_are_for_want_of_space() -> None:
 
 
 class SyncFails(Files):
-    """The n-th sync of the janitor's thread fails, for want of space, or so it says."""
+    """The n-th sync of the background writer's thread fails, for want of space, or so it says."""
 
     def __init__(self, fail_at: int) -> None:
         self.fail_at = fail_at
         self.calls = 0
 
     def _step(self) -> None:
-        if threading.current_thread().name == "janitor":
+        if threading.current_thread().name == "background-writer":
             self.calls += 1
             if self.calls == self.fail_at:
                 raise SyncFailed(errno.ENOSPC, "sync: full")

@@ -195,20 +195,20 @@ def test_the_newest_file_is_synced_then_read_from_the_disk(tmp_path: Path) -> No
 
 def test_where_the_log_ends_is_written_down_once_it_rests(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    marker, wal = disk.store.marker, disk.store.directory.wal
+    mark, wal = disk.store.synced_mark, disk.store.directory.wal
     for index in (1, 2):
         disk.write(1, index, [b"entry"], state=HardState(1, "n1") if index == 1 else None)
-        marker.beat()
-        assert not marker.busy, "it was written to since the last look"
-        marker.beat()
-        assert marker.busy
-        while marker.busy:
+        mark.beat()
+        assert not mark.busy, "it was written to since the last look"
+        mark.beat()
+        assert mark.busy
+        while mark.busy:
             disk.posted.get(timeout=WAIT_S)()
         end = wal_files(tmp_path)[-1].stat().st_size
         assert synced_mark.read(disk.store.files, wal)[:2] == (1, end)
     for _ in range(3):
-        marker.beat()
-        assert not marker.busy, "there is nothing to do"
+        mark.beat()
+        assert not mark.busy, "there is nothing to do"
     disk.close()
 
 

@@ -192,7 +192,7 @@ def test_a_torn_write_into_space_that_was_used_before_is_cut(tmp_path: Path) -> 
         shutil.rmtree(root)
 
 
-def _known(root: Path) -> synced_mark.Synced:
+def _known(root: Path) -> synced_mark.SyncedMark:
     return synced_mark.decode(marks(root)[0].read_bytes())
 
 

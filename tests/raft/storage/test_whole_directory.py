@@ -138,9 +138,9 @@ class Life:
 
     def mark(self) -> None:
         """The log rests."""
-        self.disk.store.marker.beat()
-        self.disk.store.marker.beat()
-        while self.disk.store.marker.busy:
+        self.disk.store.synced_mark.beat()
+        self.disk.store.synced_mark.beat()
+        while self.disk.store.synced_mark.busy:
             self.disk.posted.get(timeout=10)()
 
     def restart(self) -> None:

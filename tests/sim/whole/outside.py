@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from sim.whole.process import Process
-from sim.whole.sync import NoThreading, SimulatedJanitor, SimulatedWal
+from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedTransport
 from warren_broker.metadata import passwords
@@ -65,12 +65,12 @@ def outside(world: World) -> Iterator[None]:
         process.wal = SimulatedWal(process, files, *args, **named)
         return process.wal
 
-    def janitor(post: Any, path: Any) -> SimulatedJanitor:
+    def background_writer(post: Any, path: Any) -> SimulatedBackgroundWriter:
         process = running(lambda process: process.loop.post == post)
-        process.janitor = SimulatedJanitor(
+        process.background_writer = SimulatedBackgroundWriter(
             process.after_sync, lambda: world.checkers.rewritten(process), post, path
         )
-        return process.janitor
+        return process.background_writer
 
     class Time:
         """What the log measures its syncs by."""
@@ -86,7 +86,7 @@ def outside(world: World) -> Iterator[None]:
         for where, name, by in (
             (host_module, "Transport", transport),
             (log_store_module, "Wal", wal),
-            (log_store_module, "Janitor", janitor),
+            (log_store_module, "BackgroundWriter", background_writer),
             (wal_module, "threading", NoThreading),
             (wal_module, "time", Time),
             (passwords, "hash_password", lambda password, salt: "hash"),

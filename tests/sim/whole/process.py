@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import Violation, require
 from sim.whole.files import MemoryFiles
-from sim.whole.sync import SimulatedJanitor, SimulatedWal
+from sim.whole.sync import SimulatedBackgroundWriter, SimulatedWal
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import Listen, NodeConfig, Queues
@@ -273,7 +273,7 @@ class Machine:
             process.dead = True
             process.loop.close()
             self._cut_short(process.wal, 8)
-            self._cut_short(process.janitor, 30)
+            self._cut_short(process.background_writer, 30)
             if not power:
                 self.files.kill()
             self.world.wire.died(self.name, silent)
@@ -350,7 +350,7 @@ class Process:
         self.dead = False
         self.leaving = False
         self.shunned = False
-        self.janitor: SimulatedJanitor | None = None
+        self.background_writer: SimulatedBackgroundWriter | None = None
         self.wal: SimulatedWal | None = None
         self.paused_until = 0
         self.wake_at: int | None = None

@@ -1,4 +1,4 @@
-"""Log and janitor without their threads: a sync, and a rewriting, take virtual time."""
+"""WAL and background writer without their threads: a sync, and a rewriting, take virtual time."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class SimulatedWal(Wal):
                 self._writer.write(job)
 
 
-class SimulatedJanitor:
-    """Does what `Janitor` does: one job after the other, each some time after it was asked for."""
+class SimulatedBackgroundWriter:
+    """Does what `BackgroundWriter` does: one job at a time, each some time after its request."""
 
     def __init__(
         self, after: Later, worked: Callable[[], None], post: Callable[[Any], None], path: Any
@@ -129,7 +129,7 @@ class SimulatedJanitor:
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None], Any]] = deque()
 
     def run(self, job: Callable[[], Any], done: Callable[[Any], None], full: Any) -> None:
-        """See Janitor."""
+        """See BackgroundWriter."""
         self.jobs.append((job, done, full))
         if len(self.jobs) == 1:
             self.after(self.work)
