@@ -12,7 +12,7 @@ from warren_broker.amqp091.handshake import ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.membership.maintenance import REASON
-from warren_broker.cluster.resource_alarms import Shortage
+from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import DEFAULT_PASSWORD, NodeConfig, parse_address
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
@@ -50,12 +50,12 @@ class Node:
         self.host = Host(host_config(settings), self.loop, self.cluster, self.cluster.on_message)
         self.cluster.attach(self.host)
         self.broker = Broker(self.cluster, settings)
-        self.shortage = Shortage(self.cluster)
+        self.resource_alarms = ResourceAlarms(self.cluster)
         self.alarms = Alarms(
             self.loop,
             settings.alarms,
             settings.data_dir,
-            self.shortage,
+            self.resource_alarms,
             self.host.reclaim_disk,
         )
         self.cluster.on_disk_full = self.alarms.disk_full
@@ -106,7 +106,7 @@ class Node:
         self.admission = Admission(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained = self._drained
         self.broker.start()
-        self.shortage.listen(self.listener.blocked)
+        self.resource_alarms.listen(self.listener.blocked)
         self.alarms.start()
         self._write(LISTENING_FILE)
         self.broker.definitions.call_at_ready(self._serving)

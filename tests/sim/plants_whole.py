@@ -12,10 +12,9 @@ from sim import plants_queues
 from sim.plants import Replacement
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.client import dead_letters
-from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.client.uplink import Uplink
+from warren_broker.cluster.client.queue_client import GroupClient, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAside
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import disconnects, limits, machine
@@ -148,9 +147,9 @@ def resume_skips_one() -> list[Replacement]:
 def the_dead_keep_their_messages() -> list[Replacement]:
     """Nobody tells the queues that a life of a node has ended."""
     return [
-        (Leading, "_end", lambda self, group, life: None),
+        (LeaderEffects, "_end", lambda self, group, life: None),
         (
-            Leading,
+            LeaderEffects,
             "start",
             lambda self, group, effects: (
                 self.led.add(group),
@@ -338,7 +337,7 @@ def every_member_carries_effects_out() -> list[Replacement]:
         if not leading and group:
             for effect in done.effects:
                 if isinstance(effect, DeadLetter):
-                    self.leading.on_dead_letter(group, effect)
+                    self.effects.on_dead_letter(group, effect)
         applied(self, group, meta, data, done, leading)
 
     return [(Cluster, "applied", eager)]

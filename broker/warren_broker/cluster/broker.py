@@ -12,24 +12,24 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
-from warren_broker.cluster.client.consumers import Consuming
+from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
-from warren_broker.cluster.client.publisher import Publishing
-from warren_broker.cluster.client.queues import Queues
-from warren_broker.cluster.client.reads import ReadFailed, Reading
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.reads import ReadFailed, Reads
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.absences import Absences
-from warren_broker.cluster.membership.auto_grow import ContinuousReconciling
+from warren_broker.cluster.membership.auto_grow import AutoGrow
 from warren_broker.cluster.membership.joining import Joining, own_address
-from warren_broker.cluster.membership.leader_transfer import HandingOver
+from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
 from warren_broker.cluster.membership.maintenance import Maintenance
-from warren_broker.cluster.membership.nodes import Nodes
+from warren_broker.cluster.membership.nodes import NodeService
 from warren_broker.cluster.membership.placement import Placement
-from warren_broker.cluster.membership.reconciler import Reconciling
-from warren_broker.cluster.membership.service import Members
-from warren_broker.cluster.membership.status import AskingLeaders
+from warren_broker.cluster.membership.reconciler import Reconciler
+from warren_broker.cluster.membership.service import MemberService
+from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.config import NodeConfig
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Queue
@@ -89,31 +89,33 @@ class Broker:
         self.definitions = Definitions(cluster, timeout_ms, bootstrap)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         smallest = settings.queues.compress_bytes_min
-        self.queues = Queues(cluster, self.definitions, timeout_ms, smallest)
-        self.reading = Reading(cluster, timeout_ms)
-        self.consuming = Consuming(self.queues)
+        self.queues = QueueClients(cluster, self.definitions, timeout_ms, smallest)
+        self.reading = Reads(cluster, timeout_ms)
+        self.consuming = Consumers(self.queues)
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
-        self.publishing = Publishing(self.queues, self.replies)
+        self.publishing = Publisher(self.queues, self.replies)
         self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
         patience_ms = settings.queues.consumer_disconnected_timeout_ms
         self.absences = Absences(self.queues, self.reading, patience_ms)
-        self.reconciling = Reconciling(cluster, self.definitions)
-        self.handing_over = HandingOver(cluster)
-        self.maintenance = Maintenance(cluster, self.definitions, self.handing_over)
+        self.reconciler = Reconciler(cluster, self.definitions)
+        self.leader_transfer = LeaderTransfer(cluster)
+        self.maintenance = Maintenance(cluster, self.definitions, self.leader_transfer)
         self.placement = Placement(cluster, self.definitions, random)
-        self.asking = AskingLeaders(cluster, self._is_replicated, self.reconciling.unsettled)
-        nodes = Nodes(cluster, self.definitions, self.asking, self.placement, self.maintenance)
-        self.membership = Members(
+        self.leader_queries = LeaderQueries(cluster, self._is_replicated, self.reconciler.unsettled)
+        nodes = NodeService(
+            cluster, self.definitions, self.leader_queries, self.placement, self.maintenance
+        )
+        self.membership = MemberService(
             cluster,
             self.definitions,
             self.queues,
-            self.asking,
+            self.leader_queries,
             self.placement,
-            self.handing_over,
+            self.leader_transfer,
             nodes,
         )
-        self.continuous = ContinuousReconciling(
+        self.auto_grow = AutoGrow(
             cluster,
             self.definitions,
             self.placement,
@@ -127,8 +129,8 @@ class Broker:
             consumer_timeout_ms=settings.queues.consumer_timeout_ms,
             consumer_disconnected_timeout_ms=settings.queues.consumer_disconnected_timeout_ms,
         )
-        cluster.leading.on_expired = self._expired
-        cluster.leading.on_dead_letter = self.dead_letters.publish
+        cluster.effects.on_expired = self._expired
+        cluster.effects.on_dead_letter = self.dead_letters.publish
 
     def start(self) -> None:
         """Find the cluster and take part in it; the host has been started."""

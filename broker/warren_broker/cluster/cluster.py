@@ -8,12 +8,17 @@ from typing import Any
 
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import SEEK_INTERVAL_MS_MAX, GroupClient
-from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
-from warren_broker.cluster.leader.block_cache import StoredBlocks, check_entry
-from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.client.queue_client import (
+    SEEK_INTERVAL_MS_MAX,
+    GroupClient,
+    InFlight,
+    Sent,
+    Uplink,
+)
+from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
+from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAside
-from warren_broker.cluster.leader_hints import Directory
+from warren_broker.cluster.leader_hints import LeaderHints
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
@@ -46,9 +51,9 @@ class Cluster:
         self.queue_bytes_max = queue_bytes_max
         self.node_bytes_max = node_bytes_max
         self.in_flight = InFlight()
-        self.directory = Directory()
+        self.leader_hints = LeaderHints()
         self.clients: dict[int, GroupClient] = {}
-        self.stored = StoredBlocks(lambda group, index: self.host.read_entry(group, index).data)
+        self.stored = BlockCache(lambda group, index: self.host.read_entry(group, index).data)
         self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
         self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
@@ -73,7 +78,7 @@ class Cluster:
             messages.ConsumerCancelled: self._on_cancelled,
         }
         self.set_aside = SetAside(self)
-        self.leading = Leading(self)
+        self.effects = LeaderEffects(self)
         self._got: dict[tuple[int, int, int], Block] = {}
         self._late: dict[tuple[int, int], list[LateDelivery]] = {}
         self._touched: list[GroupClient] = []
@@ -104,21 +109,21 @@ class Cluster:
 
     def close_client(self, group: int) -> GroupClient | None:
         """The group was deleted."""
-        self.directory.forget_group(group)
+        self.leader_hints.forget_group(group)
         self.stored.drop_group(group)
         for key in [key for key in self._late if key[0] == group]:
             del self._late[key]
-        self.leading.stop(group)
+        self.effects.stop(group)
         self.set_aside.forget(group)
         return self.clients.pop(group, None)
 
     def leader_of(self, group: int) -> str | None:
         """The node to send to, when one is known."""
-        return self.host.leader(group) or self.directory.leader(group)
+        return self.host.leader(group) or self.leader_hints.leader(group)
 
     def term_of(self, group: int) -> int:
         """The term of that leader."""
-        return self.host.term(group) or self.directory.term(group)
+        return self.host.term(group) or self.leader_hints.term(group)
 
     def submit(self, leader: str, group: int, sent: Sent) -> bool:
         """Propose here, or hand over to the leader."""
@@ -128,7 +133,7 @@ class Cluster:
         try:
             self.host.propose(group, sent.data)
         except (NotLeader, UnknownGroup):
-            self.directory.deny(group, leader)
+            self.leader_hints.deny(group, leader)
             return False
         return True
 
@@ -205,7 +210,7 @@ class Cluster:
         if group == METADATA_GROUP:
             self.on_metadata(meta, data, applied, leading)
         elif leading:
-            self.leading.applied(group, meta, data, applied)
+            self.effects.applied(group, meta, data, applied)
 
     def restored(self, group: int) -> None:
         """See `Observer`."""
@@ -220,9 +225,9 @@ class Cluster:
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
         """See `Observer`."""
         if not leading:
-            if group in self.leading.led:
+            if group in self.effects.led:
                 self._announce(messages.NotLeader(group, leader, term))
-            self.leading.stop(group)
+            self.effects.stop(group)
         client = self.clients.get(group)
         if leader is not None and not leading:
             if client is not None:
@@ -233,7 +238,7 @@ class Cluster:
         """See `Observer`."""
         self._announce(messages.LeaderIs(group, self.host.term(group)))
         if group != METADATA_GROUP:
-            self.leading.start(group, effects)
+            self.effects.start(group, effects)
         else:
             self.on_metadata_leader()
         client = self.clients.get(group)
@@ -283,7 +288,7 @@ class Cluster:
 
     def peer_down(self, node: str) -> None:
         """See `Observer`."""
-        self.directory.forget_node(node)
+        self.leader_hints.forget_node(node)
         for client in list(self.clients.values()):
             if client.told[0] == node:
                 # It may lead all the time, in the same term: what was under way is lost anyhow,
@@ -297,20 +302,20 @@ class Cluster:
     def peer_suspected(self, node: str) -> None:
         """See `Observer`."""
         log.warning("node %s is suspected: no sign of life", node)
-        self.leading.node_suspected(node)
+        self.effects.node_suspected(node)
         for call in self.on_peer_suspected:
             call(node)
 
     def peer_gone(self, node: str) -> None:
         """See `Observer`."""
         log.warning("node %s is gone: nothing listens at its address", node)
-        self.leading.node_suspected(node)
+        self.effects.node_suspected(node)
         for call in self.on_peer_gone:
             call(node)
 
     def peer_back(self, node: str) -> None:
         """See `Observer`."""
-        self.leading.node_back(node)
+        self.effects.node_back(node)
         for call in self.on_peer_back:
             call(node)
 
@@ -318,7 +323,7 @@ class Cluster:
         """See `Observer`."""
         self._nodes.pop(old_boot_id, None)
         self._nodes[new_boot_id] = node
-        self.leading.node_down(old_boot_id)
+        self.effects.node_down(old_boot_id)
 
     # ------------------------------------------------------------ what other nodes say
 
@@ -345,14 +350,14 @@ class Cluster:
 
     def _on_not_leader(self, node: str, message: messages.NotLeader, rest: memoryview) -> None:
         group = message.group
-        self.directory.deny(group, node)
+        self.leader_hints.deny(group, node)
         if message.leader != node:
             # 1. A leader hands over, and leaves the group.  2. Its successor dies.  3. A member
             # that has heard of neither follows the first, whose node lives: it would vote for
             # nobody, ever. Replayed by tests/broker/cluster/test_leader_news.py.
             self.host.leader_denied(group, node)
         if message.leader is not None and message.leader != node:
-            self.directory.learn(group, message.leader, message.term)
+            self.leader_hints.learn(group, message.leader, message.term)
         client = self.clients.get(group)
         if client is None:
             return
@@ -363,7 +368,7 @@ class Cluster:
         self.seek(client)
 
     def _on_leader_is(self, node: str, message: messages.LeaderIs, rest: memoryview) -> None:
-        news = self.directory.learn(message.group, node, message.term)
+        news = self.leader_hints.learn(message.group, node, message.term)
         client = self.clients.get(message.group)
         if client is not None and (news or client.seeking):
             client.leader_found(node, message.term)

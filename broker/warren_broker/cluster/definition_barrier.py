@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.cluster.request_timeouts import RequestTimeouts
 
 PATIENCE_MS = 500
 """A node that hangs holds a declaration up this long; one that is suspected, not at all."""
@@ -24,7 +24,7 @@ class _Waiting:
     call: Callable[[], None]
 
 
-class Everywhere:
+class DefinitionBarrier:
     """Asks other nodes what they have applied; answers when they ask.
 
     applied  this node's applied index in the metadata group
@@ -33,7 +33,7 @@ class Everywhere:
     def __init__(self, cluster: Cluster, applied: Callable[[], int]) -> None:
         self._cluster = cluster
         self._applied = applied
-        self._deadlines = Deadlines(cluster.loop, PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, PATIENCE_MS)
         self._waiting: dict[int, _Waiting] = {}
         self._asked: list[tuple[str, messages.HaveYouSeen]] = []
         cluster.handlers[messages.HaveYouSeen] = self._on_asked
@@ -43,7 +43,7 @@ class Everywhere:
 
     def call_when_seen(self, nodes: Iterable[str], index: int, call: Callable[[], None]) -> None:
         """Call when each of these nodes has applied `index`, is gone, or takes too long."""
-        number = self._deadlines.add(lambda: self._finish(number))
+        number = self._timeouts.add(lambda: self._finish(number))
         question = messages.encode(messages.HaveYouSeen(number, index))
         host = self._cluster.host
         missing = {node: None for node in nodes if host.send(node, list(question))}
@@ -52,7 +52,7 @@ class Everywhere:
             self._finish(number)
 
     def _finish(self, number: int) -> None:
-        self._deadlines.answered(number)
+        self._timeouts.answered(number)
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting.call()

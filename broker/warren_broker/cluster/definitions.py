@@ -16,11 +16,11 @@ from warren_broker import errors
 from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.arguments import Kind
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.uplink import COMMANDS_MAX, InFlight, Uplink
+from warren_broker.cluster.client.queue_client import COMMANDS_MAX, InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.definition_barrier import Everywhere
-from warren_broker.cluster.membership.local_members import Carrying
-from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.cluster.definition_barrier import DefinitionBarrier
+from warren_broker.cluster.membership.local_members import LocalMembers
+from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
     MembersSet,
@@ -73,7 +73,7 @@ class Definitions:
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
         self._cluster = cluster
-        self._deadlines = Deadlines(cluster.loop, timeout_ms)
+        self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._bootstrap = bootstrap
         self._machine = MetadataMachine()
         self._state = self._machine.init()
@@ -84,7 +84,7 @@ class Definitions:
         self._gone_users: dict[str, None] = {}
         self._gone_vhosts: dict[str, None] = {}
         self._nodes_changed: dict[str, None] = {}
-        self._everywhere = Everywhere(cluster, self._applied_index)
+        self._barrier = DefinitionBarrier(cluster, self._applied_index)
         self._asked = False
         self._drawn = (0, 0)
         self._when_ready: list[Callable[[], None]] = []
@@ -98,13 +98,13 @@ class Definitions:
             None
         )
         self.on_ready: list[Callable[[], None]] = []
-        self._carrying = Carrying(cluster, lambda queue: self.on_deleted(queue))
+        self._local_members = LocalMembers(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
         self.topology = Topology(self._state.scopes, self.absent)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
         cluster.on_metadata_restored = self._restored
-        cluster.leading.is_over = self._is_over
+        cluster.effects.is_over = self._is_over
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
     def start(self, peers: tuple[str, ...], address: str) -> None:
@@ -164,10 +164,10 @@ class Definitions:
         if self.ready:
             call()
             return
-        number = self._deadlines.add(too_late)
+        number = self._timeouts.add(too_late)
 
         def now() -> None:
-            if self._deadlines.answered(number):
+            if self._timeouts.answered(number):
                 call()
 
         self._when_ready.append(now)
@@ -177,10 +177,10 @@ class Definitions:
     def submit(self, command: commands.AnyCommand, done: Done, forever: bool = False) -> None:
         """Change the definitions; `done` hears the reply, or Unavailable after the timeout."""
         client = self._cluster.clients[METADATA_GROUP]
-        number = 0 if forever else self._deadlines.add(lambda: done(self._unavailable()))
+        number = 0 if forever else self._timeouts.add(lambda: done(self._unavailable()))
 
         def answer(result: Any) -> None:
-            if forever or self._deadlines.answered(number):
+            if forever or self._timeouts.answered(number):
                 done(result)
 
         def replied(reply: Any, index: int) -> None:
@@ -200,21 +200,21 @@ class Definitions:
 
         done  hears it, or Unavailable after the timeout; then the number drawn is never used
         """
-        deadline = self._deadlines.add(lambda: done(self._unavailable()))
+        deadline = self._timeouts.add(lambda: done(self._unavailable()))
 
         def replied(reply: Any, index: int) -> None:
-            # An entry of the log is one node's, and holds at most uplink.COMMANDS_MAX of them.
+            # A log entry is from one node and holds at most COMMANDS_MAX commands.
             if index != self._drawn[0]:
                 self._drawn = (index, 0)
             self._drawn = (index, self._drawn[1] + 1)
-            if self._deadlines.answered(deadline):
+            if self._timeouts.answered(deadline):
                 done(index * NUMBERS_PER_ENTRY + self._drawn[1])
 
         self._cluster.clients[METADATA_GROUP].command(commands.Barrier(), replied)
 
     def _unavailable(self) -> errors.Unavailable:
         return errors.Unavailable(
-            f"the metadata store did not answer within {self._deadlines.timeout_ms} ms: most "
+            f"the metadata store did not answer within {self._timeouts.timeout_ms} ms: most "
             "nodes of the cluster are out of reach; start them, or try again"
             f"{self._cluster.remark()}"
         )
@@ -260,14 +260,14 @@ class Definitions:
             case NodesChanged(joined, left):
                 self._nodes_changed[joined or left] = None
             case NodeRenewed(node, uplink, _):
-                self._cluster.leading.node_renewed(node)
+                self._cluster.effects.node_renewed(node)
                 if uplink == self._cluster.host.boot_id:
                     self._all_dirty = True
 
     def _restored(self) -> None:
         self._all_dirty = True
         self._nodes_changed[""] = None
-        self._cluster.leading.definitions_replaced()
+        self._cluster.effects.definitions_replaced()
         self._ask_settle()
 
     def _is_over(self, node: str, uplink: int, number: int) -> bool:
@@ -306,7 +306,7 @@ class Definitions:
             return
         self._carry_on()
         self._look_ready()
-        self._everywhere.answer()
+        self._barrier.answer()
         applied_index = self._applied_index()
         arrived, self._arrived = self._arrived, []
         seen_here = [item for item in arrived if item[0] <= applied_index]
@@ -323,7 +323,7 @@ class Definitions:
             node for node in self.others() if host.connected(node) and not host.suspected(node)
         ]
         if others and self.ready:
-            self._everywhere.call_when_seen(others, max(item[0] for item in seen_here), tell)
+            self._barrier.call_when_seen(others, max(item[0] for item in seen_here), tell)
         else:
             tell()
 
@@ -336,9 +336,9 @@ class Definitions:
         if compare:
             self._all_dirty = False
             dirty = dict.fromkeys(state.groups)
-            self._carrying.settle_all(state)
+            self._local_members.settle_all(state)
         else:
-            self._carrying.settle(state, dirty)
+            self._local_members.settle(state, dirty)
         for name in nodes:
             for told in self.on_nodes:
                 told(name)

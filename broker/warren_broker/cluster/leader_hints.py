@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Directory:
+class LeaderHints:
     """Hints, never truth: a submission to the wrong node is answered with a better hint.
 
     Invariant: a hint of a lower term never replaces one of a higher term.

@@ -10,7 +10,7 @@ SWEEP_MS = 250
 """How much later than asked for a question may be given up."""
 
 
-class Deadlines:
+class RequestTimeouts:
     """Unanswered questions, all with the same patience; an answered one leaves nothing behind.
 
     Invariants: `_waiting` is in the order of its deadlines; while it is not empty a sweep is

@@ -15,7 +15,7 @@ HAND_OVER_MS = 1_000
 """A leader whose disk has no space tries so often to hand over."""
 
 
-class Shortage:
+class ResourceAlarms:
     """One node's shortage blocks the publishers of all: what they publish ends on its disk, too.
 
     own      what this node is short of, sorted

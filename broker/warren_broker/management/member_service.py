@@ -12,20 +12,20 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
-from warren_broker.cluster.membership.service import Members
+from warren_broker.cluster.membership.service import MemberService
 from warren_broker.management import members as m
 
 log = logging.getLogger(__name__)
 
 
-def _changing(asker: Asker, what: str) -> Members:
+def _changing(asker: Asker, what: str) -> MemberService:
     """For a change: only an administrator, and not unseen."""
     asker.access.must_be("administrator", what)
     log.info("user %r asks to %s", asker.user, what)
     return asker.broker.membership
 
 
-def _queue_changing(asker: Asker, what: str, queue: str) -> Members:
+def _queue_changing(asker: Asker, what: str, queue: str) -> MemberService:
     return _changing(asker, f"{what} {errors.named('queue', queue, asker.vhost)}")
 
 

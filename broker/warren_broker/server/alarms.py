@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from warren_broker.cluster.resource_alarms import DISK, Shortage
+from warren_broker.cluster.resource_alarms import DISK, ResourceAlarms
 from warren_broker.config import Alarms as AlarmSettings
 from warren_raft.runtime.loop import Loop
 
@@ -46,7 +46,7 @@ class Alarms:
         loop: Loop,
         settings: AlarmSettings,
         data_dir: Path,
-        shortage: Shortage,
+        shortage: ResourceAlarms,
         reclaim: Callable[[], None],
     ) -> None:
         """reclaim: free what the log holds and nobody needs."""

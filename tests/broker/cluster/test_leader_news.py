@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import LocalConsumer
-from warren_broker.cluster.client.reads import Reading
-from warren_broker.cluster.client.uplink import InFlight, Uplink
+from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
+from warren_broker.cluster.client.reads import Reads
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.queue.commands import Delivery, Resumed
 from warren_raft.runtime.loop import Loop
@@ -74,7 +73,7 @@ def opened(cluster):
 
 
 def test_a_leader_that_steps_down_says_so_to_every_node(cluster):
-    cluster.leading.led.add(GROUP)
+    cluster.effects.led.add(GROUP)
     cluster.leader_changed(GROUP, None, 4, False)
     assert cluster.host.kinds() == [("b", messages.NotLeader), ("c", messages.NotLeader)]
     cluster.leader_changed(GROUP, "b", 5, False)
@@ -84,7 +83,7 @@ def test_a_leader_that_steps_down_says_so_to_every_node(cluster):
 def test_who_waits_for_a_leader_asks_a_member_that_comes_back(cluster):
     client = opened(cluster)
     client.command("asked")
-    cluster.directory.learn(GROUP, "b", 3)
+    cluster.leader_hints.learn(GROUP, "b", 3)
     cluster.loop.run_turn(0)
     assert cluster.host.kinds() == [("b", messages.Submit)]
     cluster.peer_up("c", 3)  # it was elected while it could not be heard
@@ -157,9 +156,9 @@ def test_a_leader_that_was_out_of_reach_for_a_while_is_told_everything_again(clu
 
 
 def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
-    reading = Reading(cluster, 30_000)
+    reading = Reads(cluster, 30_000)
     answers = []
-    cluster.directory.learn(GROUP, "b", 3)
+    cluster.leader_hints.learn(GROUP, "b", 3)
     reading.counts(GROUP, answers.append)
     assert cluster.host.kinds() == [("b", messages.QueueCounts)]
     cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
@@ -172,7 +171,7 @@ def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
 
 def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_looked_at(cluster):
     """It is no member, has no client of that queue, and heard no announcement."""
-    reading = Reading(cluster, 30_000)
+    reading = Reads(cluster, 30_000)
     reading.counts(GROUP, [].append)
     assert cluster.host.kinds() == [("b", messages.WhoLeads), ("c", messages.WhoLeads)]
     cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
@@ -208,9 +207,9 @@ def test_deliveries_that_were_lost_and_taken_back_are_not_waited_for(cluster):
 
 
 def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
-    reading = Reading(cluster, 10_000)
+    reading = Reads(cluster, 10_000)
     for group in range(1, 6):
-        cluster.directory.learn(group, "b", 3)
+        cluster.leader_hints.learn(group, "b", 3)
         reading.counts(group, lambda result: None)
     assert len(cluster.host.kinds()) == 5
     looked_at = []

@@ -9,10 +9,9 @@ import pytest
 
 from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import LocalConsumer
-from warren_broker.cluster.client.uplink import InFlight, Uplink
+from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import Delivery, Enqueue, Resume, Submission
 from warren_broker.queue.effects import Deliver
@@ -78,7 +77,7 @@ def sent_by_a_leader(terms: dict[int, int]) -> bytes:
     cluster = new_cluster(host)
     cluster._nodes[2002] = "b"
     deliveries = (Delivery(0, 5, 1, 2, 0, 0), Delivery(2, 6, 0, 3, 0, 0))
-    Leading(cluster)._deliver(GROUP, Deliver(2002, CONSUMER, deliveries))
+    LeaderEffects(cluster)._deliver(GROUP, Deliver(2002, CONSUMER, deliveries))
     (sent,) = host.sent
     return sent
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.cluster.universe import Universe, no_hashing
-from warren_broker.cluster.resource_alarms import Shortage
+from warren_broker.cluster.resource_alarms import ResourceAlarms
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_an_alarm_of_a_node_that_hangs_blocks_nobody_and_is_there_again_with_it(
     universe: Universe,
 ) -> None:
     """Its connection stands, so nothing says that it is lost; it cannot say that it has enough."""
-    shortages = {name: Shortage(one.cluster) for name, one in universe.running.items()}
+    shortages = {name: ResourceAlarms(one.cluster) for name, one in universe.running.items()}
     for name, one in universe.running.items():
         for other in one.cluster.peers():
             shortages[name]._peer_up(other)

@@ -25,7 +25,7 @@ from warren_broker.amqp10.block_admission import BlockLimits, admit
 from warren_broker.block.block import Block, BlockError, concat, encode
 from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for
-from warren_broker.cluster.leader.block_cache import StoredBlocks, check_entry
+from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.kernel import Selection, content_digest
 from warren_broker.queue import commands
 from warren_broker.queue.codec import encode_submission
@@ -87,7 +87,7 @@ class Queue:
         self.machine = QueueMachine(config)
         self.state = self.machine.init()
         self.log: dict[int, bytes] = {}
-        self.stored = StoredBlocks(lambda group, index: self.log[index])
+        self.stored = BlockCache(lambda group, index: self.log[index])
         self.effects: list[Any] = []
         self.seq = 0
 

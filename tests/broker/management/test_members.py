@@ -12,8 +12,8 @@ from proton import Message
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
-from warren_broker.cluster.membership.nodes import Nodes
-from warren_broker.cluster.membership.service import Members
+from warren_broker.cluster.membership.nodes import NodeService
+from warren_broker.cluster.membership.service import MemberService
 from warren_broker.management import members as m
 from warren_broker.management import membership as v
 from warren_broker.management.dispatch import parse_request, render_result
@@ -317,7 +317,7 @@ def test_queues_with_names_out_of_the_paths_are_still_queues() -> None:
 
 def test_every_request_has_its_handler_and_every_call_its_request() -> None:
     assert set(MEMBER_HANDLERS) == set(m.AnyMemberRequest.__args__)
-    calls = {name for name in (*dir(Members), *dir(Nodes)) if not name.startswith("_")}
+    calls = {name for name in (*dir(MemberService), *dir(NodeService)) if not name.startswith("_")}
     assert calls >= set(VALUES)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer, Receiver
-from warren_broker.cluster.client.queues import Queues
+from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import commands
 from warren_raft.runtime.host import UnknownGroup
@@ -18,14 +18,14 @@ Answer = Callable[[requests.Result], None]
 """Called once."""
 
 
-class Consuming:
+class Consumers:
     """Which consumer number belongs to which queue, until its session ends.
 
     A queue may be deleted and declared again under its name while a consumer of the old one is
     still there: what is settled goes by number, never by name.
     """
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: QueueClients) -> None:
         self._queues = queues
         self._groups: dict[int, int] = {}
         self._sessions: dict[int, dict[int, None]] = {}

@@ -10,8 +10,8 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, shortened
 from warren_broker.block.block import Block
-from warren_broker.cluster.client.publisher import Publishing
-from warren_broker.cluster.client.queues import Queues
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.kernel import (
     CC,
     PRIORITY_DEFAULT,
@@ -53,7 +53,7 @@ class DeadLetters:
     Invariant: a turn is asked for exactly while runs wait.
     """
 
-    def __init__(self, queues: Queues, publishing: Publishing, frame_max: int) -> None:
+    def __init__(self, queues: QueueClients, publishing: Publisher, frame_max: int) -> None:
         """frame_max: of content headers, in bytes; the properties of dead letters fit into one."""
         self._queues = queues
         self._publishing = publishing

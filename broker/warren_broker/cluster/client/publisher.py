@@ -11,7 +11,7 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.arguments import plain
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
 from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.client.queues import ENQUEUE, Queues, block_for
+from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.kernel import CC, MessageTable, Selection, distinct_routes, lanes, partition
 from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
@@ -39,10 +39,10 @@ class Part(NamedTuple):
     stored: Selection
 
 
-class Publishing:
+class Publisher:
     """Routes runs of messages and hands them to the queues' uplinks."""
 
-    def __init__(self, queues: Queues, replies: DirectReplies) -> None:
+    def __init__(self, queues: QueueClients, replies: DirectReplies) -> None:
         self._queues = queues
         self._replies = replies
 

@@ -1,24 +1,279 @@
-"""This node's side of one group: to its leader, and back from it.
+"""This node's side of one group: what is sent to its leader, and what comes back from it.
 
 1. Commands and messages gather in the uplink during a turn.  2. `pump` sends what is new to the
-leader,
-or keeps it while there is none.  3. A new leader is told everything unanswered again, then asked to
-resume each consumer after the last delivery that came.  The machine applies each submission once
-and names deliveries by consecutive ids, so neither step can lose or double anything.
+leader, or keeps it while there is none.  3. A new leader is told everything unanswered again, then
+asked to resume each consumer after the last delivery that came.  The machine applies each
+submission once and names deliveries by consecutive ids, so neither step loses or doubles anything.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
-from warren_broker.block.block import Block
-from warren_broker.cluster.client.uplink import Sent, Uplink
+from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block
 from warren_broker.queue.commands import Delivery, Resume, Resumed
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
+
+OnReply: TypeAlias = Callable[[Any, int], None]
+"""Called once with the command's reply and the raft index it was applied at."""
+Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
+"""(seq, commands, block, highest seq answered) to an entry's data."""
+Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
+"""Parts of one turn to one block."""
+
+BLOCK_BYTES_MAX = 1024 * 1024
+"""A block that has grown to this is closed; one message may be larger."""
+COMMANDS_MAX = 4096
+"""Commands in one submission to a queue."""
+UNANSWERED_MAX = 256
+"""Submissions to a queue under way; it remembers the replies of at least that many."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """The submission that is being filled."""
+
+    parts: list[Any] = field(default_factory=list)
+    part_replies: list[OnReply | None] = field(default_factory=list)
+    part_bytes: int = 0
+    part_messages: int = 0
+    commands: list[Any] = field(default_factory=list)
+    replies: list[OnReply | None] = field(default_factory=list)
+    ordered: bool = False  # holds a command that a later publish must not overtake
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A submission without an answer."""
+
+    seq: int
+    data: bytes
+    enqueue_replies: tuple[OnReply | None, ...]
+    replies: tuple[OnReply | None, ...]
+
+
+@dataclass(slots=True)
+class InFlight:
+    """Bytes of unanswered submissions, over all uplinks of a node."""
+
+    size_bytes: int = 0
+
+
+class Uplink:
+    """Numbers submissions, keeps them until answered, hands out what is to be sent.
+
+    parked  nobody answers for now, and nobody waits: what is under way counts nowhere
+
+    Invariants: unanswered seqs are consecutive; sent_seq <= the last of them; bytes_unanswered is
+    their sum, and part of the node's bytes in flight unless it is parked.
+    """
+
+    __slots__ = (
+        "_assemble",
+        "_commands_max",
+        "_encode",
+        "_enqueue",
+        "_in_flight",
+        "_open",
+        "_unanswered_max",
+        "bytes_unanswered",
+        "next_seq",
+        "parked",
+        "sent_seq",
+        "unanswered",
+    )
+
+    def __init__(
+        self,
+        encode: Encode,
+        assemble: Assemble,
+        enqueue: Any,
+        in_flight: InFlight,
+        *,
+        commands_max: int | None = None,
+        unanswered_max: int | None = None,
+    ) -> None:
+        """commands_max, unanswered_max: None: COMMANDS_MAX, UNANSWERED_MAX as they are then.
+
+        Together they must not be more than the machine remembers replies for: who is asked again
+        after that has only the machine's word that it was applied.
+        """
+        self._commands_max = COMMANDS_MAX if commands_max is None else commands_max
+        self._unanswered_max = UNANSWERED_MAX if unanswered_max is None else unanswered_max
+        self._in_flight = in_flight
+        self._encode = encode
+        self._assemble = assemble
+        self._enqueue = enqueue
+        self._open = _Open()
+        self.unanswered: deque[Sent] = deque()
+        self.bytes_unanswered = 0
+        self.next_seq = 1
+        self.sent_seq = 0
+        self.parked = False
+
+    def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
+        """Messages that join this turn's block; `part` is what `assemble` takes, with a length."""
+        pending = self._open
+        full = pending.part_bytes >= BLOCK_BYTES_MAX or pending.part_messages >= BLOCK_MESSAGES_MAX
+        if pending.ordered or full:
+            self._close()
+            pending = self._open
+        pending.parts.append(part)
+        pending.part_bytes += size_bytes
+        pending.part_messages += len(part)
+        pending.part_replies.append(on_reply)
+
+    def command(self, command: Any, on_reply: OnReply | None = None, ordered: bool = False) -> None:
+        """A command; `ordered`: nothing published later may be applied before it."""
+        pending = self._open
+        pending.commands.append(command)
+        pending.replies.append(on_reply)
+        pending.ordered |= ordered
+        if len(pending.commands) >= self._commands_max:
+            self._close()
+
+    def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
+        """A command that owns a ready-made block, in a submission of its own."""
+        self._close()
+        self._append((command,), block, (on_reply,), ())
+
+    def _close(self) -> None:
+        pending = self._open
+        if not pending.parts and not pending.commands:
+            return
+        self._open = _Open()
+        block = None
+        commands = tuple(pending.commands)
+        if pending.parts:
+            block = self._assemble(pending.parts)
+            commands = (self._enqueue, *commands)
+        self._append(commands, block, tuple(pending.part_replies), tuple(pending.replies))
+
+    def _append(
+        self,
+        commands: tuple[Any, ...],
+        block: bytes | memoryview | None,
+        enqueue_replies: tuple[OnReply | None, ...],
+        replies: tuple[OnReply | None, ...],
+    ) -> None:
+        seq = self.next_seq
+        self.next_seq += 1
+        data = self._encode(seq, commands, block, seq - 1 - len(self.unanswered))
+        self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
+        self._count(len(data))
+
+    def _count(self, size_bytes: int) -> None:
+        self.bytes_unanswered += size_bytes
+        if not self.parked:
+            self._in_flight.size_bytes += size_bytes
+
+    @property
+    def waited_for_bytes(self) -> int:
+        """What publishers are to wait for: nothing while nobody answers."""
+        return 0 if self.parked else self.size_bytes
+
+    def park(self, reply: Any) -> None:
+        """Nobody will answer for now: who has published hears `reply` instead.
+
+        What is under way stays so: its numbers are given out, and it may have been applied. It is
+        sent again as ever. Commands keep their callbacks: `cluster.client.queues` tells the caller.
+        """
+        if not self.parked:
+            self.parked = True
+            self._in_flight.size_bytes -= self.bytes_unanswered
+        told: list[OnReply | None] = []
+        for at, sent in enumerate(self.unanswered):
+            if sent.enqueue_replies != (None,):
+                told += sent.enqueue_replies
+                silent = (None,) if sent.enqueue_replies else ()
+                self.unanswered[at] = Sent(sent.seq, sent.data, silent, sent.replies)
+        told += self._open.part_replies
+        self._open.part_replies = [None] * len(self._open.part_replies)
+        for on_reply in told:
+            if on_reply is not None:
+                on_reply(reply, 0)
+
+    def unpark(self) -> None:
+        """Somebody answers again."""
+        if self.parked:
+            self.parked = False
+            self._in_flight.size_bytes += self.bytes_unanswered
+
+    @property
+    def size_bytes(self) -> int:
+        """What is unanswered or gathering."""
+        return self.bytes_unanswered + self._open.part_bytes
+
+    def take(self) -> list[Sent]:
+        """What may be sent now and was not yet, in order; the open submission is closed for it."""
+        held = len(self.unanswered)
+        if held < self._unanswered_max:
+            self._close()
+            held = len(self.unanswered)
+        if not held:
+            return []
+        first = self.unanswered[0].seq
+        start = self.sent_seq + 1 - first
+        end = min(held, self._unanswered_max)
+        if start >= end:
+            return []
+        self.sent_seq = first + end - 1
+        return [self.unanswered[i] for i in range(start, end)]
+
+    @property
+    def waiting(self) -> bool:
+        """There is something to send that has not been."""
+        return bool(self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1)
+
+    def rewind(self, seq: int = 0) -> None:
+        """Send again from `seq` on (0: everything unanswered): there is a new leader, or a gap."""
+        first = self.unanswered[0].seq if self.unanswered else self.next_seq
+        self.sent_seq = min(self.sent_seq, max(seq, first) - 1)
+
+    def answered(self, seq: int, replies: Sequence[Any], index: int) -> bool:
+        """Hand out the replies of submission `seq`; False when it was answered before.
+
+        Answers come in order; one that is missing is asked for again by `rewind`.
+        """
+        if not self.unanswered or self.unanswered[0].seq != seq:
+            return False
+        sent = self.unanswered.popleft()
+        self._count(-len(sent.data))
+        # 1. A leader change rewound sent_seq below this submission.  2. The old leader's answer
+        # arrives after all.  sent_seq must not stay below the first unanswered submission.
+        self.sent_seq = max(self.sent_seq, seq)
+        rest = list(replies)
+        if sent.enqueue_replies:
+            reply = rest.pop(0) if rest else None
+            for on_reply in sent.enqueue_replies:
+                if on_reply is not None:
+                    on_reply(reply, index)
+        for position, on_reply in enumerate(sent.replies):
+            if on_reply is not None:
+                on_reply(rest[position] if position < len(rest) else None, index)
+        return True
+
+    def abandon(self) -> list[OnReply]:
+        """The group is gone: drop everything; what waited for answers, oldest first."""
+        waiting = [r for sent in self.unanswered for r in (*sent.enqueue_replies, *sent.replies)]
+        waiting += [*self._open.part_replies, *self._open.replies]
+        self._open = _Open()
+        self.unanswered.clear()
+        self._count(-self.bytes_unanswered)
+        self.sent_seq = self.next_seq - 1
+        return [on_reply for on_reply in waiting if on_reply is not None]
+
+    def check(self) -> None:
+        """The class's invariants."""
+        seqs = [sent.seq for sent in self.unanswered]
+        assert seqs == list(range(self.next_seq - len(seqs), self.next_seq)), seqs
+        assert self.next_seq - 1 - len(seqs) <= self.sent_seq < self.next_seq, self.sent_seq
+        assert self.bytes_unanswered == sum(len(sent.data) for sent in self.unanswered)
 
 
 class Carrier(Protocol):

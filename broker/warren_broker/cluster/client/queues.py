@@ -7,11 +7,10 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.block.block import FORM_AMQP091, compress
-from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.client.uplink import Uplink
+from warren_broker.cluster.client.queue_client import GroupClient, Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.kernel import Selection, assemble
 from warren_broker.metadata.records import Queue
 from warren_broker.queue.codec import encode_submission
@@ -60,7 +59,7 @@ def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
             return errors.PreconditionFailed(refused.detail)
 
 
-class Queues:
+class QueueClients:
     """This node's way to every queue of the cluster."""
 
     def __init__(
@@ -74,7 +73,7 @@ class Queues:
         self.cluster = cluster
         self._compress_bytes_min = compress_bytes_min
         self.definitions = definitions
-        self._deadlines = Deadlines(cluster.loop, timeout_ms)
+        self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._asked: dict[int, dict[int, Done]] = {}
         definitions.on_deleted = self._deleted
 
@@ -133,13 +132,13 @@ class Queues:
 
         def replied(reply: Any, index: int) -> None:
             result = to_refusal(reply, queue) if isinstance(reply, Refused) else reply
-            if self._deadlines.answered(number):
+            if self._timeouts.answered(number):
                 self._answered(queue.group, number)
                 done(result)
             elif late is not None:
                 late(result)
 
-        number = self._deadlines.add(give_up)
+        number = self._timeouts.add(give_up)
         self._asked.setdefault(queue.group, {})[number] = done
         self.client(queue).command(command, replied, ordered=True)
 
@@ -165,7 +164,7 @@ class Queues:
             client.uplink.park(gone if queue.passing else self.unavailable(queue))
             self.cluster.answered(client)
         for number, done in list(self._asked.get(queue.group, {}).items()):
-            if self._deadlines.answered(number):
+            if self._timeouts.answered(number):
                 self._answered(queue.group, number)
                 done(self.unavailable(queue))
 
@@ -182,7 +181,7 @@ class Queues:
             return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
-            f"{self._deadlines.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
+            f"{self._timeouts.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
             f"out of reach; start them, or try again{self.cluster.remark()}"
         )
 

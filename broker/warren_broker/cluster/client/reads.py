@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block, BlockError, concat
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.queue import claim as queue_claim
 from warren_broker.queue.admin import counts
 from warren_broker.queue.commands import StatReply
@@ -50,7 +50,7 @@ class _Pending:
     asked: str | None = None
 
 
-class Reading:
+class Reads:
     """Questions to other members and answers to theirs.
 
     Invariants: a pending read has either been asked somewhere or has a timer to be; `_of_group`
@@ -59,7 +59,7 @@ class Reading:
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
-        self._deadlines = Deadlines(cluster.loop, timeout_ms)
+        self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._pending: dict[int, _Pending] = {}
         # 1. Every queue of thousands is asked for its counts.  2. All their leaders change.
         # 3. Each change would look through all pending reads: minutes of it.
@@ -136,7 +136,7 @@ class Reading:
     def _start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
         self._last_request += 1
         request = self._last_request
-        number = self._deadlines.add(lambda: self._give_up(request))
+        number = self._timeouts.add(lambda: self._give_up(request))
         pending = self._pending[request] = _Pending(group, ask, done, number)
         self._of_group.setdefault(group, {})[request] = pending
         self._try(request)
@@ -155,7 +155,7 @@ class Reading:
         assert pending is not None, request
         pending.done(
             ReadFailed(
-                f"no leader answered within {self._deadlines.timeout_ms} ms: most members of the "
+                f"no leader answered within {self._timeouts.timeout_ms} ms: most members of the "
                 "queue are out of reach; start them, or try again",
                 True,
             )
@@ -164,7 +164,7 @@ class Reading:
     def give_up(self, group: int) -> None:
         """The only node that has the group is not heard of."""
         for request, pending in list(self._of_group.get(group, {}).items()):
-            self._deadlines.answered(pending.number)
+            self._timeouts.answered(pending.number)
             self._give_up(request)
 
     def _try(self, request: int) -> None:
@@ -196,7 +196,7 @@ class Reading:
     def _finish(self, request: int, result: Any) -> None:
         pending = self._take(request)
         if pending is not None:
-            self._deadlines.answered(pending.number)
+            self._timeouts.answered(pending.number)
             pending.done(result)
 
     def _on_counts_are(self, node: str, message: messages.CountsAre, rest: memoryview) -> None:
@@ -215,7 +215,7 @@ class Reading:
             return
         pending = self._pending.get(message.request)
         if pending is not None:
-            self._cluster.directory.deny(pending.group, node)
+            self._cluster.leader_hints.deny(pending.group, node)
             self._again(message.request, pending)
 
     def _peer_down(self, node: str) -> None:

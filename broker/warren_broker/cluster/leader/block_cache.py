@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<I")
 
 
-class StoredBlocks:
+class BlockCache:
     """A cache over the log: the blocks used last, bounded by bytes.
 
     Invariant: bytes_held is the sum of what is cached, at most bytes_max or one block.

@@ -33,7 +33,7 @@ def lane_of(effect: Any) -> Lane | None:
     return None if consumer is None else (effect.uplink, consumer)
 
 
-class HeldEffects:
+class EffectOrder:
     """Carries out each group's effects in their order; one that needs a damaged entry waits for it.
 
     What follows for the same consumer waits behind it, for deliveries must not overtake each other.

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.leader.block_cache import StoredBlocks
-from warren_broker.cluster.leader.effect_order import HeldEffects
+from warren_broker.cluster.leader.block_cache import BlockCache
+from warren_broker.cluster.leader.effect_order import EffectOrder
 from warren_broker.cluster.leader.set_aside import SetAside
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
@@ -47,7 +47,7 @@ class QueueNodes(Protocol):
 
     loop: Loop
     host: Host
-    stored: StoredBlocks
+    stored: BlockCache
     set_aside: SetAside
 
     def client(self, group: int) -> GroupClient | None:
@@ -63,7 +63,7 @@ class QueueNodes(Protocol):
         ...
 
 
-class Leading:
+class LeaderEffects:
     """Effects of queues led here.
 
     is_over         whether a life of a node is known to have ended: (node, uplink, number)
@@ -82,7 +82,7 @@ class Leading:
         self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
             lambda group, effect: None
         )
-        self._held = HeldEffects(
+        self._held = EffectOrder(
             lambda group, index, call: cluster.host.healing.when(group, index, call),
             self._answer_guarded,
             self._carry_out,

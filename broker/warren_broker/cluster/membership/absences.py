@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 
-from warren_broker.cluster.client.queues import Queues
-from warren_broker.cluster.client.reads import Reading
+from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.reads import Reads
 from warren_broker.metadata.commands import DeleteQueue
 from warren_broker.metadata.records import Queue
 from warren_raft.types import METADATA_GROUP
@@ -34,7 +34,7 @@ class Absences:
     left the cluster; `_since` counts the suspicions, so that a plan for an older one does nothing.
     """
 
-    def __init__(self, queues: Queues, reading: Reading, patience_ms: int) -> None:
+    def __init__(self, queues: QueueClients, reading: Reads, patience_ms: int) -> None:
         self._queues = queues
         self._reading = reading
         self._cluster = queues.cluster

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 TARGET_ARGUMENT = "x-quorum-target-group-size"
 
 
-class ContinuousReconciling:
-    """Changes the intent only; the steps towards it are `Reconciling`'s."""
+class AutoGrow:
+    """Changes the intent only; the steps towards it are `Reconciler`'s."""
 
     def __init__(
         self,

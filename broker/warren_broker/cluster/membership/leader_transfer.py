@@ -9,7 +9,7 @@ from functools import partial
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
 
@@ -32,7 +32,7 @@ class Move:
     done: Arrived
 
 
-class HandingOver:
+class LeaderTransfer:
     """Asks leaders, this node included, to hand over; a bounded number at a time.
 
     Invariant: a move is in `_waiting` or in `_under_way`, and leaves it by arriving, by taking too
@@ -41,7 +41,7 @@ class HandingOver:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._deadlines = Deadlines(cluster.loop, PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, PATIENCE_MS)
         self._waiting: dict[int, Move] = {}
         self._under_way: dict[int, tuple[Move, int]] = {}
         cluster.handlers[messages.HandOver] = self._on_hand_over
@@ -85,7 +85,7 @@ class HandingOver:
             if self._cluster.leader_of(group) == move.to:
                 move.done(True)
                 continue
-            number = self._deadlines.add(partial(self._finish, group, False))
+            number = self._timeouts.add(partial(self._finish, group, False))
             self._under_way[group] = (move, number)
             self._ask(move)
 
@@ -105,7 +105,7 @@ class HandingOver:
         if found is None:
             return
         move, number = found
-        self._deadlines.answered(number)
+        self._timeouts.answered(number)
         move.done(arrived)
         self._go_on()
 

@@ -30,7 +30,7 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 
 
-class Carrying:
+class LocalMembers:
     """This node's members of queues.
 
     known   every queue of the definitions as last looked at, carried here or not

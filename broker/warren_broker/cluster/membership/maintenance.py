@@ -8,7 +8,7 @@ from typing import Any
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.leader_transfer import HandingOver
+from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
 
@@ -30,11 +30,11 @@ class Maintenance:
     """
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, handing_over: HandingOver
+        self, cluster: Cluster, definitions: Definitions, leader_transfer: LeaderTransfer
     ) -> None:
         self._cluster = cluster
         self._definitions = definitions
-        self._handing_over = handing_over
+        self._leader_transfer = leader_transfer
         self._planned = False
         self._answering = 0
         self.drained = False
@@ -66,7 +66,7 @@ class Maintenance:
 
     def hand_over(self, group: int) -> bool:
         """Let another node lead that group, the furthest of those that are fit; whether one is."""
-        candidates = self._handing_over.candidates(group, self.unfit())
+        candidates = self._leader_transfer.candidates(group, self.unfit())
         queue = self._definitions.state.groups.get(group)
         if queue is not None:
             # Who is to leave the group would hand it back.

@@ -11,7 +11,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.maintenance import Maintenance
 from warren_broker.cluster.membership.placement import Placement
-from warren_broker.cluster.membership.status import AskingLeaders, Facts, Led, member
+from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, member
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
@@ -27,20 +27,20 @@ MISSED_BY_ALL_MS = 3_000
 ASK_AGAIN_MS = 100
 
 
-class Nodes:
+class NodeService:
     """Listing, maintenance, departure."""
 
     def __init__(
         self,
         cluster: Cluster,
         definitions: Definitions,
-        asking: AskingLeaders,
+        leader_queries: LeaderQueries,
         placement: Placement,
         maintenance: Maintenance,
     ) -> None:
         self._cluster = cluster
         self._definitions = definitions
-        self._asking = asking
+        self._leader_queries = leader_queries
         self._placement = placement
         self._maintenance = maintenance
 
@@ -53,7 +53,7 @@ class Nodes:
             unsettled = _unsettled(led)
             done([self._info(name, led, unsettled) for name in self._names()])
 
-        self._asking.ask_led(asked)
+        self._leader_queries.ask_led(asked)
 
     def node_status(self, node: str, done: Answer) -> None:
         """NodeStatus. Refused: no such node (NotFound)."""
@@ -74,7 +74,7 @@ class Nodes:
             leads = info.drained and info.running and self._to_hand_over(node, led)
             done(values.NodeStatus(info, shown, not (info.moving or info.forgetting or leads)))
 
-        self._asking.ask_led(asked)
+        self._leader_queries.ask_led(asked)
 
     def quorum_critical(self, node: str, done: Answer) -> None:
         """QuorumCritical: what would lose its majority if that node stopped.
@@ -107,7 +107,7 @@ class Nodes:
             metadata = METADATA_GROUP in critical or METADATA_GROUP not in answered
             done(values.QuorumCritical(node, metadata, shown, len(queues)))
 
-        self._asking.ask_led(asked, stopping=node)
+        self._leader_queries.ask_led(asked, stopping=node)
 
     def _names(self) -> list[str]:
         return sorted({*self._definitions.nodes(), *self._definitions.state.nodes})
@@ -290,7 +290,7 @@ class Nodes:
             done(values.Forgetting(node, count, lost))
 
         def ask() -> None:
-            self._asking.ask([METADATA_GROUP], asked)
+            self._leader_queries.ask([METADATA_GROUP], asked)
 
         ask()
 

@@ -57,7 +57,7 @@ class Intent:
     leaving: tuple[str, ...]
 
 
-class Reconciling:
+class Reconciler:
     """The members of the groups that this node leads.
 
     Invariants: `_open` holds the groups led here that are not known to be settled, in the order in

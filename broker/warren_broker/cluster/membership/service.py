@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, Literal
 
 from warren_broker import errors
-from warren_broker.cluster.client.queues import Queues
+from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.leader_transfer import HandingOver
-from warren_broker.cluster.membership.nodes import ASK_AGAIN_MS, Nodes
+from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
+from warren_broker.cluster.membership.nodes import ASK_AGAIN_MS, NodeService
 from warren_broker.cluster.membership.placement import Placement, balanced
-from warren_broker.cluster.membership.status import AskingLeaders, Facts, Led, members_of
+from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
@@ -36,7 +36,7 @@ LEADERLESS_MS = 3_000
 are when many are changed at once; a change of one is refused at once, its client asks again."""
 
 
-class Members:
+class MemberService:
     """Members of queues: listing, change, transfer of leadership.
 
     nodes  the same for nodes
@@ -46,18 +46,18 @@ class Members:
         self,
         cluster: Cluster,
         definitions: Definitions,
-        queues: Queues,
-        asking: AskingLeaders,
+        queues: QueueClients,
+        leader_queries: LeaderQueries,
         placement: Placement,
-        handing_over: HandingOver,
-        nodes: Nodes,
+        leader_transfer: LeaderTransfer,
+        nodes: NodeService,
     ) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._queues = queues
-        self._asking = asking
+        self._leader_queries = leader_queries
         self._placement = placement
-        self._handing_over = handing_over
+        self._leader_transfer = leader_transfer
         self.nodes = nodes
 
     # ------------------------------------------------------------ one queue
@@ -82,7 +82,7 @@ class Members:
                 return
             self._change(found, commands.ChangeMembers(found.group, add=(node,)), done)
 
-        self._asking.ask([found.group], asked)
+        self._leader_queries.ask([found.group], asked)
 
     def delete_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
         """MembersChanged. Refused as add_member, the last member, a loss of the majority."""
@@ -107,7 +107,7 @@ class Members:
                 return
             self._change(found, commands.ChangeMembers(found.group, remove=(node,)), done)
 
-        self._asking.ask([found.group], asked)
+        self._leader_queries.ask([found.group], asked)
 
     def queue_status(self, vhost: str, queue: str, done: Answer) -> None:
         """QueueMembers."""
@@ -120,7 +120,7 @@ class Members:
         def asked(facts: Facts) -> None:
             done(members_of(found, facts.get(found.group), self._placement.running))
 
-        self._asking.ask([found.group], asked)
+        self._leader_queries.ask([found.group], asked)
 
     def transfer_leadership(self, vhost: str, queue: str, node: str, done: Answer) -> None:
         """LeaderMoved, when it has. Refused: no such queue, no in-step member there."""
@@ -162,9 +162,9 @@ class Members:
             elif member.leader:
                 done(values.LeaderMoved(vhost, queue, node, False))
             else:
-                self._handing_over.move(found.group, node, moved)
+                self._leader_transfer.move(found.group, node, moved)
 
-        self._asking.ask([found.group], asked)
+        self._leader_queries.ask([found.group], asked)
 
     def _replicated(self, vhost: str, name: str) -> Queue:
         queue = self._queues.find(vhost, name)
@@ -244,7 +244,7 @@ class Members:
         def asked(led: Led) -> None:
             leading = {group for one in led.values() for group in one.led}
             if loop.now_ms < patience and any(queue.group not in leading for queue in found):
-                loop.call_later(ASK_AGAIN_MS, partial(self._asking.ask_led, asked))
+                loop.call_later(ASK_AGAIN_MS, partial(self._leader_queries.ask_led, asked))
                 return
             self._resize(
                 node,
@@ -254,7 +254,7 @@ class Members:
                 done,
             )
 
-        self._asking.ask_led(asked)
+        self._leader_queries.ask_led(asked)
 
     def shrink(self, node: str, errors_only: bool, done: Answer) -> None:
         """Resizing: every quorum queue with a member on the node gives it up.
@@ -281,7 +281,7 @@ class Members:
         patience = loop.now_ms + LEADERLESS_MS
 
         def ask() -> None:
-            self._asking.ask([queue.group for queue in found], asked)
+            self._leader_queries.ask([queue.group for queue in found], asked)
 
         def asked(facts: Facts) -> None:
             if loop.now_ms < patience and any(queue.group not in facts for queue in found):
@@ -339,9 +339,9 @@ class Members:
         """Rebalanced: no node leads more of the matching quorum queues than it must."""
         try:
             matches = _matching(vhost_pattern, queue_pattern)
-            if self._handing_over.count:
+            if self._leader_transfer.count:
                 raise errors.PreconditionFailed(
-                    f"{self._handing_over.count} leaderships are being handed over already; try "
+                    f"{self._leader_transfer.count} leaderships are being handed over already; try "
                     "again when they have arrived"
                 )
         except errors.Refusal as refusal:
@@ -364,7 +364,7 @@ class Members:
                 queue = queues[group]
                 told.append(values.LeaderMove(queue.vhost, queue.name, leaders[group], target))
                 leaders[group] = target
-                self._handing_over.move(group, target)
+                self._leader_transfer.move(group, target)
             counts = dict.fromkeys([*fit, *leaders.values()], 0)
             for name in leaders.values():
                 counts[name] += 1
@@ -377,7 +377,7 @@ class Members:
                 )
             )
 
-        self._asking.ask_led(asked)
+        self._leader_queries.ask_led(asked)
 
 
 def _name(queue: Queue) -> str:

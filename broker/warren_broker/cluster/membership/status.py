@@ -9,7 +9,7 @@ from functools import partial
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.messages import GroupFacts, MemberFacts
-from warren_broker.cluster.request_timeouts import Deadlines
+from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.management.membership import MemberInfo, MemberState, QueueMembers, Role
 from warren_broker.metadata.records import Queue
 from warren_raft.core.quorum import majority
@@ -54,7 +54,7 @@ class _LedQuestion:
     number: int = 0
 
 
-class AskingLeaders:
+class LeaderQueries:
     """Questions to leaders; of what this node leads it answers at once.
 
     replicated  whether a group lives on more nodes than one, or could
@@ -70,7 +70,7 @@ class AskingLeaders:
         self._cluster = cluster
         self._replicated = replicated
         self._unsettled = unsettled
-        self._deadlines = Deadlines(cluster.loop, PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, PATIENCE_MS)
         self._last = 0
         self._last_up_ms = cluster.loop.now_ms
         self._questions: dict[int, _Question] = {}
@@ -100,7 +100,7 @@ class AskingLeaders:
         self._last += 1
         request = self._last
         question = self._questions[request] = _Question(done)
-        question.number = self._deadlines.add(partial(self._finish, request))
+        question.number = self._timeouts.add(partial(self._finish, request))
         by_leader: dict[str, list[int]] = {}
         for group in groups:
             leader = self._cluster.leader_of(group)
@@ -118,7 +118,7 @@ class AskingLeaders:
     def _finish(self, request: int) -> None:
         question = self._questions.pop(request, None)
         if question is not None:
-            self._deadlines.answered(question.number)
+            self._timeouts.answered(question.number)
             question.done(question.found)
 
     def _on_members(self, node: str, message: messages.MembersAre, rest: memoryview) -> None:
@@ -138,7 +138,7 @@ class AskingLeaders:
         self._last += 1
         request = self._last
         question = self._led_questions[request] = _LedQuestion(done)
-        question.number = self._deadlines.add(partial(self._finish_led, request))
+        question.number = self._timeouts.add(partial(self._finish_led, request))
         asked = messages.AskLed(request, stopping)
         question.found[host.node_id] = self._led_here(asked)
         for peer in self._cluster.peers():
@@ -150,7 +150,7 @@ class AskingLeaders:
     def _finish_led(self, request: int) -> None:
         question = self._led_questions.pop(request, None)
         if question is not None:
-            self._deadlines.answered(question.number)
+            self._timeouts.answered(question.number)
             question.done(question.found)
 
     def _on_led(self, node: str, message: messages.LedAre, rest: memoryview) -> None:

@@ -11,7 +11,7 @@ from tests.broker.kernel import frames as f
 from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, encode
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
-from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAside
 from warren_broker.kernel import MessageTable
 from warren_broker.queue.config import QueueConfig
@@ -173,7 +173,7 @@ def test_a_million_dead_letters_are_published_over_many_turns() -> None:
 
 def test_no_effect_of_a_queue_ends_its_leader(caplog: pytest.LogCaptureFixture) -> None:
     world = World({})
-    leading = Leading(world.cluster)
+    leading = LeaderEffects(world.cluster)
     did: list[str] = []
 
     def fails(group: int, effect: DeadLetter) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from warren_broker.cluster.leader.effect_order import HeldEffects
+from warren_broker.cluster.leader.effect_order import EffectOrder
 from warren_raft.storage.errors import EntryDamaged
 
 GROUP = 7
@@ -46,7 +46,7 @@ class Leader:
         self.gone: set[int] = set()
         self.missing: list[object] = []
         self.waiting: list[tuple[int, int, Callable[[], None]]] = []
-        self.effects = HeldEffects(
+        self.effects = EffectOrder(
             lambda group, index, call: self.waiting.append((group, index, call)),
             self.answer,
             self.run,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from warren_broker.cluster.leader.leader_effects import Leading
+from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAside
 from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.state import MetadataState
@@ -81,7 +81,7 @@ class Loop:
 
 
 class Cluster:
-    """What `Leading` asks of its cluster; `alive` are the lives that are connected."""
+    """What `LeaderEffects` asks of its cluster; `alive` are the lives that are connected."""
 
     def __init__(self, uplinks, silent=(), alive=()):
         self.host = Host(State(uplinks), set(silent))
@@ -95,9 +95,9 @@ class Cluster:
 
 
 def started(cluster):
-    leading = Leading(cluster)
-    leading.is_over = lambda node, uplink, number: uplink >= 100
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.is_over = lambda node, uplink, number: uplink >= 100
+    effects.start(GROUP, ())
     return cluster.host.proposed
 
 
@@ -126,27 +126,27 @@ def test_a_life_that_has_ended_goes_whatever_else_is_known():
 def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink, expected):
     """It was under way while the node restarted: the queue knew of no life that could be ended."""
     cluster = Cluster({})
-    leading = Leading(cluster)
-    leading.is_over = lambda node, life, number: life >= 100
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.is_over = lambda node, life, number: life >= 100
+    effects.start(GROUP, ())
     cluster.host.held.uplinks[uplink] = Entry("b")
     reply = SubmissionReply(uplink, 1, ())
-    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(reply, ()))
+    effects.applied(GROUP, Meta(1, 1, 0), b"", Applied(reply, ()))
     assert cluster.host.proposed == expected
 
 
 def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was_not_taken():
     cluster = Cluster({})
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
     cluster.host.hands_over = True
-    leading.command(GROUP, NodeDown(5))
-    leading.command(GROUP, NodeSuspected("b"))
-    leading.command(GROUP, NodeSuspected("b"))
-    leading.command(GROUP, NodeBack("b"))
+    effects.command(GROUP, NodeDown(5))
+    effects.command(GROUP, NodeSuspected("b"))
+    effects.command(GROUP, NodeSuspected("b"))
+    effects.command(GROUP, NodeBack("b"))
     cluster.loop.pass_time()
     assert cluster.host.proposed == []
-    assert GROUP in leading.led
+    assert GROUP in effects.led
     cluster.host.hands_over = False
     cluster.loop.pass_time()
     assert cluster.host.proposed == [NodeDown(5), NodeSuspected("b"), NodeBack("b")]
@@ -156,23 +156,23 @@ def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was
 
 def test_what_waits_is_dropped_with_the_leadership():
     cluster = Cluster({})
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
     cluster.host.hands_over = True
-    leading.command(GROUP, NodeDown(5))
+    effects.command(GROUP, NodeDown(5))
     cluster.host.hands_over = cluster.host.leads = False
-    leading.stop(GROUP)
+    effects.stop(GROUP)
     cluster.loop.pass_time()
     assert cluster.host.proposed == []
 
 
 def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot():
     cluster = Cluster({1: Entry("b"), 100: Entry("b")})
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
     assert cluster.host.proposed == []
-    leading.is_over = lambda node, uplink, number: uplink >= 100
-    leading.definitions_replaced()
+    effects.is_over = lambda node, uplink, number: uplink >= 100
+    effects.definitions_replaced()
     assert cluster.host.proposed == [NodeDown(100)]
 
 
@@ -181,11 +181,11 @@ def test_a_node_that_falls_silent_before_its_first_submission_is_applied_is_susp
     silent, expected
 ):
     cluster = Cluster({}, silent=silent, alive=[1])
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
     cluster.host.held.uplinks[1] = Entry("b")
-    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(1, 1, ()), ()))
-    leading.applied(GROUP, Meta(2, 1, 0), b"", Applied(SubmissionReply(1, 2, ()), ()))
+    effects.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(1, 1, ()), ()))
+    effects.applied(GROUP, Meta(2, 1, 0), b"", Applied(SubmissionReply(1, 2, ()), ()))
     assert cluster.host.proposed == expected
 
 
@@ -193,43 +193,43 @@ def test_a_leader_that_comes_late_ends_a_life_that_many_others_have_followed():
     """The definitions know the node's present life only; seventeen came in between."""
     state = MetadataState(lives={"b": 18}, numbers={"b": 118})
     cluster = Cluster({1: Entry("b", incarnation=101), 18: Entry("b", incarnation=118)})
-    leading = Leading(cluster)
-    leading.is_over = lambda node, uplink, number: is_over(state, 120, node, uplink, number)
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.is_over = lambda node, uplink, number: is_over(state, 120, node, uplink, number)
+    effects.start(GROUP, ())
     assert cluster.host.proposed == [NodeDown(1, "b", 101)]
 
 
 def test_the_end_of_a_life_names_its_number_so_that_it_is_never_heard_again():
     cluster = Cluster({5: Entry("b", incarnation=40), 6: Entry("c", incarnation=41)})
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
-    leading.node_down(5)
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
+    effects.node_down(5)
     assert cluster.host.proposed == [NodeDown(5, "b", 40)]
 
 
 def test_a_node_that_was_renewed_ends_its_older_lives_only():
     cluster = Cluster({5: Entry("b", incarnation=40), 7: Entry("b", incarnation=50), 6: Entry("c")})
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
-    leading.is_over = lambda node, uplink, number: uplink != 7
-    leading.node_renewed("b")
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
+    effects.is_over = lambda node, uplink, number: uplink != 7
+    effects.node_renewed("b")
     assert cluster.host.proposed == [NodeDown(5, "b", 40)]
 
 
 def test_a_new_life_that_submits_ends_the_older_ones_before_the_definitions_say_so():
     cluster = Cluster({5: Entry("b", incarnation=40), 4: Entry("b"), 6: Entry("c")}, alive=[7])
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
     cluster.host.held.uplinks[7] = Entry("b", incarnation=50)
-    leading.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(7, 1, ()), ()))
+    effects.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(7, 1, ()), ()))
     assert cluster.host.proposed == [NodeDown(4), NodeDown(5, "b", 40)]
 
 
 def test_consumers_of_a_node_whose_process_is_gone_hold_nothing_more():
     cluster = Cluster({1: Entry("b"), 2: Entry("c")})
-    leading = Leading(cluster)
-    leading.start(GROUP, ())
-    leading.node_suspected("b")
+    effects = LeaderEffects(cluster)
+    effects.start(GROUP, ())
+    effects.node_suspected("b")
     cluster.host.ended.add("b")
-    leading.node_suspected("b")
+    effects.node_suspected("b")
     assert cluster.host.proposed == [NodeSuspected("b", True), NodeSuspected("b", True, gone=True)]

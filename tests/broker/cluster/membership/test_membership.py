@@ -274,7 +274,7 @@ def test_leaders_are_spread(universe: Universe) -> None:
         declare(universe, f"r{number}")
     groups = [queue.group for queue in universe.running["a"].broker.definitions.state.queues()]
     for group in groups:
-        universe.running["a"].broker.handing_over.move(group, "a")
+        universe.running["a"].broker.leader_transfer.move(group, "a")
     universe.until(lambda: all(universe.logs[g].leader == "a" for g in groups), "a leads all")
     done = ask(universe, lambda m, done: m.rebalance(".*", ".*", done))
     assert [(one.node, one.queues) for one in done.leaders] == [("a", 3), ("b", 3), ("c", 3)]
