@@ -169,7 +169,14 @@ def draw(rng: Random) -> Profile:
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
-    return _behind(profile) if drawn.behind else profile
+    return _behind(profile) if drawn.behind else _full(profile)
+
+
+def _full(profile: Profile) -> Profile:
+    """A queue that refuses what is too much gets too much."""
+    if not any(plan.refuses for plan in profile.queues):
+        return profile
+    return replace(profile, messages=80, publishers=2, window=16, pace_ms=10)
 
 
 def _behind(profile: Profile) -> Profile:
