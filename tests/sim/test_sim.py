@@ -15,7 +15,7 @@ from sim.plants import PLANTS
 from sim.plants_whole import PLANTS as PLANTS_WHOLE
 from sim.run import Kind, main, run_batch, run_seed
 from sim.whole.profile import draw
-from sim.whole.swarm import DAMAGE, LIVES, OLDER, UNLUCKY
+from sim.whole.swarm import BEHIND, DAMAGE, LIVES, OLDER, UNLUCKY
 from sim.whole.world import World
 
 TESTS = Path(__file__).parents[1]
@@ -57,6 +57,7 @@ def test_every_kind_of_misfortune_has_worlds_of_its_own() -> None:
     surely = Counter(draw(Random(seed)).surely for seed in range(1_000))
     assert sum(surely[kind] for kind in OLDER) > 120
     assert sum(surely[kind] for kind in DAMAGE) > 80
+    assert surely[BEHIND] > 40
     assert set(UNLUCKY) | {LIVES} <= set(surely)
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sim.whole.process import Machine, Process
     from sim.whole.world import World
 
+BEHIND_CUT_SHARE = 0.2
+"""Of the looks at a disk that is behind, the power goes after so many."""
+LOOK_MS = 10
 FOR_GOOD_MS = 10_000_000
 JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
@@ -271,6 +274,35 @@ class Misfortunes:
         """A disk does not answer for a while; the leader's, more often."""
         machine = self.leader() if self.rng.random() < 0.6 else self.anybody()
         machine.hung_until = self.world.agenda.now_ms + self.rng.choice((300, 1_500, 4_000))
+
+    def disk_behind(self) -> None:
+        """A disk becomes slow, and the power goes when its node has applied what it lacks.
+
+        One at a time: what a majority of disks lack is not applied.
+        """
+        machine = self.anybody()
+        now_ms = self.world.agenda.now_ms
+        if any(other.slow_until > now_ms for other in self.world.processes.values()):
+            return
+        machine.slow_until = now_ms + self.rng.choice((600, 1_500))
+        self._cut_behind(machine)
+
+    def _cut_behind(self, machine: Machine) -> None:
+        if self.stopped or self.world.agenda.now_ms >= machine.slow_until:
+            return
+        if not self._is_behind(machine.running) or self.rng.random() >= BEHIND_CUT_SHARE:
+            self.world.agenda.after(LOOK_MS, self._cut_behind, machine)
+            return
+        machine.slow_until = 0
+        machine.crash(silent=self.rng.random() < 0.3, power=True)
+        self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
+
+    def _is_behind(self, process: Process | None) -> bool:
+        """It has applied what its disk lacks, while files are written that rest on the log."""
+        if process is None or process.janitor is None or not process.janitor.jobs:
+            return False
+        groups = process.host._groups.values()
+        return any(group.node.applied > group.node.log.durable for group in groups)
 
     def sync_fails(self) -> None:
         """A disk takes what is written and cannot keep it: the node must stop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal
 
@@ -117,8 +117,7 @@ def draw(rng: Random) -> Profile:
     unlucky: tuple[str, ...] = (f"n{1 + rng.randrange(nodes)}",)
     if nodes < 3 or rng.random() >= UNLUCKY_SHARE:
         unlucky = ()
-    drawn = swarm.draw(rng, nodes, bool(unlucky))
-    changes = rng.random() < 0.4
+    drawn, changes = swarm.draw(rng, nodes, bool(unlucky)), rng.random() < 0.4
     consumers, readers = rng.choice(((1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (0, 1), (0, 2)))
     safety = (150, 250, 400) if brief or nodes == 7 else (600, 1_000, 1_500, 2_500, 5_000)
     pace = (10, 30) if brief else (20, 60)
@@ -129,7 +128,7 @@ def draw(rng: Random) -> Profile:
     if drawn.lives:
         safety, often, pace = (2_500, 4_000), (600, 1_000), (200, 400)
     queues = _queues(rng, nodes, drawn.lives, bool(unlucky), others)
-    return Profile(
+    profile = Profile(
         nodes=nodes,
         # Who comes later has never heard of the log of which an older copy is put back.
         joiners=rng.choice(JOINERS) if nodes < 7 and not drawn.older else 0,
@@ -170,6 +169,26 @@ def draw(rng: Random) -> Profile:
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
+    return _behind(profile) if drawn.behind else _full(profile)
+
+
+def _full(profile: Profile) -> Profile:
+    """A queue that refuses what is too much gets too much."""
+    if not any(plan.refuses for plan in profile.queues):
+        return profile
+    return replace(profile, messages=80, publishers=2, window=16, pace_ms=10)
+
+
+def _behind(profile: Profile) -> Profile:
+    """One in which a disk lacks what its node has applied, and snapshots are taken meanwhile.
+
+    Much is published for as long as that, on quick ways: then a majority goes on without it.
+    """
+    return replace(
+        profile, safety_ms=2_000, fault_every_ms=100, latency_ms=(0, 2), sync_ms=(2, 20),
+        messages=300, publishers=2, window=16, pace_ms=10, wal_file_bytes=2_000,
+        snapshot_entries_min=1, write_here=False,
+    )  # fmt: skip
 
 
 def _dies(queues: tuple[QueuePlan, ...]) -> bool:

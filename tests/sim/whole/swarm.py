@@ -53,8 +53,10 @@ UNLUCKY = (
 OLDER = ("old_directory", "old_newest_file")
 DAMAGE = ("rot", "misdirect")
 LIVES = "many_lives"
-LIVES_SHARE, FEW_SHARE = 0.25, 0.4
-"""Of the worlds whose disks are all well: about life after life of a node; of a few kinds only."""
+BEHIND = "disk_behind"
+LIVES_SHARE, FEW_SHARE, BEHIND_SHARE = 0.25, 0.4, 0.2
+"""Of the worlds whose disks are all well: about life after life of a node; of a few kinds only;
+about a disk that lacks what its node has applied."""
 OLDER_SHARE, DAMAGE_SHARE, LOSS_SHARE = 0.35, 0.25, 0.2
 """Of the worlds with an unlucky node: what they are about."""
 
@@ -80,6 +82,11 @@ class Swarm:
         """It is about an older copy of a directory."""
         return self.surely in OLDER
 
+    @property
+    def behind(self) -> bool:
+        """It is about a disk that lacks what its node has applied."""
+        return self.surely == BEHIND
+
 
 def draw(rng: Random, nodes: int, unlucky: bool) -> Swarm:
     """Those of one world; unlucky: it has a node whose disk may be lost or damaged."""
@@ -88,6 +95,8 @@ def draw(rng: Random, nodes: int, unlucky: bool) -> Swarm:
         if kind < LIVES_SHARE and nodes >= 3:
             return Swarm((LIVES, *_few(rng, FAULTS, 3)), LIVES)
         few = kind < LIVES_SHARE + FEW_SHARE
+        if not few and kind < LIVES_SHARE + FEW_SHARE + BEHIND_SHARE and nodes >= 3:
+            return Swarm((BEHIND,), BEHIND)  # whatever else slows publishers down hides it
         return Swarm(_few(rng, FAULTS, 5) if few else _any(rng, FAULTS))
     for share, kinds in ((OLDER_SHARE, OLDER), (DAMAGE_SHARE, DAMAGE), (LOSS_SHARE, UNLUCKY)):
         if kind < share:
