@@ -295,7 +295,7 @@ class EntryIndex:
         return int(HEAD.unpack_from(self._pages[page])[3])
 
     def bytes_of(self, wanted: Indexes) -> int:
-        """Return the bytes of data of the `wanted` that are here; of parts of pages in proportion."""
+        """Return the bytes of data of the `wanted` here; of parts of pages in proportion."""
         total = 0
         for page, run in wanted.pages():
             if page == self._number and self._newest is not None:

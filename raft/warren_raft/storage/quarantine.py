@@ -78,7 +78,7 @@ def report(files: Files, directory: Directory) -> None:
         kept += sum(files.exists(place / name) for name in (manifest.NAME, SYNCED))
         reason = files.read(place / REASON).decode(errors="replace").strip()
         log.warning(
-            "%s holds %s files that were damaged once (%s); remove the folder when they are not needed",
+            "%s holds %s files that were damaged once (%s); remove it when they are not needed",
             place,
             kept,
             reason,

@@ -130,8 +130,8 @@ class _Writer:
         # Replayed by tests/raft/storage/test_whole_directory.py
         self.close()
         # 1. A process makes file 3, and ends before that is noted.  2. The next one makes file 4,
-        # and ends there, too.  3. What is noted names 2, and a start would take that for an old copy,
-        # with files that are whole. So file 3 is noted first: at most one file is ahead.
+        # and ends there, too.  3. What is noted names 2, and a start would take that for an old
+        # copy, with files that are whole. So file 3 is noted first: at most one file is ahead.
         # Replayed by tests/raft/storage/test_begun_files.py
         if self.unnamed is not None:
             self._mark(*self.unnamed)
