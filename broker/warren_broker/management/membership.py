@@ -1,6 +1,7 @@
 """What there is to say about the nodes of a cluster with the members of its queues.
 
-Pure values: results of `cluster.membership.service.Members`, shown by `/management` and by the CLI.
+Pure values: results of `cluster.membership.service.MemberService`, shown by `/management` and by
+the CLI.
 Units are in the names; names of queues come with their vhost.
 """
 
