@@ -74,18 +74,11 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
     filled = generator.run(
         program,
         "fill",
-        [
-            "--targets",
-            peer.targets(),
-            "--queue",
-            QUEUE,
-            "--size",
-            str(LARGE_BYTES),
-            "--count",
-            str(messages),
-            "--window",
-            "1000",
-        ],
+        targets=peer.targets(),
+        queue=QUEUE,
+        size=LARGE_BYTES,
+        count=messages,
+        window=1000,
     )
     time.sleep(SETTLE_S)
     disk, resident = max(peer.data_bytes()), max(map(resident_bytes, peer.pids()))
@@ -107,23 +100,13 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
     drained = generator.run(
         program,
         "drain",
-        [
-            "--targets",
-            peer.targets(),
-            "--queue",
-            QUEUE,
-            "--expect",
-            str(messages - 2),
-            "--prefetch",
-            "1000",
-            "--ack-every",
-            "100",
-            "--idle-end",
-            "10",
-            "--no-declare",
-            "--size",
-            str(LARGE_BYTES),
-        ],
+        targets=peer.targets(),
+        queue=QUEUE,
+        expect=messages - 2,
+        prefetch=1000,
+        ack_every=100,
+        idle_end=10,
+        no_declare=True,
     )
     after = max(peer.data_bytes())
     time.sleep(DISK_AFTER_S)
@@ -168,16 +151,16 @@ def memory(plan: Plan) -> list[dict[str, Any]]:
     program = generator.find()
     found, notes = peers(plan.only)
     patterns = (
-        ("fast publisher, window 1000", plan.messages, ["--window", "1000"]),
+        ("fast publisher, window 1000", plan.messages, {"window": 1000}),
         (
             "20 publishers, window 1: a message per publish",
             plan.messages,
-            ["--pubs", "20", "--window", "1"],
+            {"pubs": 20, "window": 1},
         ),
-        ("fast publisher, window 1000", plan.large, ["--window", "1000"]),
+        ("fast publisher, window 1000", plan.large, {"window": 1000}),
     )
     results = []
-    for number, (title, messages, arguments) in enumerate(patterns):
+    for number, (title, messages, publishers) in enumerate(patterns):
         of_it = []
         for turn, peer in turns(plan if number < 2 else _once(plan), found):
             with peer:
@@ -186,7 +169,7 @@ def memory(plan: Plan) -> list[dict[str, Any]]:
                     "round": turn,
                     "pattern": title,
                     "load": load(),
-                    **_filled(program, peer, messages, arguments),
+                    **_filled(program, peer, messages, publishers),
                 }
             of_it.append(one)
             _say(one, MEMORY)
@@ -199,7 +182,7 @@ def _once(plan: Plan) -> Plan:
     return Plan(seconds=plan.seconds, rounds=1, only=plan.only, large=plan.large)
 
 
-def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> dict[str, Any]:
+def _filled(program: Path, peer: Peer, messages: int, publishers: dict[str, int]) -> dict[str, Any]:
     """Filled in steps; memory is that of the node that has the most."""
     time.sleep(SETTLE_S)
     held = [max(map(resident_bytes, peer.pids()))]
@@ -209,17 +192,11 @@ def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> d
         report = generator.run(
             program,
             "fill",
-            [
-                "--targets",
-                peer.targets(),
-                "--queue",
-                QUEUE,
-                "--size",
-                str(SMALL_BYTES),
-                "--count",
-                str(step),
-                *arguments,
-            ],
+            targets=peer.targets(),
+            queue=QUEUE,
+            size=SMALL_BYTES,
+            count=step,
+            **publishers,
         )
         seconds += report["confirmed"] / report["published_per_s"]
         time.sleep(SETTLE_S)

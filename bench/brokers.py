@@ -24,27 +24,16 @@ def throughput(plan: Plan) -> list[dict[str, Any]]:
                 report = generator.run(
                     program,
                     "pubsub",
-                    [
-                        "--targets",
-                        peer.targets(),
-                        "--queue",
-                        f"bench-{size}",
-                        "--size",
-                        str(size),
-                        "--window",
-                        "1000",
-                        "--prefetch",
-                        "1000",
-                        "--ack-every",
-                        "100",
-                        "--time",
-                        str(plan.seconds),
-                        "--warmup",
-                        str(plan.warmup),
-                        "--delete-after",
-                        "--watch",
-                        ",".join(map(str, peer.pids())),
-                    ],
+                    targets=peer.targets(),
+                    queue=f"bench-{size}",
+                    size=size,
+                    window=1000,
+                    prefetch=1000,
+                    ack_every=100,
+                    time=plan.seconds,
+                    warmup=plan.warmup,
+                    delete_after=True,
+                    watch=",".join(map(str, peer.pids())),
                 )
                 print(
                     f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
@@ -134,32 +123,21 @@ def failover(plan: Plan) -> list[dict[str, Any]]:
 def _one_kill(program: Path, peer: Peer, plan: Plan) -> dict[str, Any]:
     queue = "failover"
     targets = peer.targets()
-    generator.run(program, "declare", ["--targets", targets, "--queue", queue])
+    generator.run(program, "declare", targets=targets, queue=queue)
     leader = peer.leader(queue)
     others = ",".join(t for i, t in enumerate(targets.split(",")) if i != leader)
     return generator.run(
         program,
         "pubsub",
-        [
-            "--targets",
-            others,
-            "--queue",
-            queue,
-            "--size",
-            "100",
-            "--no-declare",
-            "--reconnect",
-            "--time",
-            str(plan.seconds + 5),
-            "--warmup",
-            "1",
-            "--kill-pid",
-            str(peer.pids()[leader]),
-            "--kill-at",
-            str(plan.warmup + 1),
-            "--ack-every",
-            "1",
-            "--prefetch",
-            "200",
-        ],
+        targets=others,
+        queue=queue,
+        size=100,
+        no_declare=True,
+        reconnect=True,
+        time=plan.seconds + 5,
+        warmup=1,
+        kill_pid=peer.pids()[leader],
+        kill_at=plan.warmup + 1,
+        ack_every=1,
+        prefetch=200,
     )

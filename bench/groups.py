@@ -67,9 +67,7 @@ def _one(program: Path, peer: Peer, plan: Plan, notes: list[str]) -> dict[str, A
     time.sleep(SETTLE_S)
     empty = [resident_bytes(pid) for pid in peer.pids()]
     declared = generator.run(
-        program,
-        "declare",
-        ["--targets", peer.targets(), "--queue", QUEUE, "--queues", str(plan.queues)],
+        program, "declare", targets=peer.targets(), queue=QUEUE, queues=plan.queues
     )
     time.sleep(SETTLE_S)
     held = [resident_bytes(pid) for pid in peer.pids()]

@@ -107,16 +107,10 @@ def source(rows: int) -> list[dict[str, Any]]:
         filled = generator.run(
             program,
             "fill",
-            [
-                "--targets",
-                warren.targets(),
-                "--queue",
-                "rows",
-                "--size",
-                str(BODY_BYTES),
-                "--count",
-                str(rows),
-            ],
+            targets=warren.targets(),
+            queue="rows",
+            size=BODY_BYTES,
+            count=rows,
         )
         frame = (
             spark.readStream.format("warren")
