@@ -123,16 +123,16 @@ def drawing(edges: Graph, known: Mapping[str, Path]) -> str:
             pair = (package_of(name, known), package_of(target, known))
             if pair[0] != pair[1]:
                 arrows[pair] += 1
-    lines = ["flowchart TD"]
-    lines += [
+    text = ["flowchart TD"]
+    text += [
         f'  {package.replace(".", "_")}["{package}<br/>{size} lines"]'
         for package, size in sorted(sizes.items())
     ]
-    lines += [
+    text += [
         f"  {a.replace('.', '_')} -->|{count}| {b.replace('.', '_')}"
         for (a, b), count in sorted(arrows.items())
     ]
-    return "\n".join(lines)
+    return "\n".join(text)
 
 
 def report(draw: bool) -> None:

@@ -24,6 +24,8 @@ FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
 """Folders of tests in the order in which they begin, the longest first; the rest is one more."""
 LANES_MAX = 2
 """Sections at once. More make the tests with real nodes slower, not the whole quicker."""
+TYPED = ("tools", "bench", "build.py", "examples")
+"""Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
 
 
@@ -227,6 +229,7 @@ def linters() -> list[tuple[str, list[str]]]:
         ("ruff", [str(python()), "-m", "ruff", "check", "."]),
         ("ruff format", [str(python()), "-m", "ruff", "format", "--check", "."]),
         ("mypy", [str(python()), "-m", "mypy"]),
+        ("mypy: tools, bench, examples", [str(python()), "-m", "mypy", *TYPED]),
     ]
 
 

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gauge import Gauge, task
 from pyraft import raft
 from pyraft.common import Future
+
+from bench.members.gauge import Gauge, task
 
 
 def main() -> None:

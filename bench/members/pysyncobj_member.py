@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gauge import Gauge, task
 from pysyncobj import SyncObj, SyncObjConf, replicated
+
+from bench.members.gauge import Gauge, task
 
 
 class Count(SyncObj):  # type: ignore[misc]
