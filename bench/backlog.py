@@ -1,4 +1,4 @@
-"""What a backlog costs: memory per message, restart, disk after it was consumed."""
+"""The cost of a backlog: memory per message, restart, disk after consumption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTLE_S = 5
 STEPS = 5
 TRIAL = 20_000
 FILL_S_MAX = 150.0
-"""What a cluster is given to fill is what a trial says that it takes in so long, at most."""
+"""A cluster gets at most what, by a trial, it can take in this time."""
 DISK_AFTER_S = 30
 MIB = 2**20
 
@@ -48,7 +48,7 @@ MEMORY = [
 
 
 def restart(plan: Plan) -> list[dict[str, Any]]:
-    """A queue of a million 1 KiB: restart of all nodes, of its leader; then it is consumed."""
+    """Fill a queue with 1 KiB messages, restart all nodes, restart its leader, consume."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []
@@ -125,7 +125,7 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
 
 
 def _until_whole(target: str) -> None:
-    """Until that node gives a message of the queue, and confirms one."""
+    """Wait until the node delivers a message of the queue and confirms one."""
     end = time.monotonic() + RESTART_S
     while True:
         if until_served(target, [QUEUE], end - time.monotonic()):
@@ -147,7 +147,7 @@ def _until_whole(target: str) -> None:
 
 
 def memory(plan: Plan) -> list[dict[str, Any]]:
-    """Resident memory per ready message: fast publisher, and blocks of a few messages."""
+    """Measure resident memory per ready message: a fast publisher, and blocks of a few messages."""
     program = generator.find()
     found, notes = peers(plan.only)
     patterns = (
@@ -183,7 +183,7 @@ def _once(plan: Plan) -> Plan:
 
 
 def _filled(program: Path, peer: Peer, messages: int, publishers: dict[str, int]) -> dict[str, Any]:
-    """Filled in steps; memory is that of the node that has the most."""
+    """Fill in steps; memory is that of the node that uses the most."""
     time.sleep(SETTLE_S)
     held = [max(map(resident_bytes, peer.pids()))]
     counts, seconds = [0], 0.0

@@ -1,4 +1,4 @@
-"""Throughput and failover under the load generator, cluster after cluster in turn."""
+"""Throughput and failover under the load generator, one cluster at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (100, 1024)
 
 
 def throughput(plan: Plan) -> list[dict[str, Any]]:
-    """Saturating publisher, consumer beside it; every size on every cluster, A B A B."""
+    """Run a saturating publisher and a consumer; every size on every cluster, A B A B."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []
@@ -79,7 +79,7 @@ def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def _ratios(results: list[dict[str, Any]], name: str, size: int) -> tuple[str, str]:
-    """Warren's throughput and p99 over those of a peer in the same round; empty for itself."""
+    """Divide Warren's throughput and p99 by a peer's of the same round; empty for Warren."""
     ours = {one["round"]: one for one in results if (one["peer"], one["size"]) == ("Warren", size)}
     pairs = [
         (ours[one["round"]], one)
@@ -98,7 +98,7 @@ def _megabytes(report: dict[str, Any]) -> float:
 
 
 def failover(plan: Plan) -> list[dict[str, Any]]:
-    """The queue's leader is killed with -9 under load: the longest time without a confirm."""
+    """Kill the queue's leader (SIGKILL) under load; the longest time without a confirm."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []

@@ -17,7 +17,7 @@ from bench.members.gauge import Gauge, task
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Run the member until it is killed."""
     what = task()
     what.directory.mkdir(parents=True, exist_ok=True)
     os.chdir(what.directory)  # it writes its log where it is started

@@ -23,13 +23,13 @@ class Count(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def add(self, body: bytes) -> int:
-        """One more."""
+        """Increment the count."""
         self._count += 1
         return self._count
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Run the member until it is killed."""
     what = task()
     addresses = [f"127.0.0.1:{what.port(i)}" for i in range(3)]
     own = addresses.pop(what.number)
