@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The one entry for people who work on Warren; needs Python's standard library only.
+"""The entry point for work on Warren; needs Python's standard library only.
 
 python3 build.py demo            a year of flights through a three-node cluster into Spark and back
 python3 build.py test            style, linters, tests, simulation, the demo at a tenth
@@ -23,7 +23,7 @@ from tools.environment import LOGS, ROOT, python
 
 
 def prepare() -> bool:
-    """The environment and the kernel; whether the kernel is compiled."""
+    """Create the environment and compile the kernel; whether the kernel is compiled."""
     environment.ensure_venv()
     return environment.ensure_kernel()
 

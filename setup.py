@@ -1,4 +1,4 @@
-"""The compiled kernel, where it can be compiled; everything else stands in pyproject.toml."""
+"""Build the kernel's extensions where possible; everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BUILD_KERNEL = ROOT / "broker" / "warren_broker" / "kernel" / "build_kernel.py"
 
 
 def kernel_extensions() -> list[Any]:
-    """The kernel's modules; none without Cython: they run interpreted.
+    """Return the kernel's modules; none without Cython: they run interpreted.
 
-    The package itself cannot be imported here: what it depends on is not installed yet.
+    The package itself cannot be imported here: its dependencies are not installed yet.
     """
     spec = importlib.util.spec_from_file_location("build_kernel", BUILD_KERNEL)
     assert spec is not None and spec.loader is not None, BUILD_KERNEL

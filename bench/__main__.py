@@ -17,14 +17,14 @@ from bench.rounds import Plan
 
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Imported late: it needs pyspark."""
+    """Run the Spark part; its import needs pyspark."""
     from bench.spark import source
 
     return source(options.rows)
 
 
 def main() -> int:
-    """Run the parts; 1 when one could not be run."""
+    """Run the parts; return 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
     names = ("throughput", "failover", "groups", "restart", "memory", "raft", "spark")
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--large", type=int, default=default.large, help="of the large backlog")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
     plan = Plan(
         seconds=options.seconds,
         rounds=options.rounds,

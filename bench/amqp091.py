@@ -1,4 +1,4 @@
-"""A blocking AMQP 0.9.1 client, just large enough to ask whether queues serve."""
+"""A blocking AMQP 0.9.1 client, just large enough to test whether queues serve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 PUBLISHED_AT_ONCE = 100
 REFUSED_PAUSE_S = 0.002
 PATIENCE_S = 5.0
-"""A client that hears nothing for that long connects again, and publishes what is unconfirmed."""
+"""After so long without an answer a client reconnects and republishes what is unconfirmed."""
 TABLE_EMPTY = b"\0\0\0\0"
 METHOD, HEADER, BODY, END = 1, 2, 3, 0xCE
 
@@ -26,20 +26,20 @@ class NotServed(Exception):
 
 
 def short(text: str) -> bytes:
-    """A short string."""
+    """Encode a short string."""
     data = text.encode()
     return bytes((len(data),)) + data
 
 
 class NoAnswer(NotServed):
-    """Nothing came in time."""
+    """No answer arrived in time."""
 
 
 class Client:
     """One connection with one channel in confirm mode, as guest."""
 
     def __init__(self, target: str, timeout_s: float) -> None:
-        """Connect and open; raises NotServed."""
+        """Connect and open a channel; raises NotServed."""
         host, _, port = target.rpartition(":")
         self._deadline = time.monotonic() + timeout_s
         self._buffer = b""
@@ -71,14 +71,14 @@ class Client:
         self._tag = 0
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def publish_to_all(self, queues: Sequence[str], body: bytes, timeout_s: float) -> list[str]:
-        """One message into each, until each has confirmed one.
+        """Publish to each queue until each has confirmed one message.
 
-        What is refused or comes back for want of a queue is published again.
-        returns  those without a confirm when nothing has come for PATIENCE_S, or after the timeout
+        A message that is refused or returned as unroutable is published again.
+        returns  queues without a confirm after PATIENCE_S of silence, or after the timeout
         raises   NotServed
         """
         end = time.monotonic() + timeout_s
@@ -114,7 +114,7 @@ class Client:
         return []
 
     def get(self, queue: str, timeout_s: float) -> bool:
-        """Whether the queue's leader gives a message (which is acknowledged); raises NotServed."""
+        """Tell whether a message can be got (it is acknowledged); raises NotServed."""
         self._deadline = time.monotonic() + timeout_s
         self._method(1, 60, 70, b"\0\0" + short(queue) + b"\1")
         while True:
@@ -140,7 +140,7 @@ class Client:
         return data
 
     def _next(self) -> tuple[tuple[int, int], bytes]:
-        """The next method; contents are skipped."""
+        """Return the next method; skip contents."""
         while True:
             while len(self._buffer) < 7:
                 self._receive()
@@ -183,7 +183,7 @@ def _publish(queue: str, body: bytes) -> bytes:
 def until_served(target: str, queues: Sequence[str], timeout_s: float) -> list[str]:
     """Wait until the node at `target` has confirmed a message for each queue.
 
-    returns  those that it does not serve after the timeout
+    returns  queues that it does not serve after the timeout
     """
     began = time.monotonic()
     left = list(queues)

@@ -1,4 +1,4 @@
-"""What a backlog costs: memory per message, restart, disk after it was consumed."""
+"""The cost of a backlog: memory per message, restart, disk after consumption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTLE_S = 5
 STEPS = 5
 TRIAL = 20_000
 FILL_S_MAX = 150.0
-"""What a cluster is given to fill is what a trial says that it takes in so long, at most."""
+"""A cluster gets at most what, by a trial, it can take in this time."""
 DISK_AFTER_S = 30
 MIB = 2**20
 
@@ -48,7 +48,7 @@ MEMORY = [
 
 
 def restart(plan: Plan) -> list[dict[str, Any]]:
-    """A queue of a million 1 KiB: restart of all nodes, of its leader; then it is consumed."""
+    """Fill a queue with 1 KiB messages, restart all nodes, restart its leader, consume."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []
@@ -74,18 +74,11 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
     filled = generator.run(
         program,
         "fill",
-        [
-            "--targets",
-            peer.targets(),
-            "--queue",
-            QUEUE,
-            "--size",
-            str(LARGE_BYTES),
-            "--count",
-            str(messages),
-            "--window",
-            "1000",
-        ],
+        targets=peer.targets(),
+        queue=QUEUE,
+        size=LARGE_BYTES,
+        count=messages,
+        window=1000,
     )
     time.sleep(SETTLE_S)
     disk, resident = max(peer.data_bytes()), max(map(resident_bytes, peer.pids()))
@@ -107,23 +100,13 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
     drained = generator.run(
         program,
         "drain",
-        [
-            "--targets",
-            peer.targets(),
-            "--queue",
-            QUEUE,
-            "--expect",
-            str(messages - 2),
-            "--prefetch",
-            "1000",
-            "--ack-every",
-            "100",
-            "--idle-end",
-            "10",
-            "--no-declare",
-            "--size",
-            str(LARGE_BYTES),
-        ],
+        targets=peer.targets(),
+        queue=QUEUE,
+        expect=messages - 2,
+        prefetch=1000,
+        ack_every=100,
+        idle_end=10,
+        no_declare=True,
     )
     after = max(peer.data_bytes())
     time.sleep(DISK_AFTER_S)
@@ -142,7 +125,7 @@ def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
 
 
 def _until_whole(target: str) -> None:
-    """Until that node gives a message of the queue, and confirms one."""
+    """Wait until the node delivers a message of the queue and confirms one."""
     end = time.monotonic() + RESTART_S
     while True:
         if until_served(target, [QUEUE], end - time.monotonic()):
@@ -164,20 +147,20 @@ def _until_whole(target: str) -> None:
 
 
 def memory(plan: Plan) -> list[dict[str, Any]]:
-    """Resident memory per ready message: fast publisher, and blocks of a few messages."""
+    """Measure resident memory per ready message: a fast publisher, and blocks of a few messages."""
     program = generator.find()
     found, notes = peers(plan.only)
     patterns = (
-        ("fast publisher, window 1000", plan.messages, ["--window", "1000"]),
+        ("fast publisher, window 1000", plan.messages, {"window": 1000}),
         (
             "20 publishers, window 1: a message per publish",
             plan.messages,
-            ["--pubs", "20", "--window", "1"],
+            {"pubs": 20, "window": 1},
         ),
-        ("fast publisher, window 1000", plan.large, ["--window", "1000"]),
+        ("fast publisher, window 1000", plan.large, {"window": 1000}),
     )
     results = []
-    for number, (title, messages, arguments) in enumerate(patterns):
+    for number, (title, messages, publishers) in enumerate(patterns):
         of_it = []
         for turn, peer in turns(plan if number < 2 else _once(plan), found):
             with peer:
@@ -186,7 +169,7 @@ def memory(plan: Plan) -> list[dict[str, Any]]:
                     "round": turn,
                     "pattern": title,
                     "load": load(),
-                    **_filled(program, peer, messages, arguments),
+                    **_filled(program, peer, messages, publishers),
                 }
             of_it.append(one)
             _say(one, MEMORY)
@@ -199,8 +182,8 @@ def _once(plan: Plan) -> Plan:
     return Plan(seconds=plan.seconds, rounds=1, only=plan.only, large=plan.large)
 
 
-def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> dict[str, Any]:
-    """Filled in steps; memory is that of the node that has the most."""
+def _filled(program: Path, peer: Peer, messages: int, publishers: dict[str, int]) -> dict[str, Any]:
+    """Fill in steps; memory is that of the node that uses the most."""
     time.sleep(SETTLE_S)
     held = [max(map(resident_bytes, peer.pids()))]
     counts, seconds = [0], 0.0
@@ -209,17 +192,11 @@ def _filled(program: Path, peer: Peer, messages: int, arguments: list[str]) -> d
         report = generator.run(
             program,
             "fill",
-            [
-                "--targets",
-                peer.targets(),
-                "--queue",
-                QUEUE,
-                "--size",
-                str(SMALL_BYTES),
-                "--count",
-                str(step),
-                *arguments,
-            ],
+            targets=peer.targets(),
+            queue=QUEUE,
+            size=SMALL_BYTES,
+            count=step,
+            **publishers,
         )
         seconds += report["confirmed"] / report["published_per_s"]
         time.sleep(SETTLE_S)

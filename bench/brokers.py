@@ -1,4 +1,4 @@
-"""Throughput and failover under the load generator, cluster after cluster in turn."""
+"""Throughput and failover under the load generator, one cluster at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (100, 1024)
 
 
 def throughput(plan: Plan) -> list[dict[str, Any]]:
-    """Saturating publisher, consumer beside it; every size on every cluster, A B A B."""
+    """Run a saturating publisher and a consumer; every size on every cluster, A B A B."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []
@@ -24,27 +24,16 @@ def throughput(plan: Plan) -> list[dict[str, Any]]:
                 report = generator.run(
                     program,
                     "pubsub",
-                    [
-                        "--targets",
-                        peer.targets(),
-                        "--queue",
-                        f"bench-{size}",
-                        "--size",
-                        str(size),
-                        "--window",
-                        "1000",
-                        "--prefetch",
-                        "1000",
-                        "--ack-every",
-                        "100",
-                        "--time",
-                        str(plan.seconds),
-                        "--warmup",
-                        str(plan.warmup),
-                        "--delete-after",
-                        "--watch",
-                        ",".join(map(str, peer.pids())),
-                    ],
+                    targets=peer.targets(),
+                    queue=f"bench-{size}",
+                    size=size,
+                    window=1000,
+                    prefetch=1000,
+                    ack_every=100,
+                    time=plan.seconds,
+                    warmup=plan.warmup,
+                    delete_after=True,
+                    watch=",".join(map(str, peer.pids())),
                 )
                 print(
                     f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "
@@ -90,7 +79,7 @@ def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def _ratios(results: list[dict[str, Any]], name: str, size: int) -> tuple[str, str]:
-    """Warren's throughput and p99 over those of a peer in the same round; empty for itself."""
+    """Divide Warren's throughput and p99 by a peer's of the same round; empty for Warren."""
     ours = {one["round"]: one for one in results if (one["peer"], one["size"]) == ("Warren", size)}
     pairs = [
         (ours[one["round"]], one)
@@ -109,7 +98,7 @@ def _megabytes(report: dict[str, Any]) -> float:
 
 
 def failover(plan: Plan) -> list[dict[str, Any]]:
-    """The queue's leader is killed with -9 under load: the longest time without a confirm."""
+    """Kill the queue's leader (SIGKILL) under load; the longest time without a confirm."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []
@@ -134,32 +123,21 @@ def failover(plan: Plan) -> list[dict[str, Any]]:
 def _one_kill(program: Path, peer: Peer, plan: Plan) -> dict[str, Any]:
     queue = "failover"
     targets = peer.targets()
-    generator.run(program, "declare", ["--targets", targets, "--queue", queue])
+    generator.run(program, "declare", targets=targets, queue=queue)
     leader = peer.leader(queue)
     others = ",".join(t for i, t in enumerate(targets.split(",")) if i != leader)
     return generator.run(
         program,
         "pubsub",
-        [
-            "--targets",
-            others,
-            "--queue",
-            queue,
-            "--size",
-            "100",
-            "--no-declare",
-            "--reconnect",
-            "--time",
-            str(plan.seconds + 5),
-            "--warmup",
-            "1",
-            "--kill-pid",
-            str(peer.pids()[leader]),
-            "--kill-at",
-            str(plan.warmup + 1),
-            "--ack-every",
-            "1",
-            "--prefetch",
-            "200",
-        ],
+        targets=others,
+        queue=queue,
+        size=100,
+        no_declare=True,
+        reconnect=True,
+        time=plan.seconds + 5,
+        warmup=1,
+        kill_pid=peer.pids()[leader],
+        kill_at=plan.warmup + 1,
+        ack_every=1,
+        prefetch=200,
     )

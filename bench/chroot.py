@@ -1,4 +1,4 @@
-"""A folder with a Debian of its own, for the newest RabbitMQ that Debian carries."""
+"""A Debian chroot, for the newest RabbitMQ that Debian carries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MIRROR = "http://deb.debian.org/debian"
 TOOL = "mmdebstrap"
 PACKAGE = "rabbitmq-server"
 OLD_MIRROR = 'Acquire::Check-Valid-Until "false"'
-"""A mirror that lags is good enough for a peer; signatures are checked all the same."""
+"""Accept a mirror that lags; signatures are checked nevertheless."""
 
 
 class NotMade(Exception):
-    """It cannot be made; the text says why."""
+    """The chroot cannot be made; the text says why."""
 
 
 def make(root: Path, suite: str, log: Path) -> None:
-    """Suite `suite` with RabbitMQ and what it needs in `root`, which is empty or not there yet.
+    """Install suite `suite` with RabbitMQ in `root`, which must be empty or missing.
 
     Takes about a minute, and about 200 MB from the mirror; needs root.
 
@@ -54,7 +54,7 @@ def make(root: Path, suite: str, log: Path) -> None:
 
 
 def mount(root: Path) -> None:
-    """/proc in `root`, unless it is there; a restart of the machine undoes it.
+    """Mount /proc in `root` unless it is mounted; a reboot undoes it.
 
     raises  NotMade
     """

@@ -1,63 +1,67 @@
-"""The load generator: found, built, run."""
+"""The load generator of `bench/load`: built when needed, run."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared" / "bench"
+SOURCES = ROOT / "bench" / "load"
 PLACE = ROOT / ".warren" / "bench"
 
 
 class Missing(Exception):
-    """Something that a measurement needs is not here; the text says how to get it."""
+    """Something that a measurement needs is not installed; the text says how to install it."""
 
 
 def find() -> Path:
-    """The generator's program, built when needed; raises Missing."""
-    named = os.environ.get("WARREN_LOADGEN")
-    source = Path(named) if named else SHARED / "amqp091_load.c"
-    if not source.is_file():
-        raise Missing(
-            f"the load generator is not at {source}: set WARREN_LOADGEN to amqp091_load.c, or to "
-            "the program built from it"
-        )
-    return build(source) if source.suffix == ".c" else source
+    """Return the generator's program, compiled when it is older than its sources; Missing."""
+    program = PLACE / "warren_load"
+    sources = sorted(SOURCES.glob("*.[ch]"))
+    newest = max(path.stat().st_mtime for path in sources)
+    if not program.exists() or program.stat().st_mtime < newest:
+        build([path for path in sources if path.suffix == ".c"], program)
+    return program
 
 
-def build(source: Path) -> Path:
-    """Compile the generator unless that was done since it changed."""
-    program = PLACE / "amqp091_load"
-    if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
-        return program
+def build(sources: list[Path], program: Path) -> None:
+    """Compile the sources into one program; Missing when that does not work."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise Missing("no C compiler: apt-get install gcc libc6-dev")
-    PLACE.mkdir(parents=True, exist_ok=True)
+    program.parent.mkdir(parents=True, exist_ok=True)
+    made = program.with_suffix(".new")
+    options = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
     built = subprocess.run(
-        [compiler, "-O2", "-pthread", "-o", str(program), str(source), "-lrabbitmq"],
+        [compiler, *options, "-o", str(made), *map(str, sources), "-lrabbitmq"],
         capture_output=True,
         text=True,
         check=False,
     )
     if built.returncode != 0:
-        last = built.stderr.strip().splitlines()[-1:] or ["no message"]
+        first = next((line for line in built.stderr.splitlines() if "error" in line), "no message")
         raise Missing(
-            f"{source.name} does not compile ({last[0]}): apt-get install librabbitmq-dev"
+            f"bench/load does not compile ({first.strip()}): apt-get install librabbitmq-dev"
         )
-    return program
+    made.replace(program)
 
 
 def run(
-    program: Path, mode: str, arguments: Sequence[str], timeout_s: float = 600
+    program: Path, mode: str, *, timeout_s: float = 600, **options: str | float | bool
 ) -> dict[str, Any]:
-    """One run; its report. Modes that report nothing give {}."""
+    """Run the generator once and return its report.
+
+    options  the program's, with `_` for `-`: `ack_every=100` is `--ack-every 100`; True is an
+             option without a value, False leaves it out
+    """
+    arguments: list[str] = []
+    for name, value in options.items():
+        if value is not False:
+            arguments.append(f"--{name.replace('_', '-')}")
+            arguments += [] if value is True else [str(value)]
     done = subprocess.run(
         [str(program), mode, *arguments],
         capture_output=True,
@@ -70,12 +74,11 @@ def run(
             f"{program.name} {mode} {' '.join(arguments)} ended with {done.returncode}: "
             f"{(done.stderr or done.stdout).strip()[-500:]}"
         )
-    text = done.stdout.strip()
-    report: dict[str, Any] = json.loads(text) if text.startswith("{") else {}
+    report: dict[str, Any] = json.loads(done.stdout)
     return report
 
 
 def faults(report: dict[str, Any]) -> str:
-    """What the generator's checks found; empty: nothing wrong."""
+    """Describe what the generator's checks found; empty when they found nothing."""
     names = ("lost", "duplicates", "order_violations", "bad_bodies", "nacked", "errors")
     return ", ".join(f"{report[name]} {name}" for name in names if report.get(name))

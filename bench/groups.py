@@ -1,4 +1,4 @@
-"""Thousands of idle queues: what declaring, holding and restarting them costs."""
+"""Thousands of idle queues: the cost of declaring, holding and restarting them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUEUE = "idle"
 IDLE_S = 30
 SETTLE_S = 10
 RESTART_S = 300.0
-"""A cluster that does not serve every queue by then counts as if it did, and that is said."""
+"""A cluster that does not serve every queue by then counts as if it did, with a note."""
 COLUMNS = [
     Column("declared per s", ",.0f", lambda one: one["declared_per_s"]),
     Column("declare p99 ms", ".1f", lambda one: one["declare_p99_ms"]),
@@ -32,7 +32,7 @@ COLUMNS = [
 
 
 def groups(plan: Plan) -> list[dict[str, Any]]:
-    """Declare, hold, restart all, restart one; cluster after cluster in turn."""
+    """Declare queues, hold them, restart all nodes, restart one; one cluster at a time."""
     program = generator.find()
     found, notes = peers(plan.only)
     results = []
@@ -67,9 +67,7 @@ def _one(program: Path, peer: Peer, plan: Plan, notes: list[str]) -> dict[str, A
     time.sleep(SETTLE_S)
     empty = [resident_bytes(pid) for pid in peer.pids()]
     declared = generator.run(
-        program,
-        "declare",
-        ["--targets", peer.targets(), "--queue", QUEUE, "--queues", str(plan.queues)],
+        program, "declare", targets=peer.targets(), queue=QUEUE, queues=plan.queues
     )
     time.sleep(SETTLE_S)
     held = [resident_bytes(pid) for pid in peer.pids()]

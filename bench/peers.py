@@ -16,7 +16,7 @@ NODES = 3
 
 
 class Peer(Protocol):
-    """Three nodes on loopback; a context manager that starts them afresh, stops them at the end."""
+    """Three nodes on loopback; a context manager that starts them empty and stops them."""
 
     name: str
 
@@ -46,7 +46,7 @@ class Peer(Protocol):
         ...
 
     def data_bytes(self) -> list[int]:
-        """What each node's data take on disk."""
+        """Bytes that each node's data take on disk."""
         ...
 
     def stop(self) -> None:
@@ -54,16 +54,16 @@ class Peer(Protocol):
         ...
 
     def stop_node(self, i: int) -> None:
-        """The same of one node."""
+        """Stop one node, as `stop` does."""
         ...
 
     def spawn(self, which: range) -> None:
-        """Start these nodes' processes, and wait for nothing."""
+        """Start these nodes' processes without waiting."""
         ...
 
 
 class Warren:
-    """Ours."""
+    """A cluster of Warren."""
 
     def __init__(self) -> None:
         self.name = "Warren"
@@ -113,7 +113,7 @@ class Warren:
 
 
 def peers(only: str | None) -> tuple[list[Peer], list[str]]:
-    """What can be measured here, and what has to be said: what cannot, and why."""
+    """Return the clusters that can be measured, and notes on those that cannot."""
     found: list[Peer] = [] if only == "rabbitmq" else [Warren()]
     notes: list[str] = []
     if only != "warren":

@@ -10,7 +10,7 @@ from bench.generator import Missing
 
 
 def free_ports(count: int) -> int:
-    """The first of that many free ports in a row, on loopback, below those given to clients."""
+    """Return the first of `count` consecutive free ports, below the ephemeral range."""
     for first in random.sample(range(12_000, 30_000, 16), 500):
         try:
             with ExitStack() as held:

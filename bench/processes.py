@@ -1,4 +1,4 @@
-"""What the system says of a cluster's processes."""
+"""CPU, memory, disk and network use of a cluster's processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Between two moments: seconds, CPU seconds of each process and of everybody else."""
+    """Between two moments: seconds, CPU seconds of each process and of all others."""
 
     seconds: float
     cpu_s: tuple[float, ...]
@@ -24,17 +24,17 @@ class Spent:
 
     @property
     def cores(self) -> tuple[float, ...]:
-        """Of each process."""
+        """Cores used by each process."""
         return tuple(each / self.seconds for each in self.cpu_s)
 
     @property
     def others(self) -> float:
-        """Cores that neither the processes nor this program had."""
+        """Cores used by neither the processes nor this program."""
         return self.others_s / self.seconds
 
 
 class Meter:
-    """CPU time since it was made."""
+    """CPU time used since construction."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = tuple(pids)
@@ -44,7 +44,7 @@ class Meter:
         self._machine = machine_cpu_s()
 
     def spent(self) -> Spent:
-        """Until now."""
+        """Return what was used until now."""
         cpu = tuple(cpu_s(pid) - before for pid, before in zip(self.pids, self._cpu, strict=True))
         own = time.process_time() - self._own
         everybody = machine_cpu_s() - self._machine
@@ -52,7 +52,7 @@ class Meter:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has had; 0 when it is gone."""
+    """Return the CPU seconds that a process has used; 0 when it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -61,13 +61,13 @@ def cpu_s(pid: int) -> float:
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds that the machine has given out: user, nice, system, interrupts."""
+    """Return the CPU seconds used on the machine: user, nice, system, interrupts."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     return sum(int(fields[at]) for at in (0, 1, 2, 5, 6)) / TICKS_PER_S
 
 
 def resident_bytes(pid: int) -> int:
-    """A process's resident memory, what it shares with others included."""
+    """Return a process's resident memory, shared pages included."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * KIB
@@ -75,7 +75,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def loopback_bytes() -> int:
-    """What has crossed the loopback of this thread's network namespace."""
+    """Return the bytes that crossed the loopback of this thread's network namespace."""
     for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
         name, _, rest = line.partition(":")
         if name.strip() == "lo":
@@ -84,7 +84,7 @@ def loopback_bytes() -> int:
 
 
 def disk_bytes(directory: Path) -> int:
-    """Blocks on disk below a directory; files that go meanwhile count nothing."""
+    """Return the disk usage below a directory; files deleted meanwhile are skipped."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -97,9 +97,9 @@ def disk_bytes(directory: Path) -> int:
 
 @contextmanager
 def own_network() -> Iterator[bool]:
-    """A network namespace of its own, in which only what is measured speaks; False: not allowed.
+    """Enter a network namespace of its own for the measured processes; False: not allowed.
 
-    Processes that are started inside are in it, too.
+    Processes that are started inside inherit it.
     """
     import ctypes
 
@@ -121,7 +121,7 @@ def own_network() -> Iterator[bool]:
 
 
 def guard(pid: int) -> subprocess.Popen[bytes]:
-    """A process that kills `pid` (negative: its group) when this one ends, however it ends.
+    """Start a process that kills `pid` (negative: its group) when this one ends.
 
     Then its input is closed.
     """
@@ -135,5 +135,5 @@ def guard(pid: int) -> subprocess.Popen[bytes]:
 
 
 def load() -> float:
-    """The machine's load of the last minute."""
+    """Return the machine's load average over the last minute."""
     return os.getloadavg()[0]

@@ -39,7 +39,7 @@ log.console = false
 
 
 def server(root: Path) -> str | None:
-    """The folder of the newest server's programs below `root`, as seen from there."""
+    """Return the folder of the newest server's programs, relative to `root`."""
     found = root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")
     ascending = sorted(
         found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.parent.name)]
@@ -48,9 +48,9 @@ def server(root: Path) -> str | None:
 
 
 def find(notes: list[str]) -> Path:
-    """Where RabbitMQ lies: RMQ_ROOT, the chroot (made when it can be), or the system's own.
+    """Find RabbitMQ: RMQ_ROOT, the chroot (made where possible), or the system's package.
 
-    notes   gets what has to be said about the choice
+    notes   takes remarks on the choice
     raises  Missing
     """
     named = os.environ.get("RMQ_ROOT")
@@ -73,7 +73,7 @@ def find(notes: list[str]) -> Path:
 
 
 class RabbitMQ:
-    """Three nodes; a context manager that starts them afresh, and stops them at the end."""
+    """Three nodes; a context manager that starts them empty and stops them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -131,7 +131,7 @@ class RabbitMQ:
         return [disk_bytes(self.data / f"r{i + 1}" / "data") for i in range(NODES)]
 
     def start(self) -> None:
-        """Start all nodes, and wait until they are a cluster."""
+        """Start all nodes and wait until they form a cluster."""
         self.spawn(range(NODES))
         deadline = time.monotonic() + START_S
         while self._members() != NODES:
@@ -178,7 +178,7 @@ class RabbitMQ:
         self.kill(i)
 
     def kill(self, i: int) -> None:
-        """kill -9, the script that started it included."""
+        """Send SIGKILL to a node and to the script that started it."""
         process = self._nodes.pop(i)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -198,7 +198,7 @@ class RabbitMQ:
     # ------------------------------------------------------------ inside
 
     def _emulator(self, i: int) -> int:
-        """The node's own process, below the script that started it."""
+        """Return the process of the emulator, below the script that started it."""
         file = self.data / f"r{i + 1}" / "pid"
         deadline = time.monotonic() + START_S
         while i not in self._emulators:

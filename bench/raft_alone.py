@@ -1,4 +1,4 @@
-"""Raft without a broker: three members of ours, of PySyncObj and of pyraft."""
+"""Raft without a broker: three members of warren_raft, of PySyncObj and of pyraft."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWER_S = 60.0
 class Library:
     """A Raft implementation.
 
-    package     on PyPI; None: ours
+    package     on PyPI; None: warren_raft
     guarantees  what "committed" means, read from its code
     """
 
@@ -65,7 +65,7 @@ LIBRARIES = (
 
 
 def raft(plan: Plan) -> list[dict[str, Any]]:
-    """Commits per second and latency, library after library in turn."""
+    """Measure commits per second and latency, one library at a time."""
     notes: list[str] = []
     pythons = {}
     for library in LIBRARIES:
@@ -140,7 +140,7 @@ def _rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def _python(library: Library) -> str:
-    """The interpreter that runs it: this one, or that of a venv of its own; raises Missing."""
+    """Return the interpreter that runs it: this one, or that of its own venv; raises Missing."""
     if library.package is None:
         return sys.executable
     home = PLACE / "venvs" / library.package.replace("==", "-")

@@ -15,7 +15,7 @@ from bench.generator import PLACE
 
 
 def show(title: str, rows: list[dict[str, str]], notes: list[str]) -> None:
-    """One row per dict; notes below."""
+    """Print a table with one row per dict, and the notes below it."""
     table = Table(title=title, title_justify="left")
     for column in rows[0] if rows else ():
         numeric = rows[0][column][:1].isdigit()
@@ -29,7 +29,7 @@ def show(title: str, rows: list[dict[str, str]], notes: list[str]) -> None:
 
 
 def keep(part: str, results: list[dict[str, Any]]) -> None:
-    """Write the full results with what they were measured on."""
+    """Write the full results, with the machine they were measured on."""
     PLACE.mkdir(parents=True, exist_ok=True)
     path = PLACE / f"{part}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     machine = {

@@ -1,4 +1,4 @@
-"""Rounds over the clusters in turn, and the ratios within a round."""
+"""Rounds over the clusters, and the ratios within a round."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bench.peers import Peer
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for.
+    """Sizes of a measurement.
 
-    seconds  of each run; rounds: over the clusters; only: one cluster, by the name of its choice
+    seconds  of each run; rounds: over the clusters; only: the one cluster to measure
     queues   idle ones; messages: of a backlog; large: of the large backlog
     """
 
@@ -29,7 +29,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of a result: its title, format, and how it is read out of the result."""
+    """One figure of a result: its title, format, and the function that extracts it."""
 
     title: str
     form: str
@@ -37,14 +37,14 @@ class Column:
 
 
 def turns(plan: Plan, found: list[Peer]) -> Iterator[tuple[int, Peer]]:
-    """(round, cluster): A B A B."""
+    """Yield (round, cluster) in the order A B A B."""
     for turn in range(plan.rounds):
         for peer in found:
             yield turn, peer
 
 
 def span(values: list[float], form: str = ".1f") -> str:
-    """From the least to the most."""
+    """Format the minimum and maximum of some figures."""
     if not values:
         return "-"
     low, high = format(min(values), form), format(max(values), form)
@@ -52,7 +52,7 @@ def span(values: list[float], form: str = ".1f") -> str:
 
 
 def table(results: list[dict[str, Any]], columns: list[Column]) -> list[dict[str, str]]:
-    """A row per cluster: median (span) of each column; then the peer's over Warren's, per round."""
+    """Make rows of medians (spans) per cluster, then of ratios to Warren's per round."""
     names = list(dict.fromkeys(one["peer"] for one in results))
     rows = []
     for name in names:
@@ -73,7 +73,7 @@ def table(results: list[dict[str, Any]], columns: list[Column]) -> list[dict[str
 
 
 def ratios(results: list[dict[str, Any]], name: str, column: Column) -> list[float]:
-    """The peer's figure over Warren's of the same round; rounds without both are left out."""
+    """Divide a peer's figures by Warren's of the same round; skip rounds without both."""
     ours = {one["round"]: column.value(one) for one in results if one["peer"] == "Warren"}
     theirs = {one["round"]: column.value(one) for one in results if one["peer"] == name}
     return [theirs[turn] / ours[turn] for turn in theirs if ours.get(turn)]

@@ -68,7 +68,7 @@ class MemorySource(DataSource):
 
 
 def session() -> SparkSession:
-    """Two cores, quiet."""
+    """Start a Spark session with two cores and little logging."""
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("warren-bench")
@@ -83,7 +83,7 @@ def session() -> SparkSession:
 
 
 def timed(frame: Any) -> tuple[int, float]:
-    """Run a stream into nothing until it has read what was there: rows, seconds."""
+    """Run a stream into the noop sink until it has read everything; return rows, seconds."""
     with tempfile.TemporaryDirectory(prefix="warren-bench-") as checkpoint:
         began = time.monotonic()
         query = (
@@ -107,16 +107,10 @@ def source(rows: int) -> list[dict[str, Any]]:
         filled = generator.run(
             program,
             "fill",
-            [
-                "--targets",
-                warren.targets(),
-                "--queue",
-                "rows",
-                "--size",
-                str(BODY_BYTES),
-                "--count",
-                str(rows),
-            ],
+            targets=warren.targets(),
+            queue="rows",
+            size=BODY_BYTES,
+            count=rows,
         )
         frame = (
             spark.readStream.format("warren")

@@ -1,1 +1,1 @@
-"""What build.py is made of; standard library only."""
+"""The parts of build.py; standard library only."""

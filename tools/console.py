@@ -1,4 +1,4 @@
-"""How build.py speaks: sections, steps with their times, the tail of what failed."""
+"""Output of build.py: sections, steps with their times, the last lines of a failed step."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ TTY = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def say(text: str = "") -> None:
-    """One line, at once."""
+    """Print a line and flush."""
     print(text, flush=True)
 
 
 def section(title: str) -> None:
-    """The head of a part of the output."""
+    """Print the heading of a section."""
     say()
     say(f"── {title} {'─' * max(0, 76 - len(title))}")
 
 
 def stop(text: str, code: int = 1) -> NoReturn:
-    """Say what is wrong, then end."""
+    """Print what is wrong and exit."""
     sys.stdout.flush()
     print(f"\nbuild.py: {text}", file=sys.stderr, flush=True)
     raise SystemExit(code)
 
 
 def took(started: float) -> str:
-    """Seconds since `started` (time.monotonic), for people."""
+    """Format the seconds since `started` (time.monotonic)."""
     seconds = time.monotonic() - started
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 class Spinner:
-    """The line that shows a running step; silent when nobody looks."""
+    """The line that shows a running step; silent unless the output is a terminal."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -80,7 +80,7 @@ def quiet(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> bool:
-    """Run a command with its output in `log`; show the tail if it fails. Whether it worked."""
+    """Run a command with its output in `log`, print the tail if it fails; whether it worked."""
     started = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def quiet(
 def loud(
     command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> int:
-    """Run a command whose output is for the reader; its exit code."""
+    """Run a command with its output on the terminal; return its exit code."""
     sys.stdout.flush()
     process = subprocess.Popen(list(command), env=dict(env) if env is not None else None, cwd=cwd)
     try:

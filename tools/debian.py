@@ -1,4 +1,4 @@
-"""Programs from Debian's packages that some tests run."""
+"""Install the Debian packages that some tests need."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from pathlib import Path
 
 from tools import console
 
-PACKAGES: dict[str, str] = {"amqp-publish": "amqp-tools"}
-"""Program → package. amqp-tools are command line clients written in C: a peer that is not ours."""
+PROGRAMS: dict[str, str] = {"amqp-publish": "amqp-tools"}
+"""Program → package. amqp-tools are command line clients written in C, by another project."""
+HEADERS: dict[str, str] = {"/usr/include/amqp.h": "librabbitmq-dev"}
+"""File → package. The load generator in bench/load is built with librabbitmq."""
 
 
 def missing() -> list[str]:
-    """The packages whose program is not on PATH, sorted."""
-    return sorted({package for program, package in PACKAGES.items() if not shutil.which(program)})
+    """Return the packages that are not installed, sorted."""
+    found = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    found |= {package for path, package in HEADERS.items() if not Path(path).exists()}
+    return sorted(found)
 
 
 def ensure(logs: Path) -> None:
-    """Install what is missing where we may (root with apt-get); say loudly what stays missing."""
+    """Install missing packages where possible (root, apt-get); print what stays missing."""
     wanted = missing()
     if not wanted:
         return

@@ -1,8 +1,8 @@
-"""The virtual environment that everything runs in.
+"""The virtual environment of build.py.
 
-`.venv` is made from `requirements.txt` with pip; a stamp holds what it was made from, and a lock
-or interpreter that differs makes it anew. The four source folders are put on its path by a .pth
-file, as a `pyspark_*` module must lie on the path to be found by Spark.
+`.venv` is made from `requirements.txt` with pip; a stamp records what it was made from. When the
+requirements or the interpreter have changed, it is made again. A .pth file puts the four source
+folders on its path: Spark finds a `pyspark_*` module only on the path.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PYTHON_MIN = (3, 11)
 
 
 def python() -> Path:
-    """The environment's interpreter."""
+    """Return the environment's interpreter."""
     return VENV / "bin" / "python"
 
 
 def can_make_venv(interpreter: str) -> bool:
-    """Whether that interpreter has the modules that make environments."""
+    """Tell whether an interpreter has the modules that create environments."""
     probe = subprocess.run(
         [interpreter, "-c", "import venv, ensurepip"], capture_output=True, check=False
     )
@@ -41,7 +41,7 @@ def can_make_venv(interpreter: str) -> bool:
 
 
 def require_python() -> None:
-    """Go on under a Python that is new enough, or say how to get one."""
+    """Exit with instructions unless this Python is new enough."""
     if sys.version_info >= PYTHON_MIN:
         return
     for minor in (13, 12, 11):
@@ -60,7 +60,7 @@ def require_python() -> None:
 
 
 def require_venv() -> None:
-    """Debian ships Python without the modules that make environments."""
+    """Exit with instructions where venv or ensurepip is missing, as on a plain Debian."""
     if not can_make_venv(sys.executable):
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         console.stop(
@@ -70,7 +70,7 @@ def require_venv() -> None:
 
 
 def compiler_missing() -> str | None:
-    """Why nothing can be compiled here, with the remedy; None when it can."""
+    """Return why nothing can be compiled, with the remedy; None when it can."""
     names = [os.environ["CC"].split()[0]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
     if not any(shutil.which(name) for name in names):
         return (
@@ -101,7 +101,7 @@ def _read(path: Path) -> str:
 
 
 def ensure_venv() -> None:
-    """Make .venv when it is not there or was made from something else."""
+    """Create .venv when it is missing or was made from something else."""
     stamp = VENV / ".stamp"
     if _read(stamp) != _lock_stamp():
         require_venv()
@@ -155,12 +155,12 @@ def _link_sources() -> None:
 
 
 def compiled_kernel() -> list[Path]:
-    """The extensions that stand beside the kernel's sources."""
+    """Return the compiled extensions beside the kernel's sources."""
     return sorted((KERNEL / "compiled").glob("*.so"))
 
 
 def ensure_kernel() -> bool:
-    """Compile the kernel when its source changed; False: it will run interpreted."""
+    """Compile the kernel when its source has changed; False: it will run interpreted."""
     hint = compiler_missing()
     if hint is not None:
         console.say(f" ! the kernel runs interpreted (correct, about ten times slower): {hint}")
@@ -185,7 +185,7 @@ def ensure_kernel() -> bool:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """The variables that our programs run with."""
+    """Return the environment variables for programs that build.py starts."""
     env = dict(os.environ)
     env.pop("PYTHONHOME", None)
     env.pop("PYTHONOPTIMIZE", None)  # asserts are part of the program
@@ -198,7 +198,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def java_environment() -> dict[str, str]:
-    """`environment` with JAVA_HOME; says what is missing and ends when there is no Java."""
+    """Return `environment` with JAVA_HOME; exit with instructions when there is no Java."""
     found = java.find(python(), STATE)
     if found is None:
         console.stop(java.REMEDY)

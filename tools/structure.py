@@ -1,6 +1,6 @@
-"""The shape of the source tree: packages and their imports, cycles, names that are used twice.
+"""Measure the source tree: packages and their imports, cycles, names defined more than once.
 
-python3 build.py structure           what there is
+python3 build.py structure           counts, cycles, names
     python3 build.py structure --walks   files that a publish, an ack, a claim and a stage enter
 """
 
@@ -23,7 +23,7 @@ Graph = Mapping[str, set[str]]
 
 
 def modules() -> dict[str, Path]:
-    """Dotted name to file, of the four packages."""
+    """Map the dotted names of the four packages to their files."""
     found = {}
     for package, base in SOURCES.items():
         for path in sorted((base / package).rglob("*.py")):
@@ -33,7 +33,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """The modules of the tree that a module imports, wherever the import stands."""
+    """Return the modules of the tree that a module imports, at any depth of its code."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -53,7 +53,7 @@ def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
 
 
 def graph(known: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Module to the modules that it imports; imports under TYPE_CHECKING count."""
+    """Map each module to the modules it imports; imports under TYPE_CHECKING count."""
     return {
         name: {target for target in imports(name, path, known) if target != name}
         for name, path in known.items()
@@ -61,7 +61,7 @@ def graph(known: Mapping[str, Path]) -> dict[str, set[str]]:
 
 
 def cycles(edges: Graph) -> list[list[str]]:
-    """The strongly connected components of more than one module, each sorted (Tarjan)."""
+    """Return the strongly connected components of two or more modules, sorted (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -97,7 +97,7 @@ def cycles(edges: Graph) -> list[list[str]]:
 
 
 def class_names(known: Mapping[str, Path]) -> dict[str, list[str]]:
-    """Class name to the modules that define one, of names that are defined more than once."""
+    """Map class names that are defined more than once to the modules that define them."""
     places = defaultdict(list)
     for name, path in known.items():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -107,12 +107,12 @@ def class_names(known: Mapping[str, Path]) -> dict[str, list[str]]:
 
 
 def package_of(name: str, known: Mapping[str, Path]) -> str:
-    """The package that a module lives in."""
+    """Return the package of a module."""
     return name if known[name].name == "__init__.py" else name.rsplit(".", 1)[0]
 
 
 def drawing(edges: Graph, known: Mapping[str, Path]) -> str:
-    """Packages and the imports between them as a Mermaid flowchart; numbers are import pairs."""
+    """Draw packages and imports as a Mermaid flowchart; numbers are pairs of modules."""
     sizes: Counter[str] = Counter()
     for name, path in known.items():
         lines = len(path.read_text(encoding="utf-8").splitlines())
@@ -123,20 +123,20 @@ def drawing(edges: Graph, known: Mapping[str, Path]) -> str:
             pair = (package_of(name, known), package_of(target, known))
             if pair[0] != pair[1]:
                 arrows[pair] += 1
-    lines = ["flowchart TD"]
-    lines += [
+    text = ["flowchart TD"]
+    text += [
         f'  {package.replace(".", "_")}["{package}<br/>{size} lines"]'
         for package, size in sorted(sizes.items())
     ]
-    lines += [
+    text += [
         f"  {a.replace('.', '_')} -->|{count}| {b.replace('.', '_')}"
         for (a, b), count in sorted(arrows.items())
     ]
-    return "\n".join(lines)
+    return "\n".join(text)
 
 
 def report(draw: bool) -> None:
-    """Print it."""
+    """Print the measurements."""
     known = modules()
     edges = graph(known)
     found = cycles(edges)

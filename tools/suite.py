@@ -1,4 +1,4 @@
-"""What `build.py test` runs, in which order, with one summary at the end."""
+"""The sections of `build.py test`, their order, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
 FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
-"""Folders of tests in the order in which they begin, the longest first; the rest is one more."""
+"""Folders of tests in starting order, the longest first; the others form one more section."""
 LANES_MAX = 2
-"""Sections at once. More make the tests with real nodes slower, not the whole quicker."""
+"""Sections that run at the same time. More slow down the tests with real nodes."""
+TYPED = ("tools", "bench", "build.py", "examples")
+"""Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
 
 
 @dataclass
 class Totals:
-    """What came of all sections: counts of tests, and each section's name, result and seconds."""
+    """Results of all sections: counts of tests; each section's name, result and seconds."""
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     sections: list[tuple[str, bool, float]] = field(default_factory=list)
 
     def add_report(self, report: Path) -> None:
-        """Count what a pytest run wrote to its JUnit report."""
+        """Add the counts of a JUnit report."""
         if not report.exists():
             return
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
@@ -52,7 +54,7 @@ class Totals:
             self.counts["passed"] += int(suite.get("tests", "0")) - sum(bad.values())
 
     def line(self, seconds: float) -> str:
-        """The closing line, in pytest's form."""
+        """Format the closing line like pytest's."""
         parts = [
             f"{self.counts[key]} {key}"
             for key in COUNTED
@@ -78,7 +80,7 @@ class Section:
 
     @property
     def log(self) -> Path:
-        """Where its output goes while it runs."""
+        """The file that takes its output while it runs."""
         name = "".join(c if c.isalnum() else "-" for c in self.title)
         return LOGS / f"suite-{name}.log"
 
@@ -95,7 +97,7 @@ class Suite:
         self._lock = threading.Lock()
 
     def pytest(self, title: str, arguments: Iterable[str], env: Mapping[str, str]) -> Section:
-        """A pytest run."""
+        """Make the section of a pytest run."""
         name = "".join(c if c.isalnum() else "-" for c in title)
         report = STATE / "reports" / f"{name}.xml"
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ class Suite:
         return Section(title, [*command, *arguments], env, report)
 
     def sections(self) -> list[Section]:
-        """All of them, in the order in which they begin."""
+        """Return all sections in starting order."""
         java = java_environment()
         mark = ["-m", "not slow"] if self.fast else []
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
@@ -123,7 +125,7 @@ class Suite:
                 )
             )
         if self.only is None:
-            made[1:1] = self.checks()  # they are quick, and whoever waits wants to know
+            made[1:1] = self.checks()  # early: they are quick, and often fail
         if self.only is None and not self.fast:
             sim = [str(python()), "-m", "sim.run"]
             paths_env = with_tests(environment())
@@ -143,12 +145,12 @@ class Suite:
         return made
 
     def checks(self) -> list[Section]:
-        """Rules and linters."""
+        """Return the sections of house rules and linters."""
         tidy = self.pytest("tidy: house rules as tests", ["tests/tidy"], environment())
         return [tidy, *(Section(name, command, environment()) for name, command in linters())]
 
     def run(self) -> int:
-        """Everything; the process's exit code."""
+        """Run all sections; return the exit code."""
         debian.ensure(LOGS)
         waiting = deque(self.sections())
         count = min(LANES_MAX, os.cpu_count() or 1)
@@ -169,7 +171,7 @@ class Suite:
             self._section(section)
 
     def _section(self, section: Section) -> None:
-        """Run one section, then show its output; keep its result and time."""
+        """Run one section, print its output, record its result and time."""
         started = time.monotonic()
         section.log.parent.mkdir(parents=True, exist_ok=True)
         with section.log.open("wb") as out:
@@ -193,19 +195,19 @@ class Suite:
                 self.totals.counts["passed" if worked else "failed"] += 1
 
     def close(self) -> int:
-        """The table of sections, then the one line that sums up."""
+        """Print the table of sections and the closing line; return the exit code."""
         console.section("summary")
         for title, worked, seconds in self.totals.sections:
             console.say(f" {'✓' if worked else '✗'} {title:<56} {seconds:8.1f} s")
         worked = all(worked for _, worked, _ in self.totals.sections)
         if not worked and not self.totals.counts["failed"] + self.totals.counts["errors"]:
-            self.totals.counts["errors"] += 1  # a section that died before it could count
+            self.totals.counts["errors"] += 1  # a section that ended before it reported
         console.say(self.totals.line(time.monotonic() - self.started))
         return 0 if worked else 1
 
 
 def others() -> tuple[str, ...]:
-    """The folders of tests that no other section names."""
+    """Return the folders of tests that FIRST does not name."""
     named = {"tidy", *(name for folders in FIRST for name in folders)}
     return tuple(
         sorted(
@@ -217,24 +219,25 @@ def others() -> tuple[str, ...]:
 
 
 def paths(folders: Iterable[str]) -> list[str]:
-    """The folders of tests, as arguments."""
+    """Return folders of tests as arguments."""
     return [f"tests/{name}" for name in folders]
 
 
 def linters() -> list[tuple[str, list[str]]]:
-    """Name and command of each linter."""
+    """Return the name and command of each linter."""
     return [
         ("ruff", [str(python()), "-m", "ruff", "check", "."]),
         ("ruff format", [str(python()), "-m", "ruff", "format", "--check", "."]),
         ("mypy", [str(python()), "-m", "mypy"]),
+        ("mypy: tools, bench, examples", [str(python()), "-m", "mypy", *TYPED]),
     ]
 
 
 def with_tests(env: dict[str, str]) -> dict[str, str]:
-    """The tests' folder on the path too: `sim` lives there."""
+    """Add the tests' folder, which holds `sim`, to PYTHONPATH."""
     return dict(env, PYTHONPATH=str(ROOT / "tests"))
 
 
 def demo_command(arguments: list[str]) -> list[str]:
-    """How the demo is started."""
+    """Return the command that runs the demo."""
     return [str(python()), str(ROOT / "examples" / "flights" / "demo.py"), *arguments]

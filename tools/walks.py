@@ -1,7 +1,7 @@
-"""How many source files one operation enters on a node, and how often control changes file.
+"""Count the source files that one operation enters on a node, and the changes of file.
 
 A node runs in this process, in the main thread; a client in another thread does each operation
-once while the node's calls of functions of the tree are noted. The compiled kernel is not seen.
+once while the node's calls of functions of the tree are recorded. The compiled kernel is not seen.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from warren_broker.node import Node
 
 BASES = tuple(str(base) for base in SOURCES.values())
 SETTLED_S = 0.3
-"""After an operation: what it set in motion on the node is over."""
+"""Wait after an operation, until the node has finished what it started."""
 QUEUE = "walked"
 BODY = b"message"
 
 
 class Recorder:
-    """Notes into which file each call of the node's thread goes."""
+    """Records the file that each call on the node's thread enters."""
 
     def __init__(self) -> None:
         self.on = False
@@ -41,7 +41,7 @@ class Recorder:
         self._last = ""
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
-        """For sys.setprofile."""
+        """Record a call; for sys.setprofile."""
         if not self.on or event not in ("call", "return"):
             return
         caller = frame.f_back if event == "return" else frame
@@ -54,7 +54,7 @@ class Recorder:
             self._last = name
 
     def during(self, operation: Callable[[], object]) -> tuple[int, int]:
-        """Files entered and changes of file during an operation, what a heartbeat does included."""
+        """Return files entered and changes of file during an operation, heartbeats included."""
         time.sleep(SETTLED_S)
         self.files, self.changes, self._last = set(), 0, ""
         self.on = True
@@ -65,7 +65,7 @@ class Recorder:
 
 
 def walks(uri: str, recorder: Recorder, results: dict[str, tuple[int, int]]) -> None:
-    """Do each operation twice, the second time noted."""
+    """Do each operation twice and record the second."""
     with BlockingConnection(URLParameters(uri)) as client:
         channel = client.channel()
         channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})

@@ -27,12 +27,12 @@ class Task:
     size: int
 
     def port(self, member: int) -> int:
-        """A member's first port."""
+        """Return a member's first port."""
         return self.first_port + 2 * member
 
 
 def task() -> Task:
-    """What this process was told."""
+    """Return the task on this process's command line."""
     number, first_port, directory, outstanding, seconds, size = sys.argv[1:]
     return Task(
         int(number), int(first_port), Path(directory), int(outstanding), float(seconds), int(size)
@@ -55,7 +55,7 @@ class Gauge:
         self._told = False
 
     def start(self) -> None:
-        """The member leads, and the others follow."""
+        """Begin to propose, once this member leads and the others follow."""
         self._from = time.monotonic() + WARMUP_S
         self._end = self._from + self._task.seconds
         for _ in range(self._task.outstanding):
@@ -67,7 +67,7 @@ class Gauge:
         self._propose(self._next)
 
     def done(self, number: int) -> None:
-        """The command was applied, by what this library calls committed."""
+        """Record that a command was applied (committed, as the library defines it)."""
         now = time.monotonic()
         sent = self._sent.pop(number)
         if self._from <= now < self._end:

@@ -8,15 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gauge import Gauge, task
 from pyraft import raft
 from pyraft.common import Future
 
+from bench.members.gauge import Gauge, task
+
 
 def main() -> None:
-    """Until it is killed."""
+    """Run the member until it is killed."""
     what = task()
     what.directory.mkdir(parents=True, exist_ok=True)
     os.chdir(what.directory)  # it writes its log where it is started

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gauge import Gauge, task
 from pysyncobj import SyncObj, SyncObjConf, replicated
+
+from bench.members.gauge import Gauge, task
 
 
 class Count(SyncObj):  # type: ignore[misc]
@@ -22,13 +23,13 @@ class Count(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def add(self, body: bytes) -> int:
-        """One more."""
+        """Increment the count."""
         self._count += 1
         return self._count
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Run the member until it is killed."""
     what = task()
     addresses = [f"127.0.0.1:{what.port(i)}" for i in range(3)]
     own = addresses.pop(what.number)

@@ -22,28 +22,28 @@ class Count:
     version = 1
 
     def init(self) -> list[int]:
-        """Nothing yet."""
+        """Return the count 0."""
         return [0]
 
     def apply(self, meta: Meta, command: bytes, state: list[int]) -> Applied:
-        """One more."""
+        """Increment the count."""
         state[0] += 1
         return Applied()
 
     def leader_effects(self, state: list[int]) -> tuple[Any, ...]:
-        """None."""
+        """Return no effects."""
         return ()
 
     def snapshot(self, state: list[int]) -> bytes:
-        """The count."""
+        """Return the encoded count."""
         return NUMBER.pack(state[0])
 
     def restore(self, data: bytes) -> list[int]:
-        """The inverse."""
+        """Decode a snapshot."""
         return list(NUMBER.unpack(data))
 
     def live_indexes(self, state: list[int]) -> tuple[int, ...]:
-        """The state refers to no entry."""
+        """Return no indexes: the state refers to no entry."""
         return ()
 
 
@@ -73,7 +73,7 @@ class Member(NullObserver):
         self.voters = tuple(sorted([own, *names]))
 
     def run(self) -> None:
-        """Until it is killed."""
+        """Run the member until it is killed."""
         self.host.start()
         self.host.start_group(GroupSpec(GROUP, self.voters, preferred="n0"), Count())
         self.loop.run()

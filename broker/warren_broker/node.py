@@ -1,4 +1,4 @@
-"""The parts of a node put together."""
+"""The wiring of a node: loop, host, cluster, broker, listeners."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRET_BYTES_MIN = 8
 class Node:
     """One node: loop, host, cluster, broker, listeners.
 
-    on_serving  hears once, when clients are served
+    on_serving  called once, when clients are served
     Invariant: READY_FILE is there only while they are
     """
 
@@ -182,7 +182,7 @@ class Node:
         self.loop.call_later(STOP_GRACE_MS, self.loop.stop)
 
     def withdraw(self) -> None:
-        """Be found by nobody any more, at once; the loop has ended, nothing can be finished."""
+        """Remove what clients find this node by; the loop has ended, nothing can be finished."""
         self._remove(READY_FILE, LISTENING_FILE)
         if self.listener is not None:
             self.listener.abandon()

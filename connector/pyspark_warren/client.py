@@ -23,7 +23,7 @@ from warren.uri import Address
 WINDOW_BYTES = 16 << 20
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
-"""Kept while the process lives: Spark uses its Python workers again and again. They may vanish
+"""Kept while the process runs: Spark reuses its Python workers. They may vanish
 at any time, so nothing that has to be acknowledged hangs on a connection."""
 
 
@@ -45,25 +45,25 @@ class WarrenBroker:
         self._connection = connection
 
     def queue(self, name: str) -> Queue:
-        """Counts of a queue."""
+        """Return the counts of a queue."""
         return Admin(self._connection).queue(name)
 
     def reader(self, queue: str, reader: str) -> ClaimReader:
-        """The driver's side of a claim reader."""
+        """Make the driver's side of a claim reader."""
         return ClaimReader(self._connection, queue, reader)
 
     def fetch(
         self, queue: str, reader: str, number: int, first: int, last: int
     ) -> Iterator[FetchedBlock]:
-        """A slice of a claim; goes on through another node when one is lost."""
+        """Fetch a slice of a claim; continue through another node when one is lost."""
         return fetch_claim(self._connection, queue, reader, number, first, last)
 
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
-        """Ready messages, untouched."""
+        """Yield ready messages without taking them."""
         return browse(self._connection, queue, max_messages)
 
     def draw_epoch(self, timeout_s: float) -> int:
-        """A number above all drawn before."""
+        """Draw a number above all drawn before."""
         return draw_epoch(self._connection, timeout_s=timeout_s)
 
     def stage(
@@ -75,7 +75,7 @@ class WarrenBroker:
         attempt: int,
         timeout_s: float,
     ) -> StageWriter:
-        """A stage of one attempt at one partition."""
+        """Open a stage for one attempt at one partition."""
         return StageWriter(
             self._connection,
             driver,
@@ -94,11 +94,11 @@ class WarrenBroker:
         return publish_batch(self._connection, driver, batch, parts, timeout_s=timeout_s)
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
-        """Forget these parts."""
+        """Drop these parts."""
         drop_batch(self._connection, driver, batch, parts)
 
     def publisher(self, exchange: str, timeout_s: float) -> DirectWriter:
-        """Blocks that are visible at once."""
+        """Open a writer of blocks that are visible at once."""
         return DirectWriter(self._connection, exchange, timeout_s)
 
 

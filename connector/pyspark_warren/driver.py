@@ -19,7 +19,7 @@ CLAIM_MESSAGES_MAX = 2**31 - 1
 CLAIM_BYTES_MAX = 1 << 50
 BACKLOG_REFRESH_MS = 1000
 _AFTER_LOSS = "+"
-"""Stands between `readerId` and what is minted when the query goes on after a lost claim."""
+"""Separates `readerId` from the part drawn when the query continues after a lost claim."""
 _DOUBLED = (
     "The batch that read it is committed: what went back to the queue is read a second "
     "time, by this query or by another consumer. "
@@ -30,27 +30,27 @@ _REMEDY = (
     "checkpoint"
 )
 IDLE_POLL_MS_MAX = 1000
-"""An idle query asks less and less often, to this: each asking is an entry in the queue's log."""
+"""An idle query polls less and less often, down to this: each poll is a log entry."""
 
 
 class ClaimDriver:
     """One run of one query.
 
     What Spark calls, and in which order, decides everything here:
-    1. `latest(start)`: start is always the end of a batch whose commit log is written, so claims up
-       to it are settled, and the next one is opened. A driver that dies after this and before the
+    1. `latest(start)`: start is always the end of a batch in the commit log, so claims up to
+       it are settled, and the next one is opened. A driver that dies after this and before the
        offset log comes back with the same start and is given the same claim.
     2. `plan(start, end)` may be the first call of a run, and comes after the offset log. The claim
-       is open then, unless somebody gave it back.
-    3. `settle(end)` says nothing new, and may be late or never come.
+       is open then, unless an operator released it.
+    3. `settle(end)` adds nothing, and may be late or never come.
 
     With claimTtl a claim can expire when no driver renews it (`renew`): between a query's end and
-    its next start, or when this process is stopped for longer. Wherever that is found out, the user
-    is told, or has said (onClaimLost=continue) what to do:
+    its next start, or when this process is stopped for longer. The query then fails with
+    ClaimLost, or continues if the user has set onClaimLost=continue:
     - `plan`, the batch was not committed: it becomes an empty one, its messages are in the queue;
     - `latest(start)`, the batch was committed: its messages are in the queue again, and will be in
-       a second batch, or another consumer has them. Passed over without a word, they would have
-       been in the very next batch.
+       a second batch, or another consumer has them. Without an error they would silently be in
+       the very next batch.
 
     clock_ms  monotonic milliseconds
     sleep_s   waits that many seconds
@@ -87,7 +87,7 @@ class ClaimDriver:
     # -------------------------------------------------------------- what Spark asks
 
     def initial(self) -> Offset:
-        """Where a query without a checkpoint starts; the same answer every time."""
+        """Return the offset where a query without a checkpoint starts; always the same."""
         if self._initial is None:
             name = self._options.reader_id
             if name:
@@ -113,7 +113,7 @@ class ClaimDriver:
             return self._lost(start, lost)
 
     def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
-        """The slices of a micro-batch; arithmetic, but for fencing older drivers and `_first`."""
+        """Return the slices of a micro-batch; arithmetic, except for fencing and `_first`."""
         for offset in (start, end):
             self._check_is_ours(offset)
         claims = claims_between(start, end)
@@ -138,7 +138,7 @@ class ClaimDriver:
             self._settled = upto.number
 
     def prepare_available_now(self) -> None:
-        """From here on at most as many messages are read as are there now."""
+        """Limit what is read from here on to the messages that are ready now."""
         found = self._broker.queue(self._options.queue)
         self._budget = found.messages_ready
         self._open_at_start = {
@@ -146,9 +146,9 @@ class ClaimDriver:
         }
 
     def backlog(self) -> dict[str, Any]:
-        """The queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
+        """Return the queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
 
-        An idle query is not told anew: there was nothing to open, so nothing is ready.
+        An idle query does not ask again: there was nothing to open, so nothing is ready.
         """
         now = self._clock_ms()
         if self._backlog is not None and self._idle_polls:
@@ -188,11 +188,11 @@ class ClaimDriver:
         The reader's name must be in the checkpoint before a claim is opened under it:
         1. We mint R1 and open its claim.  2. The driver dies before the offset log.  3. The next
         run mints R2, and R1's claim holds its messages for ever.
-        So the first batch is an empty one that only says who we are. Where there is to be one batch
-        (trigger once), it is one whose claim is opened when it is planned: after the offset log,
-        and again, as the same claim, by whoever plans it after a crash. Other consumers may have
-        taken everything by then: the claim is empty, and stays so (keep_empty), as the batch must
-        not have rows when it is planned again.
+        So the first batch is an empty one that only records the reader's name. Where there is to
+        be one batch (trigger once), its claim is opened when it is planned: after the offset log,
+        and again, as the same claim, by a driver that plans it after a crash. Other consumers may
+        have taken everything by then: the claim is empty, and stays so (keep_empty), as the batch
+        must not have rows when it is planned again.
         """
         hello = self._hello(start.reader)
         if limit is not None:
@@ -220,7 +220,7 @@ class ClaimDriver:
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
     def _gone(self, claims: tuple[ClaimInfo, ...]) -> bool:
-        """Whether one of the claims of a batch that was begun is open no more."""
+        """Tell whether a claim of a batch that was begun is no longer open."""
         readers = self._broker.queue(self._options.queue).readers
         mine = next((each for each in readers if each.name == self._reader_name), None)
         first, last = claims[0].number, claims[-1].number
@@ -260,7 +260,7 @@ class ClaimDriver:
         self._reader, self._reader_name = reader, name
 
     def _check_standing(self, start: Offset) -> None:
-        """The broker has settled what the checkpoint says, or all but its last batch's claim."""
+        """Check that what the checkpoint says is settled, bar the claim of its last batch."""
         behind = start.number - (start.claims[0].number - 1 if start.claims else start.number)
         if not start.number - behind <= self._settled <= start.number:
             raise client_errors.ClaimLost(
@@ -309,10 +309,10 @@ class ClaimDriver:
             self._sleep_s(wait_ms / 1000)
 
     def _lost(self, start: Offset, lost: Exception) -> Offset:
-        """A claim that the checkpoint counts on is gone: fail, or go on from where the queue is.
+        """A claim that the checkpoint counts on is gone: fail, or continue from the queue's head.
 
-        With the same reader when it is the last batch's claim: its loss is accepted, the numbers go
-        on. Else with a new one.
+        With the same reader when it is the last batch's claim: its loss is accepted, the numbers
+        continue. Else with a new one.
         """
         committed = bool(start.claims) and self._settled < start.number
         if self._options.on_claim_lost == "fail":
@@ -341,7 +341,7 @@ class ClaimDriver:
 
 
 class _Fencing:
-    """Turns the client's Fenced into ours."""
+    """Turns the client's Fenced into the connector's."""
 
     def __init__(self, offset: Offset) -> None:
         self._offset = offset

@@ -1,4 +1,4 @@
-"""What a Spark user may be told: named conditions with their remedy."""
+"""Errors for Spark users: named conditions with their remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CheckpointRefused(WarrenSparkError):
 
 
 class ClaimLost(WarrenSparkError):
-    """The claim a checkpoint counts on is gone: released, expired, or its queue was made anew."""
+    """The claim a checkpoint counts on is gone: released, expired, or in a queue declared again."""
 
     condition = "WARREN_CLAIM_LOST"
 
@@ -43,7 +43,7 @@ class SchemaRefused(WarrenSparkError):
 
 
 class MalformedMessage(WarrenSparkError):
-    """A message whose properties cannot be decoded, in mode FAILFAST."""
+    """A message with properties that cannot be decoded, in mode FAILFAST."""
 
     condition = "WARREN_MALFORMED"
 
@@ -73,7 +73,7 @@ class BatchPast(WarrenSparkError):
 
 
 class NotRoutable(WarrenSparkError):
-    """Rows that no binding leads to a queue."""
+    """Rows that no binding routes to a queue."""
 
     condition = "WARREN_NO_ROUTE"
 
@@ -91,12 +91,12 @@ class BrokerUnavailable(WarrenSparkError):
 
 
 class BrokerRefused(WarrenSparkError):
-    """The broker said no: credentials, vhost, queue, permissions."""
+    """The broker refused the request: credentials, vhost, queue, permissions."""
 
     condition = "WARREN_REFUSED"
 
 
 class Unsupported(WarrenSparkError):
-    """Something this version does not do."""
+    """A feature that this version does not have."""
 
     condition = "WARREN_UNSUPPORTED"

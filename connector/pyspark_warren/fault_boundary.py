@@ -1,7 +1,7 @@
-"""What Spark calls, so that a user who is refused something reads why first.
+"""Boundary to Spark: a named condition reaches the user without its traceback.
 
 Spark's Python workers send an exception to the JVM as text: traceback, chained exceptions and all,
-and the JVM puts it behind words of its own. For our named conditions, which say what to do, the
+and the JVM puts its own text before it. For our named conditions, which say what to do, the
 traceback through Spark and the connector says nothing more; it goes to the log instead. Any other
 exception is a bug and keeps its traceback.
 """
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 def told(call: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A method that Spark calls: a named condition leaves it without what led to it."""
+    """Wrap a method that Spark calls: a named condition leaves it without traceback and causes."""
 
     @functools.wraps(call)
     def calling(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -37,7 +37,7 @@ def told(call: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def told_rows(call: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """`told`, for a method whose rows Spark takes one by one."""
+    """`told`, for a generator of rows, which Spark iterates."""
 
     @functools.wraps(call)
     def calling(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:

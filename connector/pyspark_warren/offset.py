@@ -1,4 +1,4 @@
-"""What the checkpoint remembers of a source: whose claims, up to which number."""
+"""The position of a source in the checkpoint: the reader, and its claims up to a number."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClaimInfo:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A place in a queue's life with one reader.
+    """The position of one reader in a queue.
 
     number      all claims up to this one lie before the offset; 0: none
     claims      those of the micro-batch that ends here, ascending; empty at the start
@@ -55,7 +55,7 @@ class Offset:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark stores it. Keys are sorted: Spark compares offsets as text."""
+        """Return what Spark stores. Keys are sorted: Spark compares offsets as text."""
         return {
             "claims": [[c.number, c.messages, c.size_bytes] for c in self.claims],
             "number": self.number,
@@ -67,7 +67,7 @@ class Offset:
         }
 
     def to_json(self) -> str:
-        """The canonical text."""
+        """Return the canonical text."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @classmethod
@@ -111,7 +111,7 @@ class Offset:
             )
 
     def after(self, claim: ClaimInfo) -> Offset:
-        """The offset once that claim, the next one, belongs to a micro-batch."""
+        """Return the offset after the next claim, which ends a micro-batch."""
         assert claim.number == self.number + 1, (claim, self.number)
         return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,))
 

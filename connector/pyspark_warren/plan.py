@@ -29,10 +29,10 @@ class Slice:
 
 
 def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
-    """The claims of the micro-batch from start to end.
+    """Return the claims of the micro-batch from start to end.
 
-    The end's own list is enough, whoever's reader the start names: when a query dies in its first
-    batch, the start is minted anew and only the end is what the checkpoint says.
+    The end's own list is enough, whatever reader the start names: when a query dies in its first
+    batch, the start is drawn again and only the end is what the checkpoint says.
 
     raises  CheckpointRefused when the end does not say how large each claim is
     """
@@ -52,7 +52,7 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
 
 
 def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Slice, ...]:
-    """Slices that cover every message once, claim by claim, in order.
+    """Return slices that cover every message once, claim by claim, in order.
 
     partitions  slices per claim; 0: one per SLICE_MESSAGES or SLICE_BYTES, whichever gives more, at
                 most SLICES_MAX

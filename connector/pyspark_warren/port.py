@@ -1,6 +1,6 @@
-"""What the connector asks of a broker: the one seam between Spark's side and the client.
+"""The interface between the connector and the client.
 
-`client.connect` gives the real one; the connector's tests give theirs.
+`client.connect` returns the real one; the connector's tests have their own.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Reader(Protocol):
         """Acknowledge claims up to `number`."""
 
     def renew(self) -> None:
-        """A sign of life."""
+        """Renew claims with a time to live."""
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
-        """Give back."""
+        """Give claims back to the queue."""
 
 
 class Writer(Protocol):

@@ -1,4 +1,4 @@
-"""What an executor does for a slice: fetch, make Arrow batches, never settle."""
+"""An executor's work for a slice: fetch, make Arrow batches, never settle."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ROWS_MAX = 16_384
 def read_slice(
     connect: Connect, options: Options, part: Slice, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice, always the same ones in the same order, however often it is read.
+    """Yield the rows of a slice, always the same ones in the same order.
 
-    With onClaimLost=continue a slice whose claim is gone has no rows: its messages are in the queue
+    With onClaimLost=continue a slice of a lost claim has no rows: its messages are in the queue
     again and come in a later batch.
     """
     wanted = part.last - part.first
@@ -55,7 +55,7 @@ def read_slice(
 def read_browsed(
     connect: Connect, options: Options, max_messages: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Up to that many ready messages, in delivery order, left where they are."""
+    """Yield up to that many ready messages, in delivery order, without taking them."""
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
         for fetched in connect(options).browse(options.queue, max_messages):
             piece = Piece.decode(fetched.data, fetched.runs, options.queue)
@@ -63,7 +63,7 @@ def read_browsed(
 
 
 def batches_of(piece: Piece, schema: pa.Schema, corrupt: str | None) -> Iterator[pa.RecordBatch]:
-    """A piece's rows, in batches of at most ROWS_MAX that share the block's memory."""
+    """Yield a piece's rows in batches of at most ROWS_MAX that share the block's memory."""
     rows = to_arrow(piece, schema, corrupt)
     for first in range(0, rows.num_rows, ROWS_MAX):
         yield rows.slice(first, ROWS_MAX)

@@ -1,4 +1,4 @@
-"""A sign of life for claims that expire, sent while Spark works on their batch."""
+"""Renewal of claims that expire, while Spark works on their batch."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Renewer:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more renewals; returns at once."""
+        """Stop renewing; returns at once."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end."""
+        """Wait until the thread has ended."""
         self._thread.join(timeout_s)
 
     @property
     def alive(self) -> bool:
-        """Whether it still renews."""
+        """Tell whether it still renews."""
         return self._thread.is_alive()
 
     def _run(self) -> None:

@@ -59,7 +59,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A block with the story of its messages.
+    """A block with the positions and delivery counts of its messages.
 
     runs  (index, first, last, delivery_count, acquired_count), first and last both included;
           together as many messages as the block has, in its order
@@ -121,7 +121,7 @@ def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
 
 
 def to_arrow(piece: Piece, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
-    """The columns that the schema names, one row per message, in the block's order.
+    """Make the columns that the schema names, one row per message, in the block's order.
 
     corrupt  the column that takes property lists which cannot be decoded, as bytes; None: such a
              list raises MalformedMessage
@@ -286,7 +286,7 @@ def _place(piece: Piece, row: int) -> tuple[int, int]:
 
 
 class _OutOfRange(ValueError):
-    """A property whose value its column cannot hold."""
+    """A property with a value that its column cannot hold."""
 
 
 _MICROS: Final = 1_000_000

@@ -57,7 +57,7 @@ class _Sink:
         check_sink_schema({field.name: field.dataType.simpleString() for field in schema}, options)
 
     def register(self) -> None:
-        """Draw the epoch of this driver, before its tasks begin: older ones are fenced by it."""
+        """Draw the epoch of this driver, before its tasks begin; it fences older drivers."""
         if self._options.atomic_batch:
             with named_conditions(self._doing):
                 self._epoch = self._connect(self._options).draw_epoch(
@@ -65,7 +65,7 @@ class _Sink:
                 )
 
     def write_as(self, sink: str, run: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
-        """All rows of a partition, confirmed when this returns."""
+        """Write all rows of a partition; they are confirmed when this returns."""
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         with named_conditions(self._doing):
@@ -103,10 +103,10 @@ class _Sink:
                 )
 
     def drop(self, messages: list[Any]) -> None:
-        """Forget what the finished attempts of a failed batch have staged.
+        """Drop what the finished attempts of a failed batch have staged.
 
-        What unfinished attempts have staged stays invisible, and goes with the batch's next run, or
-        when the broker's time limit for stages is over.
+        What unfinished attempts have staged stays invisible, and is dropped with the batch's next
+        run, or when the broker's time limit for stages is over.
         """
         parts = [each.part for each in messages if each is not None and each.part.stages]
         if not parts:
@@ -159,7 +159,7 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
 
     @told
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """The batch failed: forget it."""
+        """Drop a batch that failed."""
         self._sink.drop(messages)
 
 
@@ -179,7 +179,7 @@ class WarrenBatchWriter(DataSourceArrowWriter):
         return self._sink.write_as(*self._named(), iterator)
 
     def _named(self) -> tuple[str, str, int]:
-        """Sink, run and batch that this write is, as its tasks see them.
+        """Return sink, run and batch of this write, as its tasks see them.
 
         Without a number it is a batch like no other, and published whenever it is run.
         """
@@ -206,5 +206,5 @@ class WarrenBatchWriter(DataSourceArrowWriter):
 
     @told
     def abort(self, messages: list[Any]) -> None:
-        """The job failed: forget it."""
+        """Drop the output of a job that failed."""
         self._sink.drop(messages)

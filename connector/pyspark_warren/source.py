@@ -43,7 +43,7 @@ def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
 
 
 class SlicePartition(InputPartition):
-    """A slice of a claim, as Spark carries it to an executor."""
+    """A slice of a claim, as Spark sends it to an executor."""
 
     def __init__(self, part: Slice) -> None:
         super().__init__(part)
@@ -85,7 +85,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Settle up to `start`, whose batch is committed, and open the next claim."""
+        """Settle up to `start`, where a committed batch ends, and open the next claim."""
         assert start is not None, "Spark 4.2 and later hand over the start"
         rows = (
             None
@@ -110,7 +110,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what is there now, then end."""
+        """Limit the query to what is ready now."""
         with named_conditions(self._doing):
             self._claims().prepare_available_now()
 
@@ -169,7 +169,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """In the place of a reader that could not be made; raises why when it is first called.
+    """Stands in for a reader that could not be made; raises the reason when first called.
 
     Spark's process for streaming sources calls `stop` on the reader even when there is none because
     `streamReader` raised, and shows the UnboundLocalError of that last.
@@ -217,7 +217,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BrowsePartition(InputPartition):
-    """A look at a queue: how many messages at most."""
+    """A browse of a queue: how many messages at most."""
 
     def __init__(self, max_messages: int) -> None:
         super().__init__(max_messages)

@@ -1,4 +1,4 @@
-"""What an executor does with a sink's partition: encode, send, wait for confirms."""
+"""An executor's work for a partition of a sink: encode, send, wait for confirms."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ATTEMPT_BITS = 53
 class Attempt:
     """One execution of one partition of one batch.
 
-    driver  whose batch it is: sink, run, epoch
-    number  drawn by chance, not Spark's attempt number: that starts from 0 again when a query is
+    driver  the batch's sink, run and epoch
+    number  random, not Spark's attempt number: that starts from 0 again when a query is
             restarted, and a stage of the same name could hold rows of the attempt that died
     """
 
@@ -35,7 +35,7 @@ class Attempt:
 
     @classmethod
     def drawn(cls, driver: SinkDriver, batch: int, partition: int) -> Attempt:
-        """An attempt that no other one is named like."""
+        """Make an attempt with a name of its own."""
         return cls(driver, batch, partition, secrets.randbits(ATTEMPT_BITS))
 
 
@@ -57,7 +57,7 @@ class WrittenPart:
 def write_staged(
     broker: Broker, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
 ) -> WrittenPart:
-    """Stage the rows; when this returns they are on a majority's disks, and invisible."""
+    """Stage the rows: when this returns they are on a majority's disks, and invisible."""
     timeout_s = options.confirm_timeout_ms / 1000
 
     def open_stage(exchange: str, ordinal: int) -> Writer:

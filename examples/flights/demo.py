@@ -79,7 +79,7 @@ class Job:
         self.log = directory / "job.log"
 
     def start(self) -> None:
-        """Start it, or go on with it."""
+        """Start the job; it continues from its checkpoint."""
         (self._directory / "job.jvm").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -221,7 +221,7 @@ class Demo:
             )
 
     def queue(self, name: str) -> Queue | None:
-        """A queue's counts; None while nobody can say."""
+        """A queue's counts; None while no node answers."""
         try:
             return Admin(self._connection).queue(name)
         except WarrenError:

@@ -2,8 +2,8 @@
 
     FLIGHTS_URI=amqp://user:password@host:port/%2F python job.py DIRECTORY
 
-(The address may also be the first argument; but arguments are for everybody on a machine to see.)
-It runs until DIRECTORY/stop exists. It may be killed at any moment and started again: it goes on
+(The address may also be the first argument; but other users of the machine can see arguments.)
+It runs until DIRECTORY/stop exists. It may be killed at any moment and started again: it continues
 from its checkpoint, and nothing is lost or done twice.
 """
 
@@ -71,7 +71,7 @@ def alerts(flights: DataFrame) -> DataFrame:
 
 
 def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
-    """Start the query, or go on with it."""
+    """Start the query, or continue it from its checkpoint."""
 
     def one_batch(messages: DataFrame, batch: int) -> None:
         flights = messages.select(F.from_json(F.col("body").cast("string"), FLIGHT).alias("f"))

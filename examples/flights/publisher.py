@@ -1,6 +1,6 @@
 """Publishes the flights with plain pika and publisher confirms, from a thread of its own.
 
-Nothing here knows Warren: it is what anybody would write against an AMQP 0.9.1 broker.
+Nothing here knows Warren: it is a plain client of any AMQP 0.9.1 broker.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Publisher(threading.Thread):
 
     A message whose confirm is outstanding when the connection is lost may be in the queue or not.
     To publish it again may double it, not to publish it may lose it: AMQP 0.9.1 has no third way.
-    So it is published again and counted in `in_doubt`, and `move` lets a caller who is about to
+    So it is published again and counted in `in_doubt`, and `move` lets a caller that is about to
     stop this publisher's node have it confirm everything and go elsewhere first.
 
     confirmed   how many the broker has confirmed
-    in_doubt    how many were published again because nobody could say
+    in_doubt    how many were published again because it was not known
     failure     why the thread has ended early; None: it has not
     """
 
@@ -63,7 +63,7 @@ class Publisher(threading.Thread):
         return self.confirmed == len(self.flights)
 
     def move(self, address: tuple[str, int], timeout_s: float = 60) -> bool:
-        """Confirm what is outstanding, then go on at that address; whether that was in time."""
+        """Confirm what is outstanding, then continue at that address; whether that was in time."""
         if self.done or not self.is_alive():
             return True
         self._moved.clear()

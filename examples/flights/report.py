@@ -42,7 +42,7 @@ def rates(samples: Sequence[tuple[float, int]], seconds: float = 1.0) -> list[tu
 
 def round_up(rate: float) -> float:
     """The next of 1, 2, 4, 6, 8 times a power of ten: four even steps on the axis."""
-    power = 10 ** math.floor(math.log10(rate))
+    power = float(10 ** math.floor(math.log10(rate)))
     return next((step * power for step in (1, 2, 4, 6, 8) if step * power >= rate), 10.0 * power)
 
 

@@ -1,4 +1,4 @@
-"""What application programmers import; a cluster to try it on is in `warren.local`.
+"""The client: producer, claims, administration; `warren.local` starts a local cluster.
 
 The names below are loaded when first asked for, so that a program which needs only addresses does
 not load the protocol engine.

@@ -1,4 +1,4 @@
-"""Declaring, showing and deleting what a vhost holds."""
+"""Management of a vhost: declare, show and delete queues, exchanges, bindings."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Admin(MembershipCalls, UserCalls):
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Queue:
-        """Make the queue, or find it there with the same settings; Conflict when they differ."""
+        """Declare a queue; Conflict when it exists with other settings."""
         body = {
             "durable": durable,
             "exclusive": exclusive,
@@ -90,13 +90,13 @@ class Admin(MembershipCalls, UserCalls):
         return _queue(self.connection.request("PUT", _queue_path(name), body))
 
     def queue(self, name: str) -> Queue:
-        """One queue; NotFound."""
+        """Return one queue; NotFound."""
         return _queue(self.connection.request("GET", _queue_path(name)))
 
     def queues(self) -> list[Queue]:
-        """All queues of the vhost, by name."""
+        """Return all queues of the vhost, by name."""
         found: list[Queue] = []
-        while True:  # one answer holds so many at most
+        while True:  # the most that one answer holds
             after = f"&after={quote(found[-1].name, safe='')}" if found else ""
             page = self.connection.request("GET", f"/queues?count={QUEUES_PER_PAGE}{after}")
             found += [_queue(body) for body in page]
@@ -106,10 +106,10 @@ class Admin(MembershipCalls, UserCalls):
     def delete_queue(
         self, name: str, *, if_unused: bool = False, if_empty: bool = False, force: bool = False
     ) -> int:
-        """Delete it, if it is there; returns how many ready messages went with it.
+        """Delete a queue if it exists; return how many ready messages it had.
 
-        force  without asking the queue, for one whose majority is lost for good: its messages go,
-               uncounted. Wants the tag `administrator`; not together with the other two
+        force  without asking the queue, for one that has lost its majority for good: its messages
+               are lost, uncounted. Needs the tag `administrator`; not together with the other two
         """
         asked = (("if-unused", if_unused), ("if-empty", if_empty), ("force", force))
         flags = "&".join(f"{flag}=true" for flag, on in asked if on)
@@ -117,7 +117,7 @@ class Admin(MembershipCalls, UserCalls):
         return int(self.connection.request("DELETE", path)["message_count"])
 
     def purge_queue(self, name: str) -> int:
-        """Drop its ready messages; returns how many."""
+        """Drop the ready messages of a queue; return how many."""
         return int(
             self.connection.request("DELETE", _queue_path(name) + "/messages")["message_count"]
         )
@@ -134,7 +134,7 @@ class Admin(MembershipCalls, UserCalls):
         internal: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the exchange, or find it there with the same settings; Conflict when they differ."""
+        """Declare an exchange; Conflict when it exists with other settings."""
         self.connection.request(
             "PUT",
             f"/exchanges/{quote(name, safe='')}",
@@ -148,12 +148,12 @@ class Admin(MembershipCalls, UserCalls):
         )
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete it, if it is there."""
+        """Delete an exchange if it exists."""
         flag = "?if-unused=true" if if_unused else ""
         self.connection.request("DELETE", f"/exchanges/{quote(name, safe='')}{flag}")
 
     def exchanges(self) -> list[dict[str, Any]]:
-        """All exchanges of the vhost, by name."""
+        """Return all exchanges of the vhost, by name."""
         return [dict(body) for body in self.connection.request("GET", "/exchanges")]
 
     def bind(
@@ -195,7 +195,7 @@ class Admin(MembershipCalls, UserCalls):
         exchange: str | None = None,
         routing_key: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The bindings asked for; None: any."""
+        """Return the bindings that match; None: any."""
         asked = {"src": source, "dstq": queue, "dste": exchange, "key": routing_key}
         query = "&".join(
             f"{key}={quote(value, safe='')}" for key, value in asked.items() if value is not None
@@ -205,7 +205,7 @@ class Admin(MembershipCalls, UserCalls):
     # -------------------------------------------------------------- claims, by an operator
 
     def readers(self, queue: str) -> tuple[Reader, ...]:
-        """The queue's claim readers."""
+        """Return the queue's claim readers."""
         return self.queue(queue).readers
 
     def settle_claims(self, queue: str, reader: str, number: int) -> int:

@@ -1,7 +1,7 @@
-"""Reading a queue by claims: numbered holds that the broker remembers.
+"""Claims: numbered holds on messages of a queue, which the broker remembers.
 
-A driver registers a reader, opens claims and settles them; anybody who knows a claim's number can
-fetch its messages, any number of times.
+A driver registers a reader, opens claims and settles them; any client that knows a claim's
+number can fetch its messages, any number of times.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FetchedBlock:
 
     @property
     def messages(self) -> int:
-        """How many messages."""
+        """Return the number of messages."""
         return sum(last - first + 1 for _, first, last, _, _ in self.runs)
 
 
@@ -131,13 +131,13 @@ class ClaimReader:
         """Acknowledge all claims up to `number`; returns how many messages that settled now.
 
         Raises ClaimLost when one of them expired or was released: none is settled then, and its
-        messages may be read again. `register(go_on_after=number)` goes on all the same.
+        messages may be read again. `register(go_on_after=number)` continues nevertheless.
         """
         body = {"epoch": self._epoch(), "number": number}
         return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
 
     def renew(self) -> None:
-        """A sign of life: claims with a ttl expire that long from now."""
+        """Renew claims: those with a ttl expire that long from now."""
         self.connection.request("POST", self._path("/renew"), {"epoch": self._epoch()})
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
@@ -175,9 +175,9 @@ def fetch_claim(
 ) -> Iterator[FetchedBlock]:
     """The messages first ≤ i < last of an open claim, in claim order, from any node.
 
-    Changes nothing; may be called any number of times, at the same time, by anybody. A connection
-    that is lost on the way is taken up where it stopped. Raises ClaimLost when there is no such
-    claim (any more), NotFound when there is no such queue, Unavailable.
+    Changes nothing; may be called any number of times, at the same time, by any client. When a
+    connection is lost, the next one continues where it stopped. Raises ClaimLost when there is no
+    such claim (any more), NotFound when there is no such queue, Unavailable.
     """
     if not 0 <= first <= last:
         raise UsageError(f"a slice from {first} to {last}: it must not be negative")
@@ -202,9 +202,9 @@ def fetch_claim(
 
 
 def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
-    """Up to that many of the queue's ready messages, in delivery order, left where they are.
+    """Yield up to that many ready messages, in delivery order, without taking them.
 
-    A connection lost after the first piece raises ConnectionLost: there is no place to go on from.
+    A connection lost after the first piece raises ConnectionLost: it cannot be continued.
     """
     if max_messages < 1:
         raise UsageError(f"browse {max_messages} messages: at least 1")

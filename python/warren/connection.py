@@ -1,4 +1,4 @@
-"""A connection to a cluster that goes on to the next node when one is lost."""
+"""A connection to a cluster, which moves to the next node when one is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Connection:
     It connects when first used, and again when used after it was lost or idle for long; requests
     that were under way are repeated on the next node until their deadline (every request of this
     package may be repeated). A lock makes calls from several threads take turns. It does not
-    survive a fork: the child connects anew.
+    survive a fork: the child connects again.
 
     where  an Address or a URI, see `warren.uri.parse_uri`
     name   shown by the broker
@@ -68,12 +68,12 @@ class Connection:
 
     @property
     def node(self) -> tuple[str, int] | None:
-        """Host and port of the node it is connected to now; None: to none."""
+        """Return host and port of the connected node; None: not connected."""
         wire = self._wire
         return wire.host if wire is not None and wire.lost is None else None
 
     def close(self) -> None:
-        """Let go; harmless when done twice."""
+        """Close the connection; harmless when repeated."""
         with self.lock:
             self._closed = True
             wire, self._wire = self._wire, None
@@ -125,10 +125,10 @@ class Connection:
             pause.after(failure)
 
     def stream(self, source: Callable[[], str], *, resumable: bool = True) -> Iterator[memoryview]:
-        """The messages that a receiver from `source()` gets until the broker closes the link.
+        """Yield the messages that a receiver from `source()` gets until the broker closes the link.
 
         Each message's bytes are a view of its own. With resumable, a connection that is lost is
-        made anew and `source` asked again: it must then name what is still to come.
+        opened again and `source` called again: it must then name what is still to come.
         """
         timeout = self.address.request_timeout_s
         pause = Pause(time.monotonic() + timeout, timeout)
@@ -155,7 +155,7 @@ class Connection:
             pause.after(failure)
 
     def wire(self, deadline: float) -> Wire:
-        """A live connection to some node, made if need be; the lock must be held by the caller.
+        """Return an open connection to some node; the caller must hold the lock.
 
         Raises AccessRefused and other refusals that no other node would take back; Unavailable.
         """

@@ -1,4 +1,4 @@
-"""The errors that a user of `warren` sees, by who must act.
+"""The errors that a user of `warren` sees, by the party that must act.
 
 WarrenError
   UsageError        you: an argument, an option, an address
@@ -8,13 +8,13 @@ WarrenError
     Conflict          there already, with other settings; in use; not empty
     TooLarge          above a size limit
     Unroutable        no queue for a message
-    ClaimLost         the claim was released or expired: its rows cannot be had again
+    ClaimLost         the claim was released or expired: its rows cannot be read again
     StageLost         staged rows are missing: nothing was published, stage the batch again
     BatchConflict     the batch was published with other rows: nothing was published now
     BatchPast         the batch lies before the last one of its run
     Fenced            a newer driver has registered this reader, or this run of a sink
-  Unavailable       nobody, try later: no node answers, no majority, deadline passed
-    StillUnderWay     what was begun goes on by itself, but was not done in time
+  Unavailable       no action, try later: no node answers, no majority, deadline passed
+    StillUnderWay     the operation continues, but was not complete in time
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Unroutable(PeerError):
 
 
 class ClaimLost(PeerError):
-    """The claim was released, has expired, or was never opened: its rows cannot be had again."""
+    """The claim was released, has expired, or was never opened: its rows cannot be read again."""
 
 
 class StageLost(PeerError):
@@ -89,7 +89,7 @@ class Fenced(PeerError):
 
 
 class Unavailable(WarrenError):
-    """Nobody could answer before the deadline; trying later may help."""
+    """No node answered before the deadline; trying later may help."""
 
 
 class ConnectionLost(Unavailable):
@@ -97,11 +97,11 @@ class ConnectionLost(Unavailable):
 
 
 class DeadlinePassed(Unavailable):
-    """A node said nothing until the deadline."""
+    """A node did not answer before the deadline."""
 
 
 class StillUnderWay(DeadlinePassed):
-    """What was begun was not done in time; it goes on without whoever waited."""
+    """The operation was not complete in time; it continues in the cluster."""
 
 
 def _rebuild(kind: type[PeerError], detail: str, status: int, condition: str) -> PeerError:

@@ -192,7 +192,7 @@ class LocalCluster:
         self.start(i, timeout_s)
 
     def pause(self, i: Which) -> None:
-        """SIGSTOP: node i neither answers nor dies."""
+        """Send SIGSTOP: node i neither answers nor ends."""
         self._signal(self.node(i), signal.SIGSTOP)
 
     def resume(self, i: Which) -> None:
@@ -200,7 +200,7 @@ class LocalCluster:
         self._signal(self.node(i), signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stop every node; a temporary directory goes."""
+        """Stop every node; delete a temporary directory."""
         for node in self.nodes:
             self._signal(node, signal.SIGCONT)  # a paused one could not stop
             self._signal(node, signal.SIGTERM)
@@ -225,11 +225,11 @@ class LocalCluster:
         return self._pids.get(self.node(i).name, 0)
 
     def log(self, i: Which) -> str:
-        """What node i has written so far."""
+        """Return the log of node i so far."""
         path = self.node(i).log_file
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    # -------------------------------------------------------------- nodes come, nodes go
+    # -------------------------------------------------------------- adding and removing nodes
 
     def add_node(self, *, start: bool = True, timeout_s: float = START_S) -> LocalNode:
         """One more node, the last of `nodes` from now on; the others need no new configuration.
@@ -277,7 +277,7 @@ class LocalCluster:
         self._write_state()
         shutil.rmtree(node.directory)
 
-    # -------------------------------------------------------------- questions
+    # -------------------------------------------------------------- leaders
 
     def leader_of(self, queue: str, *, vhost: str = "/", timeout_s: float = START_S) -> int:
         """The number of the node that leads the queue; waits for one. NotFound, Unavailable."""

@@ -14,14 +14,14 @@ from warren.errors import UsageError
 STATE_FILE = "cluster.json"
 LISTENING_FILE = "listening.json"
 READY_FILE = "ready.json"
-"""A node's, in its data directory: its ports are open; it serves clients."""
+"""Files in a node's data directory: its ports are open; it serves clients."""
 PEERS_PORT_OFFSET = 20_000
 """RabbitMQ's: 5672 for clients goes with 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET
 
 
 class PortTaken(UsageError):
-    """Somebody else listens where the first node is to."""
+    """Another process listens on the port of the first node."""
 
 
 @dataclass(frozen=True, slots=True)

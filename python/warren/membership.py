@@ -1,7 +1,7 @@
-"""What an operator does to the nodes of a cluster with the members of its queues.
+"""Operations on the nodes of a cluster, with the members of its queues.
 
-The values are the broker's own (`warren_broker.management.membership`). Long work is begun by a
-call and goes on by itself, whoever made the call: `wait` waits for its end.
+The values are the broker's own (`warren_broker.management.membership`). A call starts long
+work, which continues in the cluster without the caller: `wait` waits for its end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MembershipCalls:
     and the way out), AccessRefused, Unavailable. Calls that begin something long take
 
     wait      seconds until it must be done, more than 0; None: do not wait. StillUnderWay, which
-              says what is missing, when it takes longer: the work goes on all the same
+              says what is missing, when it takes longer: the work continues nevertheless
     progress  called with what is seen, at least once, about once a second while waiting
     """
 
@@ -201,7 +201,7 @@ class MembershipCalls:
         """Put the node into maintenance: no clients, no leaders, no new members; until `revive`,
         or until it starts again. With `wait`, returns when it leads nothing any more.
 
-        This connection must know other nodes, too: that one serves nobody from then on.
+        This connection must know other nodes, too: that one serves no client from then on.
         """
         try:
             began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
@@ -350,7 +350,7 @@ def describe_member(member: MemberInfo) -> str:
 
 
 def _unsettled(seen: QueueMembers) -> str:
-    """Who is not (or no longer) what it is to be."""
+    """Name the members that do not have (or still have) their intended role."""
     if seen.leader is None:
         return "it has no leader; start its members"
     shown = [

@@ -29,7 +29,7 @@ class SinkDriver:
     """A program that writes one run of a sink; picklable, for the tasks that stage for it.
 
     sink   names an output
-    run    batches are numbered upwards within it, and begin anew with the next one
+    run    batches are numbered upwards within it, and begin again with the next one
     epoch  newer ones fence older ones, in each queue from the first time it meets the newer one
     """
 
@@ -55,8 +55,8 @@ def draw_epoch(connection: Connection, *, timeout_s: float | None = None) -> int
 def register_sink(
     connection: Connection, sink: str, run: str, *, timeout_s: float | None = None
 ) -> SinkDriver:
-    """Take a run over: whoever registered before can neither stage nor publish nor drop any more
-    where this driver does any of it."""
+    """Take a run over: drivers registered before can neither stage nor publish nor drop any more
+    in a queue where this driver does."""
     return SinkDriver(sink, run, draw_epoch(connection, timeout_s=timeout_s))
 
 
@@ -77,7 +77,7 @@ class StagedPart:
 class StageWriter:
     """Writes one attempt at one partition of a batch.
 
-    A block goes to the exchange (empty: the default exchange, whose routing keys are queue names)
+    A block goes to the exchange (empty: the default exchange, where routing keys are queue names)
     by the routing keys in its routes. Accepted blocks are on a majority's disks. When a connection
     is lost the blocks that were not yet accepted are sent again through another node; they are
     numbered, so that none is staged twice.
@@ -123,7 +123,7 @@ class StageWriter:
         """Send one encoded block; waits while the window is full.
 
         Raises Unroutable when a message has no queue, NotFound when the exchange is not there,
-        TooLarge, Fenced, BatchPast, Unavailable. After an error the attempt cannot go on.
+        TooLarge, Fenced, BatchPast, Unavailable. After an error the attempt cannot continue.
         """
         self._sender.send(block)
         self._blocks += 1
@@ -176,7 +176,7 @@ def publish_batch(
             answer = connection.request("POST", path, body, timeout_s=timeout_s)
             total += int(answer["published"])
         except BatchConflict as error:
-            # Told last, as by each request: who accepts it takes the other queues for published.
+            # Raised last: a caller that accepts it assumes that the other queues have published.
             conflict = error
     if conflict is not None:
         raise conflict

@@ -58,7 +58,7 @@ class UserCalls:
         hashing_algorithm: str = "",
         tags: Iterable[str] | None = None,
     ) -> None:
-        """Add a user, or change one who is there.
+        """Add a user, or change an existing one.
 
         password, password_hash  at most one of them; None: it stays. A hash is one of RabbitMQ's
                                  forms, "" for a user who cannot log in with a password

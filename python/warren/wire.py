@@ -55,7 +55,7 @@ class LinkHandler:
 class Wire:
     """A connection that is open, or lost for good.
 
-    Everything happens inside `run`: whoever waits drives the socket. Not for two threads at once.
+    Everything happens inside `run`: the thread that waits drives the socket. Not thread-safe.
     """
 
     def __init__(self, host: tuple[str, int], address: Address, name: str, deadline: float) -> None:
@@ -166,17 +166,17 @@ class Wire:
             self._handle_events()
 
     def close(self, deadline: float) -> None:
-        """Say good-bye, then let go; never raises."""
+        """Close in order, then close the socket; never raises."""
         if self._lost is None:
             self._engine.connection.close()
             try:
                 self.run(lambda: self._engine.output_ended and not self._outgoing, deadline)
             except WarrenError:
-                pass  # the peer is gone already, or slow: there is nothing left to lose
+                pass  # the peer has closed already, or is slow: nothing depends on its answer
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the socket at once."""
+        """Close the socket at once."""
         if self._lost is None:
             self._lost = ConnectionLost("the connection was closed by this program")
         self._socket.close()
@@ -371,7 +371,7 @@ class _ManagementReceiver(LinkHandler):
         self._answers = answers
 
     def delivered(self, event: Event) -> None:
-        """Take an answer in; one that nobody waits for any more is dropped with the oldest."""
+        """Take an answer in; one that no request waits for is dropped with the oldest."""
         delivery = event.delivery
         if delivery.partial or not delivery.readable:
             return

@@ -10,7 +10,7 @@ from sim.plants import Replacement
 from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import ack, commands, machine, stage
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.ready_queue import Order
 
 
@@ -22,8 +22,8 @@ def requeue_order_reversed() -> list[Replacement]:
     """What comes back comes first, the last of it before the others."""
     let_go = ack.let_go
 
-    def backwards(turn: Turn, consumer: Any, pieces: list[Any], outcome: Any) -> None:
-        let_go(turn, consumer, pieces[::-1], outcome)
+    def backwards(context: ApplyContext, consumer: Any, pieces: list[Any], outcome: Any) -> None:
+        let_go(context, consumer, pieces[::-1], outcome)
 
     return [(ack, "let_go", backwards)]
 
@@ -75,8 +75,8 @@ def an_expired_claim_is_settled() -> list[Replacement]:
     """A settle takes the number of a claim that expired, and goes on to the next."""
     claim_settled = machine.HANDLERS[commands.SettleClaims]
 
-    def lenient(turn: Turn, command: commands.SettleClaims) -> Any:
-        return claim_settled(turn, structs.replace(command, strict=False))
+    def lenient(context: ApplyContext, command: commands.SettleClaims) -> Any:
+        return claim_settled(context, structs.replace(command, strict=False))
 
     return _handler(commands.SettleClaims, lenient)
 
@@ -85,15 +85,15 @@ def a_missing_attempt_counts_as_empty() -> list[Replacement]:
     """A batch is published without the attempts of which nothing is staged."""
     publish = machine.HANDLERS[commands.SinkPublish]
 
-    def lenient(turn: Turn, command: commands.SinkPublish) -> Any:
-        run = turn.state.runs.get(command.sink, {}).get(command.run)
+    def lenient(context: ApplyContext, command: commands.SinkPublish) -> Any:
+        run = context.state.runs.get(command.sink, {}).get(command.run)
         stages = {} if run is None else run.stages
         there = [
             (partition, attempt, stages[command.batch, partition, attempt].count)
             for partition, attempt, _ in command.attempts
             if (command.batch, partition, attempt) in stages
         ]
-        return publish(turn, structs.replace(command, attempts=tuple(there)))
+        return publish(context, structs.replace(command, attempts=tuple(there)))
 
     return _handler(commands.SinkPublish, lenient)
 
@@ -101,10 +101,10 @@ def a_missing_attempt_counts_as_empty() -> list[Replacement]:
 def a_drop_takes_every_attempt() -> list[Replacement]:
     """An aborted batch is dropped whole, whoever staged it."""
 
-    def careless(turn: Turn, command: commands.SinkDrop) -> Any:
-        for run in turn.state.runs.get(command.sink, {}).values():
+    def careless(context: ApplyContext, command: commands.SinkDrop) -> Any:
+        for run in context.state.runs.get(command.sink, {}).values():
             for key in [key for key in run.stages if key[0] == command.batch]:
-                stage._forget(turn.state, run.stages.pop(key))
+                stage._forget(context.state, run.stages.pop(key))
         return stage.DONE
 
     return _handler(commands.SinkDrop, careless)
@@ -115,19 +115,19 @@ def a_repeated_batch_is_published_again() -> list[Replacement]:
     publish = machine.HANDLERS[commands.SinkPublish]
     staged = machine.HANDLERS[commands.SinkStage]
 
-    def forget(turn: Turn, command: Any) -> None:
-        run = turn.state.runs.get(command.sink, {}).get(command.run)
+    def forget(context: ApplyContext, command: Any) -> None:
+        run = context.state.runs.get(command.sink, {}).get(command.run)
         if run is not None and run.find(command.batch) is not None and command.epoch > run.epoch:
             run.published = [one for one in run.published if one.batch != command.batch]
             run.last_batch = command.batch - 1
 
-    def naive(turn: Turn, command: Any) -> Any:
-        forget(turn, command)
-        return publish(turn, command)
+    def naive(context: ApplyContext, command: Any) -> Any:
+        forget(context, command)
+        return publish(context, command)
 
-    def naive_stage(turn: Turn, command: Any) -> Any:
-        forget(turn, command)
-        return staged(turn, command)
+    def naive_stage(context: ApplyContext, command: Any) -> Any:
+        forget(context, command)
+        return staged(context, command)
 
     handlers = {commands.SinkPublish: naive, commands.SinkStage: naive_stage}
     return [(machine, "HANDLERS", {**machine.HANDLERS, **handlers})]
@@ -137,11 +137,11 @@ def an_older_driver_is_not_fenced() -> list[Replacement]:
     """A sink's drivers have no epochs."""
     current = stage._current
 
-    def open_to_all(turn: Turn, command: Any) -> Any:
-        run = turn.state.runs.get(command.sink, {}).get(command.run)
+    def open_to_all(context: ApplyContext, command: Any) -> Any:
+        run = context.state.runs.get(command.sink, {}).get(command.run)
         if run is not None:
             command = structs.replace(command, epoch=run.epoch)
-        return current(turn, command)
+        return current(context, command)
 
     return [(stage, "_current", open_to_all)]
 

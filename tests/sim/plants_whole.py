@@ -18,7 +18,7 @@ from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAside
 from warren_broker.metadata.records import Queue
 from warren_broker.queue import disconnects, limits, machine
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.block_index import Detail
 from warren_broker.queue.commands import OpenClaim, Resume, SinkStage
 from warren_broker.queue.effects import DeadLetter
@@ -116,11 +116,11 @@ def repeats_are_applied() -> list[Replacement]:
     """The machine does not look at the sequence numbers of submissions."""
     submit = machine._submit
 
-    def again(turn: Any, submission: Any) -> Any:
-        uplink = turn.state.uplinks.get(submission.uplink)
+    def again(context: Any, submission: Any) -> Any:
+        uplink = context.state.uplinks.get(submission.uplink)
         if uplink is not None and submission.seq <= uplink.last_seq:
             uplink.last_seq = submission.seq - 1
-        return submit(turn, submission)
+        return submit(context, submission)
 
     return [(machine, "_submit", again)]
 
@@ -177,12 +177,12 @@ def state_depends_on_the_member() -> list[Replacement]:
 def staged_again_counts_again() -> list[Replacement]:
     """A stage does not look at the numbers of its blocks, and its count only at new ones."""
 
-    def again(turn: Any, command: SinkStage) -> Any:
-        run = turn.state.runs.get(command.sink, {}).get(command.run)
+    def again(context: Any, command: SinkStage) -> Any:
+        run = context.state.runs.get(command.sink, {}).get(command.run)
         key = (command.batch, command.partition, command.attempt)
         part = run.stages.get(key) if run is not None else None
         seen = part is not None and command.seq <= part.last_seq
-        reply = stage(turn, msgspec.structs.replace(command, seq=0))
+        reply = stage(context, msgspec.structs.replace(command, seq=0))
         if part is not None:
             part.count -= seen
             part.last_seq = max(part.last_seq, command.seq)
@@ -195,13 +195,13 @@ def staged_again_counts_again() -> list[Replacement]:
 def a_claim_asked_for_again_is_another() -> list[Replacement]:
     """The number of a claim that is open opens the next messages."""
 
-    def again(turn: Any, command: OpenClaim) -> Any:
-        reader = turn.state.readers.get(command.reader)
+    def again(context: Any, command: OpenClaim) -> Any:
+        reader = context.state.readers.get(command.reader)
         if reader is not None and command.number in reader.claims:
             forgotten = reader.claims.pop(command.number)
             reader.opened = command.number - 1
-            turn.state.claimed -= forgotten.messages
-        return open_claim(turn, command)
+            context.state.claimed -= forgotten.messages
+        return open_claim(context, command)
 
     open_claim = machine.HANDLERS[OpenClaim]
     return [(machine, "HANDLERS", {**machine.HANDLERS, OpenClaim: again})]
@@ -320,11 +320,11 @@ def set_order_leak() -> list[Replacement]:
     remove = disconnects._remove
     processes: dict[int, tuple[int, Any]] = {}
 
-    def unordered(turn: Any, gone: Any, failed: bool) -> None:
-        state = turn.state
+    def unordered(context: Any, gone: Any, failed: bool) -> None:
+        state = context.state
         seed, _ = processes.setdefault(id(state), (len(processes), state))
         for consumer in sorted(gone, key=lambda one: hash((seed, one.key))):
-            remove(turn, [consumer], failed)
+            remove(context, [consumer], failed)
 
     return [(disconnects, "_remove", unordered)]
 
@@ -359,10 +359,10 @@ def what_was_refused_stays() -> list[Replacement]:
     """A queue that is full says how much it refuses, and keeps it."""
     cut_surplus = limits.cut_surplus
 
-    def generous(turn: Turn, lane: int, index: int) -> int:
-        state = turn.state
-        surplus = state.order.count - (turn.config.max_length or state.order.count)
-        return min(surplus, 1) if surplus > 0 else cut_surplus(turn, lane, index)
+    def generous(context: ApplyContext, lane: int, index: int) -> int:
+        state = context.state
+        surplus = state.order.count - (context.config.max_length or state.order.count)
+        return min(surplus, 1) if surplus > 0 else cut_surplus(context, lane, index)
 
     return [(limits, "cut_surplus", generous)]
 

@@ -125,7 +125,7 @@ class BlocksLink(LinkPart):
             delivery.update(Delivery.ACCEPTED)
         else:
             assert isinstance(answer, Refusal), answer
-            if not isinstance(self._target, StageTarget):  # whose link ends with it, below
+            if not isinstance(self._target, StageTarget):  # its link ends with it, below
                 self.host.faults.append(Fault(self.link.name, answer))
             delivery.local.condition = condition_of(answer)
             delivery.update(Delivery.REJECTED)

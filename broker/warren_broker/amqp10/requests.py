@@ -80,7 +80,7 @@ class FetchClaim(Request, frozen=True):
 class Browse(Request, frozen=True):
     """Some of a queue's ready messages, untouched. Answer: Fetched or Refusal.
 
-    cursor        None, then what the last answer gave: where to go on
+    cursor        None, then what the last answer gave: where to continue
     max_messages  how many are still wanted
     max_bytes     a hint, as in FetchClaim
     """
@@ -149,7 +149,7 @@ class Fetched(msgspec.Struct, frozen=True):
     """Pieces in order.
 
     messages  how many messages the pieces hold
-    cursor    Browse: where to go on, None at the end; FetchClaim: not used
+    cursor    Browse: where to continue, None at the end; FetchClaim: not used
     """
 
     pieces: tuple[Piece, ...]

@@ -1,4 +1,4 @@
-"""What a client's connection can ask of the cluster, whichever protocol it speaks."""
+"""The operations of a client connection, whichever protocol it speaks."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Ids:
         return self._connections
 
     def session(self) -> int:
-        """A new session's."""
+        """A new session's number."""
         self._sessions += 1
         return self._sessions
 
     def consumer(self) -> int:
-        """A new consumer's."""
+        """A new consumer's number."""
         self._consumers += 1
         return self._consumers
 
@@ -137,7 +137,7 @@ class Broker:
         configured = self.settings.peers.get(self.settings.node)
         self.joining.start(own_address(self.cluster.host.address, configured))
 
-    # ------------------------------------------------------------ who
+    # ------------------------------------------------------------ users, vhosts
 
     def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
         """Done, LoginRefused, or Unavailable while the definitions are not known here."""
@@ -342,7 +342,7 @@ class Broker:
         }
 
     def connection_gone(self, connection: int, done: Answer) -> None:
-        """Its exclusive queues go."""
+        """Delete the exclusive queues of a connection that has ended."""
         owner = (self.cluster.host.boot_id, connection)
         if owner in self.definitions.state.owned:
             command = metadata.OwnerGone(*owner)
@@ -351,7 +351,7 @@ class Broker:
             done(requests.Done())
 
     def hand_over(self) -> None:
-        """This node stops: its groups get other leaders before it is gone."""
+        """Hand this node's leaderships over before it stops."""
         host = self.cluster.host
         for group in host.groups():
             if host.is_leader(group):
@@ -368,7 +368,7 @@ class Broker:
         name = errors.named("queue", queue.name, queue.vhost)
 
         def deleted(reply: Any) -> None:
-            # Refused: somebody consumes again; Unavailable: the queue's next leader asks again.
+            # Refused: there is a consumer again; Unavailable: the queue's next leader asks again.
             if isinstance(reply, commands.Count | errors.NotFound):
                 log.info("deleting %s: %s", name, reason)
                 self._forget_queue(queue, lambda gone: None)

@@ -1,4 +1,4 @@
-"""This node among the others: who leads what, and whose message goes where."""
+"""This node's view of the cluster: the leader of each group, and the handler of each message."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ OnPeerMessage = Callable[[str, Any, memoryview], None]
 
 
 class Cluster:
-    """Hears the host, carries the group clients, hands peer messages out.
+    """Observes the host, holds the group clients, dispatches messages from peers.
 
-    on_metadata  hears every command applied in the metadata group
-    remark       what the cluster runs short of, to end a sentence about what does not answer
-    on_leader    hear of a group that another node leads now than before, as far as is known here
-    on_led       hear of a group that this node leads from now on
-    on_members   hear of a group of which another membership is committed
-    handlers     peer message type to its handler; parts that speak to their like on other nodes
-                 (reads, replies) add theirs
+    on_metadata  called with every command applied in the metadata group
+    remark       resources that the cluster is low on, as the end of a sentence about a timeout
+    on_leader    called with a group of which the leader, as known here, has changed
+    on_led       called with a group that this node leads from now on
+    on_members   called with a group of which a new membership is committed
+    handlers     handler of each peer message type; parts that talk to the same part on other
+                 nodes (reads, replies) add theirs
     """
 
     def __init__(self, loop: Loop, queue_bytes_max: int, node_bytes_max: int) -> None:
@@ -91,7 +91,7 @@ class Cluster:
         self._nodes[host.boot_id] = host.node_id
 
     def node_of(self, uplink: int) -> str | None:
-        """The node whose life that is, if it is still this one."""
+        """The node that runs with this boot id; None: none does now."""
         return self._nodes.get(uplink)
 
     # ------------------------------------------------------------ clients of groups
@@ -149,7 +149,7 @@ class Cluster:
             client.pump()
 
     def seek(self, client: GroupClient) -> None:
-        """Ask around until somebody leads."""
+        """Ask the members until one of them leads."""
         if not client.seeking:
             client.seeking = True
             self._ask_members(client)
@@ -179,7 +179,7 @@ class Cluster:
     # ------------------------------------------------------------ backpressure
 
     def congested(self, client: GroupClient) -> bool:
-        """Too many bytes are under way: take no more from who publishes to it."""
+        """Too many bytes are under way: take no more from its publishers."""
         return (
             client.uplink.waited_for_bytes > self.queue_bytes_max
             or self.in_flight.size_bytes > self.node_bytes_max
@@ -191,7 +191,7 @@ class Cluster:
         self._waiting[key] = call
 
     def forget_waiting(self, key: int) -> None:
-        """Whoever waited under that key is gone."""
+        """Drop the call registered under that key."""
         self._waiting.pop(key, None)
 
     def answered(self, client: GroupClient) -> None:
@@ -203,7 +203,7 @@ class Cluster:
             for call in waiting.values():
                 call()
 
-    # ------------------------------------------------------------ what the host tells
+    # ------------------------------------------------------------ events of the host (Observer)
 
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
         """See `Observer`."""
@@ -255,7 +255,7 @@ class Cluster:
 
         That this one leads no longer must be said unasked. 1. A client's only publish is proposed
         here.  2. The others elect another leader, which that client's node cannot hear just now.
-        3. This one steps down: nobody would ever answer, and nothing else is sent.
+        3. This one steps down: no node would ever answer, and nothing else is sent.
         """
         data = messages.encode(message)
         for node in self.peers():
@@ -325,7 +325,7 @@ class Cluster:
         self._nodes[new_boot_id] = node
         self.effects.node_down(old_boot_id)
 
-    # ------------------------------------------------------------ what other nodes say
+    # ------------------------------------------------------------ messages from other nodes
 
     def on_message(self, node: str, data: memoryview) -> None:
         """An application message from a peer; raises MalformedPeerMessage."""
@@ -353,8 +353,8 @@ class Cluster:
         self.leader_hints.deny(group, node)
         if message.leader != node:
             # 1. A leader hands over, and leaves the group.  2. Its successor dies.  3. A member
-            # that has heard of neither follows the first, whose node lives: it would vote for
-            # nobody, ever. Replayed by tests/broker/cluster/test_leader_news.py.
+            # that knows of neither follows the first, which still runs: it would never vote
+            # for another. Replayed by tests/broker/cluster/test_leader_news.py.
             self.host.leader_denied(group, node)
         if message.leader is not None and message.leader != node:
             self.leader_hints.learn(group, message.leader, message.term)
@@ -378,8 +378,8 @@ class Cluster:
     def _on_who_leads(self, node: str, message: messages.WhoLeads, rest: memoryview) -> None:
         group = message.group
         # 1. The leadership is being handed to a member that does not answer: nothing can be
-        # proposed.  2. Who is refused asks who leads.  3. Told that this node does, it submits
-        # everything again at once, is refused, asks: as fast as the network is.
+        # proposed.  2. A node that is refused asks which node leads.  3. Told that this node does,
+        # it submits everything again at once, is refused, asks: as fast as the network is.
         host = self.host
         if host.is_leader(group):
             if not host.hands_over(group):
@@ -394,7 +394,7 @@ class Cluster:
             host.send(leader, messages.encode(messages.WhoLeads(group, passed_on=True)))
 
     def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
-        """A leader's answer to whoever submitted, on this node or another; False: to nobody."""
+        """Send a leader's answer to the submitting node; False: that process has ended."""
         if reply.uplink == self.host.boot_id:
             client = self.clients.get(group)
             if client is not None:
@@ -402,7 +402,7 @@ class Cluster:
             return True
         node = self._nodes.get(reply.uplink)
         if node is None:
-            return False  # that life has ended; nobody waits
+            return False  # that process has ended; nothing waits
         for answer in reply.replies:
             if isinstance(answer, GetReply) and answer.delivery is not None:
                 self._send_got(node, group, answer.delivery)
@@ -413,7 +413,7 @@ class Cluster:
         try:
             block = self.stored.for_delivery(group, delivery.index, delivery.last)
         except KeyError:
-            return  # let go of while it was awaited: the session has ended, nobody waits any more
+            return  # released while it was awaited: the session has ended, nothing waits
         data = block.slice(delivery.first, delivery.last + 1)
         got = messages.Got(group, delivery.index, delivery.first, len(data))
         self.host.send(node, messages.encode(got, data))
@@ -436,8 +436,9 @@ class Cluster:
             client.replied(
                 reply.seq, reply.replies, message.index, reply.expected_seq, reply.retired
             )
-        # Whoever asked has its message by now. What nobody took (an answer that came twice, or
-        # after the client had been told that the queue is out of reach) would stay for good.
+        # The session that asked has its message by now. What was not taken (an answer that came
+        # twice, or after the client had been told that the queue is out of reach) would stay for
+        # good.
         for answer in reply.replies if self._got else ():
             if isinstance(answer, GetReply) and answer.delivery is not None:
                 delivery = answer.delivery

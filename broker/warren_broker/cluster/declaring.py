@@ -21,7 +21,7 @@ class Declaration(Protocol):
 
     @property
     def name(self) -> str:
-        """The queue's."""
+        """The queue's name."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class Declaration(Protocol):
 
     @property
     def auto_delete(self) -> bool:
-        """Whether it goes with its last consumer."""
+        """Whether it is deleted with its last consumer."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Declared:
     """The queue is there.
 
     created  by this declaration: it holds nothing
-    counts   a Refusal when nobody who knows could be asked
+    counts   a Refusal when no member could be asked
     """
 
     queue: Queue
@@ -69,7 +69,7 @@ def declare_and_count(
 ) -> None:
     """Make the queue, or find it equivalent; a repeat counts as use of a queue that expires.
 
-    done  hears once; must not raise (`server.fault_boundary`)
+    done  called once; must not raise (`server.fault_boundary`)
     """
 
     def declared(reply: QueueIs | errors.Refusal) -> None:

@@ -1,8 +1,8 @@
 """Waits until the nodes within reach have applied a definition.
 
-1. A client declares a queue on one node.  2. It tells a friend, who is connected to another node.
-3. The friend publishes: were the queue not known there yet, its message would be unroutable, and
-confirmed as such.  So who declares is answered when every node that could have such a friend knows.
+1. A client declares a queue on one node.  2. Another client, connected to another node, learns of
+it.  3. That client publishes: if its node does not know the queue yet, the message is unroutable
+and is confirmed as such.  So a declaration is answered when every reachable node has applied it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 
 PATIENCE_MS = 500
-"""A node that hangs holds a declaration up this long; one that is suspected, not at all."""
+"""A node that hangs delays a declaration this long; a suspected one does not delay it."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Waiting:
 
 
 class DefinitionBarrier:
-    """Asks other nodes what they have applied; answers when they ask.
+    """Ask other nodes what they have applied, and answer the same question from them.
 
     applied  this node's applied index in the metadata group
     """
@@ -42,7 +42,7 @@ class DefinitionBarrier:
         cluster.on_peer_suspected.append(self._peer_silent)
 
     def call_when_seen(self, nodes: Iterable[str], index: int, call: Callable[[], None]) -> None:
-        """Call when each of these nodes has applied `index`, is gone, or takes too long."""
+        """Call when each of these nodes has applied `index`, has left, or takes too long."""
         number = self._timeouts.add(lambda: self._finish(number))
         question = messages.encode(messages.HaveYouSeen(number, index))
         host = self._cluster.host
@@ -82,7 +82,7 @@ class DefinitionBarrier:
         self.answer()
 
     def answer(self) -> None:
-        """This node may have applied more: tell who asked."""
+        """This node may have applied more: answer the questions that wait."""
         if not self._asked:
             return
         applied = self._applied()

@@ -1,6 +1,6 @@
 """The cluster's definitions as this node has them: lookups at once, changes through the log.
 
-A change is answered when this node has applied it, so that whoever asked for it finds it here. A
+A change is answered when this node has applied it, so that the client that asked finds it here. A
 node is `ready` once its own `NodeStarted` came back: it has seen everything that was answered
 before.
 """
@@ -61,12 +61,12 @@ Done = Callable[[Any], None]
 class Definitions:
     """This node's side of the metadata group.
 
-    on_deleted   hears of each queue that is gone, after its group was stopped here
-    on_members   hear of each group whose members are to be others
-    on_nodes     hear when the registry of nodes is another: which one joined or left, "": neither
-    on_access    hears of users and vhosts that were deleted, though there may be new ones of these
-                 names; without any, when it is not known which were: it is to compare
-    on_ready     hear once, when this node knows the definitions
+    on_deleted   called with each deleted queue, after its group was stopped here
+    on_members   called with each group of which the wanted members changed
+    on_nodes     called when the registry of nodes changes: with the node that joined or left, or ""
+    on_access    called with users and vhosts that were deleted, though there may be new ones of
+                 these names; without any, when it is not known which were: it is to compare
+    on_ready     called once, when this node knows the definitions
     incarnation  the number of this node's life; 0 until it is ready
     absent       the nodes that this one does not hear (`cluster.membership.absences`)
     """
@@ -110,7 +110,7 @@ class Definitions:
     def start(self, peers: tuple[str, ...], address: str) -> None:
         """Find out how to take part in the group, and do; the host has been started.
 
-        peers    nodes that may know who leads; address: where they reach this one
+        peers    nodes that may know the leader; address: where they reach this one
         """
         host = self._cluster.host
         node, boot_id = host.node_id, host.boot_id
@@ -123,7 +123,7 @@ class Definitions:
         self._begun = True
         spec = GroupSpec(METADATA_GROUP, formation.voters, joining=formation.joining)
         self._cluster.host.start_group(spec, self._machine)
-        self._restored()  # a snapshot on disk is a state that nobody was told of
+        self._restored()  # a snapshot on disk is a state that no callback has seen
         if formation.joining:
             log.info("this node joins a cluster that exists: %s", ", ".join(formation.voters))
 
@@ -198,7 +198,8 @@ class Definitions:
     def number(self, done: Done) -> None:
         """Draw a number above every one that was drawn before in this cluster, on any node.
 
-        done  hears it, or Unavailable after the timeout; then the number drawn is never used
+        done  called with it, or with Unavailable after the timeout; then the number drawn is never
+              used
         """
         deadline = self._timeouts.add(lambda: done(self._unavailable()))
 
@@ -300,7 +301,7 @@ class Definitions:
         return self._cluster.host.applied_index(METADATA_GROUP) if self._begun else 0
 
     def _settle(self) -> None:
-        """Start and stop groups as the definitions say, then answer who waits for that."""
+        """Start and stop groups as defined, then answer the requests that wait for that."""
         self._asked = False
         if not self._begun:
             return
@@ -328,7 +329,7 @@ class Definitions:
             tell()
 
     def _carry_on(self) -> None:
-        """Let this node's members, then whoever listens, follow the definitions."""
+        """Let this node's members, then the callbacks, follow the definitions."""
         state = self.state
         nodes, self._nodes_changed = self._nodes_changed, {}
         dirty, self._dirty = self._dirty, {}
@@ -354,7 +355,7 @@ class Definitions:
 
     def nodes(self) -> tuple[str, ...]:
         """Every node that is to stay in the cluster, sorted: those that are registered, with the
-        founders that have not been heard of yet."""
+        founders that have never connected."""
         known = {name for name, one in self.state.nodes.items() if not one.forgetting}
         if not self._begun:
             return tuple(sorted(known))

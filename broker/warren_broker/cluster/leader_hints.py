@@ -1,4 +1,4 @@
-"""Which node leads which group, as far as this node has heard."""
+"""Hints about the leader of each group, from messages of other nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LeaderHints:
         self._leaders: dict[int, tuple[str, int]] = {}
 
     def learn(self, group: int, node: str, term: int) -> bool:
-        """Somebody said that `node` leads since `term`; True when that is news."""
+        """A message says that `node` leads since `term`; return whether that is news."""
         known = self._leaders.get(group)
         if known is not None and (term < known[1] or known == (node, term)):
             return False
@@ -28,18 +28,18 @@ class LeaderHints:
         return known[0] if known else None
 
     def term(self, group: int) -> int:
-        """Since when; 0: unknown."""
+        """The term of that leader; 0: unknown."""
         known = self._leaders.get(group)
         return known[1] if known else 0
 
     def deny(self, group: int, node: str) -> None:
-        """`node` said that it does not lead."""
+        """Drop the hint that `node` leads: it says that it does not."""
         known = self._leaders.get(group)
         if known is not None and known[0] == node:
             del self._leaders[group]
 
     def forget_node(self, node: str) -> list[int]:
-        """A node is out of reach: drop its hints; the groups it was thought to lead, ascending."""
+        """Drop the hints about an unreachable node; return the groups concerned, ascending."""
         groups = sorted(group for group, known in self._leaders.items() if known[0] == node)
         for group in groups:
             del self._leaders[group]

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster say to each other beside Raft.
+"""Messages between the brokers of a cluster, beside Raft's own.
 
 A message on the peer connection is `u32 header length | MessagePack header | blobs`; the header is
 one of the structs below and says how long each blob is. Little-endian.
@@ -40,7 +40,7 @@ class Submit(PeerMessage, frozen=True, array_like=True, tag="submit"):
 class NotLeader(PeerMessage, frozen=True, array_like=True, tag="not_leader"):
     """A submission came to a node that does not lead the group.
 
-    leader  who might, as of `term`; None: unknown
+    leader  the node that may lead, as of `term`; None: unknown
     """
 
     group: int
@@ -66,7 +66,7 @@ class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
 
 
 class Short(PeerMessage, frozen=True, array_like=True, tag="short"):
-    """What the sender runs short of: every node of the cluster blocks publishers meanwhile."""
+    """Resources that the sender is low on; every node blocks its publishers meanwhile."""
 
     reasons: tuple[str, ...]
 
@@ -275,7 +275,7 @@ class LedAre(PeerMessage, frozen=True, array_like=True, tag="led_are"):
 
     led        every group that the sender leads, ascending
     critical   those of them that would lose their majority
-    unsettled  those of them whose members are not as they are to be
+    unsettled  those of them with other members than wanted
     """
 
     request: int
@@ -285,7 +285,7 @@ class LedAre(PeerMessage, frozen=True, array_like=True, tag="led_are"):
 
 
 class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
-    """Make that node the leader of a group that you lead; who leads is announced as ever."""
+    """Make that node the leader of a group that the receiver leads."""
 
     group: int
     to: str

@@ -1,4 +1,4 @@
-"""Patience: questions that are given up when nobody answers in time."""
+"""Timeouts of requests that wait for an answer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from warren_raft.runtime.loop import Loop
 
 SWEEP_MS = 250
-"""How much later than asked for a question may be given up."""
+"""A request is given up at most this much after its timeout."""
 
 
 class RequestTimeouts:
-    """Unanswered questions, all with the same patience; an answered one leaves nothing behind.
+    """Pending requests with one common timeout; an answered request leaves nothing behind.
 
     Invariants: `_waiting` is in the order of its deadlines; while it is not empty a sweep is
-    planned.
+    scheduled.
     """
 
     def __init__(self, loop: Loop, timeout_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What the nodes of the cluster run short of, as every one of them knows it."""
+"""Resource alarms (memory, disk) of all nodes, as known to this one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from warren_raft.core.quorum import majority
 log = logging.getLogger(__name__)
 DISK = "disk"
 HAND_OVER_MS = 1_000
-"""A leader whose disk has no space tries so often to hand over."""
+"""Interval between attempts to hand over the leaderships of a node with a full disk."""
 
 
 class ResourceAlarms:
-    """One node's shortage blocks the publishers of all: what they publish ends on its disk, too.
+    """Alarms of the cluster: one node's alarm blocks publishers on all, since it stores copies.
 
-    own      what this node is short of, sorted
-    others   the same of every node that is connected and short of something; while it is suspected
-             nobody waits for it: it takes nothing, and may never say that it has enough again
-    reasons  of all together, sorted: what publishers are told
+    own      resources that this node is low on, sorted
+    others   the same of every connected node with an alarm; while it is suspected
+             it is ignored: it accepts nothing, and may never report that its alarm is over
+    reasons  of all together, sorted, as publishers are told
 
-    A node whose disk takes nothing more hands its leaderships to members with space: the group
-    commits on their disks. It keeps them where those are no majority, for nobody could lead then.
+    A node with a full disk hands its leaderships to members with space: the group
+    commits on their disks. It keeps them where those are no majority: no member could lead then.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -47,7 +47,7 @@ class ResourceAlarms:
         self._listeners.append(listener)
 
     def is_short(self, own: tuple[str, ...]) -> None:
-        """This node is short of that now; of nothing: all is well again."""
+        """Set this node's alarms; empty: cleared."""
         if own == self.own:
             return
         self.own = own
@@ -57,7 +57,7 @@ class ResourceAlarms:
         self._changed()
 
     def disk_is_full(self, full: bool) -> None:
-        """The disk takes nothing more, or takes it again."""
+        """The disk is full, or has space again."""
         self._full = full
         if full and not self._handing_over:
             self._hand_over()
@@ -76,7 +76,7 @@ class ResourceAlarms:
         self._cluster.host.send(node, messages.encode(messages.Short(self.own)))
 
     def _peer_down(self, node: str) -> None:
-        # What it is short of concerns nobody while it takes nothing; it says so again.
+        # Its alarms do not matter while it accepts nothing; it reports them when it is back.
         self._connected.pop(node, None)
         self.others.pop(node, None)
         self._changed()
@@ -92,7 +92,7 @@ class ResourceAlarms:
         if now:
             log.warning("publishers are blocked: %s", self.explained())
         else:
-            log.warning("publishers go on: no node is short of anything")
+            log.warning("resource alarms cleared: publishers unblocked")
         for listener in self._listeners:
             listener(now)
 
@@ -101,7 +101,7 @@ class ResourceAlarms:
         return {node: found for node, found in self.others.items() if not suspected(node)}
 
     def explained(self) -> str:
-        """Which node is short of what."""
+        """Which node is low on which resource."""
         short = self._heard()
         if self.own:
             short[self._cluster.host.node_id] = self.own

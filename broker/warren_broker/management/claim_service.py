@@ -93,7 +93,7 @@ def _each(
 
     gone  what a queue that is not there is worth: a refusal, or nothing
     done  hears one of the refusals when there are some: a conflict only when all are conflicts, so
-          that whoever accepts that one has heard the others
+          that a client which accepts that one knows of no other
     """
     if len(wanted) > BATCH_QUEUES_MAX:
         raise errors.InvalidArgument(
@@ -134,20 +134,20 @@ def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: 
             f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
         )
 
-    who = (request.sink, request.run, request.epoch, request.batch)
+    batch = (request.sink, request.run, request.epoch, request.batch)
     _each(
         asker,
-        {name: commands.SinkPublish(*who, attempts) for name, attempts in request.queues},
+        {name: commands.SinkPublish(*batch, attempts) for name, attempts in request.queues},
         gone,
         lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
     )
 
 
 def _drop_batch(asker: Asker, request: requests.DropBatchRequest, answer: Answer) -> None:
-    who = (request.sink, request.run, request.epoch, request.batch)
+    batch = (request.sink, request.run, request.epoch, request.batch)
     _each(
         asker,
-        {name: commands.SinkDrop(*who, attempts) for name, attempts in request.queues},
+        {name: commands.SinkDrop(*batch, attempts) for name, attempts in request.queues},
         lambda name: None,
         lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
     )

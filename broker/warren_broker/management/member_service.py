@@ -1,7 +1,7 @@
-"""Carries out what comes through `/management` about nodes with their members of queues.
+"""Executes the requests of `management.members`.
 
-Every change is logged with the user who asked for it, before it is tried: the log must say who
-took a node away even when that was the last thing it said.
+Every change is logged with the user who asked for it, before it is tried: the log must name the
+user that removed a node even when that was its last line.
 """
 
 from __future__ import annotations

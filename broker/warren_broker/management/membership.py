@@ -1,6 +1,7 @@
-"""What there is to say about the nodes of a cluster with the members of its queues.
+"""The values that show the nodes of a cluster and the members of its queues.
 
-Pure values: results of `cluster.membership.service.Members`, shown by `/management` and by the CLI.
+Pure values: results of `cluster.membership.service.MemberService`, shown by `/management` and by
+the CLI.
 Units are in the names; names of queues come with their vhost.
 """
 
@@ -16,13 +17,13 @@ MemberState: TypeAlias = Literal[
     "running", "down", "starting", "catching_up", "snapshot", "lost", "leaving", "unknown"
 ]
 """running      in step, or nearly
-down         not heard of
-starting     to be added: the group has not taken it in yet
-catching_up  a learner that gets what it lacks, and is promoted then
+down         suspected, or never reached
+starting     to be added: not in the group's configuration yet
+catching_up  a learner that receives the entries it lacks and is promoted then
 snapshot     the same, by a snapshot
-lost         a voter whose disk is another one than before: it is replaced by itself
-leaving      to be removed: the group has not let it go yet
-unknown      nobody leads the queue, so nobody can say
+lost         a voter whose disk is another one than before: Raft replaces it without a command
+leaving      to be removed: still in the group's configuration
+unknown      the queue has no leader that could tell
 """
 
 
@@ -47,7 +48,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
 class QueueMembers(msgspec.Struct, frozen=True):
     """A queue's members now (`members`, sorted by node) against those it is to have (`wanted`).
 
-    leader    None: nobody leads it, or it cannot be heard of
+    leader    None: it has none, or none is reachable
     settled   the group's voters are exactly the wanted ones
     """
 
@@ -142,12 +143,12 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """One node of the cluster.
 
     address      where its peers reach it
-    running      heard of now; drained: in maintenance; forgetting: on its way out of the cluster
+    running      reachable now; drained: in maintenance; forgetting: on its way out of the cluster
     metadata     its part in the group of the cluster's definitions
     members      quorum queues that have, or are to have, a member on it
     leaders      queues that it leads, as far as the asked node has heard
     local_queues queues that live on this node alone (classic, exclusive, transient)
-    moving       quorum queues whose member on it is on its way in or out
+    moving       quorum queues with a member on it that is being added or removed
     """
 
     name: str
@@ -163,7 +164,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
 
 
 class Moving(msgspec.Struct, frozen=True):
-    """A queue whose member on the node is on its way in or out; see `MemberInfo`."""
+    """A queue with a member on the node that is being added or removed; see `MemberInfo`."""
 
     vhost: str
     name: str
@@ -216,7 +217,7 @@ class QuorumCritical(msgspec.Struct, frozen=True):
     metadata  the group of the cluster's definitions would
     queues    these would, at most CRITICAL_SHOWN_MAX of them, in the order of declaration
     count     how many
-    safe      nobody would: the node may be stopped
+    safe      none would: the node may be stopped
     """
 
     node: str

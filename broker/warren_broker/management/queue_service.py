@@ -97,7 +97,7 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
 
 
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
-    """In the order of names; without counts those that nobody answers for within
+    """In the order of names; without counts those that no leader answers for within
     LIST_PATIENCE_MS."""
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
     if request.after:
@@ -128,7 +128,7 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
         if len(found) == len(queues):
             finish()
 
-    # 1. A node dies that alone had a queue.  2. Somebody lists the queues.  3. It would wait for
+    # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. It would wait for
     # that one's counts as long as for any answer, and give up, with the list in its hands.
     patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
     if not queues:
@@ -156,7 +156,7 @@ def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: An
 
 
 def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
-    """For a queue whose majority is lost for good: it could neither be used nor be deleted.
+    """Delete a queue that has lost its majority for good: it could neither be used nor be deleted.
 
     Its name is free at once; members that are still there drop what they have when they hear.
     """

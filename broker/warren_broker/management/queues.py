@@ -57,7 +57,7 @@ class GetQueueRequest(ManagementRequest, frozen=True):
 class ListQueuesRequest(ManagementRequest, frozen=True):
     """GET /queues?after=&count=. Answer: QueueList.
 
-    after  only those whose names follow this one, ascending
+    after  only those with names after this one, ascending
     count  at most so many, 1 to QUEUES_LISTED_MAX; 0: all of them, refused where they are more
     """
 
@@ -69,7 +69,8 @@ class DeleteQueueRequest(ManagementRequest, frozen=True):
     """DELETE /queues/:q?if-unused=&if-empty=&force=. Answer: Counted (ready messages that went);
     deleting none is Counted(0).
 
-    force  without asking the queue, whose majority is lost for good: Counted(0), whatever it held
+    force  without asking the queue, which has lost its majority for good: Counted(0), whatever it
+           held
     """
 
     count_key: ClassVar[str] = "message_count"

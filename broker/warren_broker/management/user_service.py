@@ -1,7 +1,7 @@
-"""Carries out what comes through `/management` about users, vhosts, permissions.
+"""Executes the requests of `management.users`.
 
-Every change is logged with the user who asked for it. What it means for clients that are connected
-is seen to by `server.eviction`.
+Every change is logged with the user who asked for it. `server.eviction`
+disconnects the clients that it concerns.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
     def done(result: Any) -> None:
         if isinstance(result, errors.Refusal) or scope is not None:
             answer(result)
-        else:  # as RabbitMQ does: nobody else could do anything there
+        else:  # as RabbitMQ does: else no user could do anything there
             _change(
                 asker, f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result
             )

@@ -21,7 +21,7 @@ class UserInfo(msgspec.Struct, frozen=True):
 
 
 class WhoAmI(msgspec.Struct, frozen=True):
-    """The user who asks."""
+    """The user of the connection."""
 
     name: str
     tags: tuple[str, ...]

@@ -52,7 +52,7 @@ class GetUserRequest(ManagementRequest, frozen=True):
 class PutUserRequest(ManagementRequest, frozen=True):
     """PUT /users/:user. Answer: Put; 409 for the last administrator's tag.
 
-    password, password_hash  None: that of a user who is there stays; a new one needs one of them.
+    password, password_hash  None: unchanged; a new user needs one of them.
                              password_hash "": no password will do
     hashing_algorithm        of password_hash
     tags                     None: they stay; a new user has none

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.changes import UserChanged, VhostDeleted
 from warren_broker.metadata.commands import (
     AddVhost,
@@ -41,48 +41,48 @@ def check_patterns(grant: Grant) -> None:
             ) from error
 
 
-def bootstrap(turn: Turn, command: Bootstrap) -> AnyReply:
+def bootstrap(context: ApplyContext, command: Bootstrap) -> AnyReply:
     """The first vhost and user; only once."""
-    state = turn.state
+    state = context.state
     if state.bootstrapped:
         return Done()
     state.bootstrapped = True
     vhost, user = command.vhost, command.user
-    _add_vhost(turn, vhost)
+    _add_vhost(context, vhost)
     if user.name not in state.users:
         state.users[user.name] = user
     grant = Grant(vhost.name, user.name, ".*", ".*", ".*")
     state.grants.setdefault((vhost.name, user.name, None), grant)
-    turn.changes.append(UserChanged(user.name))
+    context.changes.append(UserChanged(user.name))
     return Done()
 
 
-def _add_vhost(turn: Turn, vhost: Vhost) -> None:
-    if vhost.name not in turn.state.scopes:
-        turn.state.scopes[vhost.name] = new_scope(vhost)
-        turn.topology_changed(vhost.name)
+def _add_vhost(context: ApplyContext, vhost: Vhost) -> None:
+    if vhost.name not in context.state.scopes:
+        context.state.scopes[vhost.name] = new_scope(vhost)
+        context.topology_changed(vhost.name)
 
 
-def add_vhost(turn: Turn, command: AddVhost) -> AnyReply:
+def add_vhost(context: ApplyContext, command: AddVhost) -> AnyReply:
     """A namespace with its default exchanges."""
     if not command.vhost.name:
         raise errors.InvalidArgument("a vhost needs a name of at least one character")
-    _add_vhost(turn, command.vhost)
+    _add_vhost(context, command.vhost)
     return Done()
 
 
-def put_vhost(turn: Turn, command: PutVhost) -> AnyReply:
+def put_vhost(context: ApplyContext, command: PutVhost) -> AnyReply:
     """As `add_vhost`; one that is there gets the new description and tags."""
-    scope = turn.state.scopes.get(command.vhost.name)
+    scope = context.state.scopes.get(command.vhost.name)
     if scope is None:
-        return add_vhost(turn, AddVhost(command.vhost))
+        return add_vhost(context, AddVhost(command.vhost))
     scope.vhost = command.vhost
     return Done()
 
 
-def _keep_administrator(turn: Turn, without: str) -> None:
+def _keep_administrator(context: ApplyContext, without: str) -> None:
     """Raise PreconditionFailed when user `without` alone has the tag `administrator`."""
-    having = [user.name for user in turn.state.users.values() if ADMINISTRATOR in user.tags]
+    having = [user.name for user in context.state.users.values() if ADMINISTRATOR in user.tags]
     if having == [without]:
         raise errors.PreconditionFailed(
             f"user '{without}' is the last one with the tag '{ADMINISTRATOR}': nobody could change "
@@ -90,58 +90,58 @@ def _keep_administrator(turn: Turn, without: str) -> None:
         )
 
 
-def delete_vhost(turn: Turn, command: DeleteVhost) -> AnyReply:
+def delete_vhost(context: ApplyContext, command: DeleteVhost) -> AnyReply:
     """The namespace, its queues, exchanges, bindings and grants."""
-    state = turn.state
+    state = context.state
     scope = state.scopes.get(command.name)
     if scope is None:
         return Deleted(())
-    gone = remove_queues(turn, list(scope.queues.values()))
+    gone = remove_queues(context, list(scope.queues.values()))
     for key in [key for key in state.grants if key[0] == command.name]:
         del state.grants[key]
     del state.scopes[command.name]
-    turn.topology_changed(command.name)
-    turn.changes.append(VhostDeleted(command.name))
+    context.topology_changed(command.name)
+    context.changes.append(VhostDeleted(command.name))
     return gone
 
 
-def put_user(turn: Turn, command: PutUser) -> AnyReply:
+def put_user(context: ApplyContext, command: PutUser) -> AnyReply:
     """Add or replace."""
     if not command.user.name:
         raise errors.InvalidArgument("a user needs a name of at least one character")
     if command.keep_administrator and ADMINISTRATOR not in command.user.tags:
-        _keep_administrator(turn, command.user.name)
-    turn.state.users[command.user.name] = command.user
-    turn.changes.append(UserChanged(command.user.name))
+        _keep_administrator(context, command.user.name)
+    context.state.users[command.user.name] = command.user
+    context.changes.append(UserChanged(command.user.name))
     return Done()
 
 
-def delete_user(turn: Turn, command: DeleteUser) -> AnyReply:
+def delete_user(context: ApplyContext, command: DeleteUser) -> AnyReply:
     """The user with all grants; none of that name is fine."""
-    state = turn.state
+    state = context.state
     if command.keep_administrator:
-        _keep_administrator(turn, command.name)
+        _keep_administrator(context, command.name)
     if state.users.pop(command.name, None) is not None:
         for key in [key for key in state.grants if key[1] == command.name]:
             del state.grants[key]
-        turn.changes.append(UserChanged(command.name, deleted=True))
+        context.changes.append(UserChanged(command.name, deleted=True))
     return Done()
 
 
-def put_grant(turn: Turn, command: PutGrant) -> AnyReply:
+def put_grant(context: ApplyContext, command: PutGrant) -> AnyReply:
     """Set permissions, or topic permissions."""
     grant = command.grant
-    turn.scope(grant.vhost)
-    if grant.user not in turn.state.users:
+    context.scope(grant.vhost)
+    if grant.user not in context.state.users:
         raise errors.NotFound(f"no user '{grant.user}'")
-    turn.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
-    turn.changes.append(UserChanged(grant.user))
+    context.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
+    context.changes.append(UserChanged(grant.user))
     return Done()
 
 
-def delete_grant(turn: Turn, command: DeleteGrant) -> AnyReply:
+def delete_grant(context: ApplyContext, command: DeleteGrant) -> AnyReply:
     """Clear permissions, or topic permissions."""
-    grants = turn.state.grants
+    grants = context.state.grants
     gone = [
         key
         for key in grants
@@ -151,5 +151,5 @@ def delete_grant(turn: Turn, command: DeleteGrant) -> AnyReply:
     for key in gone:
         del grants[key]
     if gone:
-        turn.changes.append(UserChanged(command.user))
+        context.changes.append(UserChanged(command.user))
     return Done()

@@ -13,7 +13,7 @@ from warren_raft.machine import Meta
 
 
 @dataclass(slots=True)
-class Turn:
+class ApplyContext:
     """What the handlers of commands get.
 
     changed  vhosts whose topology changed, in order

@@ -7,7 +7,7 @@ from typing import Final
 from warren_broker import errors
 from warren_broker.arguments import check_name
 from warren_broker.errors import PreconditionFailed, named
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.commands import (
     AnyReply,
     Bind,
@@ -24,9 +24,9 @@ RESERVED: Final = "amq."
 HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
-def declare_exchange(turn: Turn, command: DeclareExchange) -> AnyReply:
+def declare_exchange(context: ApplyContext, command: DeclareExchange) -> AnyReply:
     """Make it, or check that what exists is the same."""
-    scope = turn.scope(command.vhost)
+    scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
     if command.kind not in KINDS:
@@ -55,7 +55,7 @@ def declare_exchange(turn: Turn, command: DeclareExchange) -> AnyReply:
         )
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
-    turn.topology_changed(command.vhost)
+    context.topology_changed(command.vhost)
     return Done()
 
 
@@ -90,9 +90,9 @@ def check_equivalent(there: Exchange, wanted: Exchange) -> None:
         )
 
 
-def delete_exchange(turn: Turn, command: DeleteExchange) -> AnyReply:
+def delete_exchange(context: ApplyContext, command: DeleteExchange) -> AnyReply:
     """Remove it with its bindings."""
-    scope = turn.scope(command.vhost)
+    scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
     if command.name.startswith(RESERVED):
@@ -103,7 +103,7 @@ def delete_exchange(turn: Turn, command: DeleteExchange) -> AnyReply:
     if command.if_unused and scope.bindings.get(command.name):
         raise errors.in_use("exchange", command.name, command.vhost)
     remove_exchanges(scope, [command.name])
-    turn.topology_changed(command.vhost)
+    context.topology_changed(command.vhost)
     return Done()
 
 
@@ -139,46 +139,46 @@ def is_emptied(scope: Scope, source: str) -> bool:
     return exchange is not None and exchange.auto_delete and not scope.bindings.get(source)
 
 
-def bind(turn: Turn, command: Bind) -> AnyReply:
+def bind(context: ApplyContext, command: Bind) -> AnyReply:
     """Add a binding."""
-    scope = check_ends(turn, command)
-    source = turn.exchange(command.vhost, command.source)
+    scope = check_ends(context, command)
+    source = context.exchange(command.vhost, command.source)
     if command.to_queue:
         queue = scope.queues.get(command.destination)
         if queue is None:
             raise errors.no_queue(command.destination, command.vhost)
-        if command.connection and not queue.owned_by(turn.uplink, command.connection):
+        if command.connection and not queue.owned_by(context.uplink, command.connection):
             raise errors.locked_queue(command.destination, command.vhost)
     else:
-        turn.exchange(command.vhost, command.destination)
+        context.exchange(command.vhost, command.destination)
     if source.kind == "headers":
         check_headers_match(command.arguments.get("x-match", "all"))
     binding = to_binding(command)
     if binding.key not in scope.bindings.get(command.source, {}):
         scope.add_binding(binding)
-        turn.topology_changed(command.vhost)
+        context.topology_changed(command.vhost)
     return Done()
 
 
-def unbind(turn: Turn, command: Unbind) -> AnyReply:
+def unbind(context: ApplyContext, command: Unbind) -> AnyReply:
     """Remove a binding; an auto-delete exchange goes with its last one."""
-    scope = check_ends(turn, command)
+    scope = check_ends(context, command)
     queue = scope.queues.get(command.destination) if command.to_queue else None
     if queue is not None and command.connection:
-        if not queue.owned_by(turn.uplink, command.connection):
+        if not queue.owned_by(context.uplink, command.connection):
             raise errors.locked_queue(command.destination, command.vhost)
     if scope.remove_binding(to_binding(command)):
         if is_emptied(scope, command.source):
             remove_exchanges(scope, [command.source])
-        turn.topology_changed(command.vhost)
+        context.topology_changed(command.vhost)
     return Done()
 
 
-def check_ends(turn: Turn, command: Bind | Unbind) -> Scope:
+def check_ends(context: ApplyContext, command: Bind | Unbind) -> Scope:
     """The default exchange binds itself to every queue; nobody else does."""
     if command.source == "" or (not command.to_queue and command.destination == ""):
         raise errors.default_exchange()
-    return turn.scope(command.vhost)
+    return context.scope(command.vhost)
 
 
 def check_headers_match(value: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.changes import NodeRenewed
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import Queue
@@ -11,7 +11,7 @@ from warren_broker.queue.commands import Incarnation, UplinkId
 from warren_raft.types import Index
 
 
-def begin_life(turn: Turn, node: str, uplink: UplinkId) -> list[Queue]:
+def begin_life(context: ApplyContext, node: str, uplink: UplinkId) -> list[Queue]:
     """Make `uplink` the node's life; remove what was bound to older ones.
 
     1. A node dies with an exclusive queue in it.
@@ -19,7 +19,7 @@ def begin_life(turn: Turn, node: str, uplink: UplinkId) -> list[Queue]:
     3. The old life's connections can never come back, so their queues go, wherever they lie. So do
        transient queues that lay on it: their messages were in its memory.
     """
-    state = turn.state
+    state = context.state
     previous = state.lives.get(node, 0)
     if previous == uplink or is_retired(state, node, uplink):
         return []
@@ -27,18 +27,18 @@ def begin_life(turn: Turn, node: str, uplink: UplinkId) -> list[Queue]:
     state.numbers.pop(node, None)
     state.lives[node] = uplink
     state.uplinks[uplink] = UplinkState(node)
-    turn.changes.append(NodeRenewed(node, uplink, previous))
-    return list(remove_queues(turn, _bound(state, node, previous)).queues)
+    context.changes.append(NodeRenewed(node, uplink, previous))
+    return list(remove_queues(context, _bound(state, node, previous)).queues)
 
 
-def end_life(turn: Turn, node: str) -> list[Queue]:
+def end_life(context: ApplyContext, node: str) -> list[Queue]:
     """The node will never come back: as `begin_life`, without a new one."""
-    previous = turn.state.lives.pop(node, 0)
-    turn.state.numbers.pop(node, None)
-    _retire(turn.state, node, previous)
+    previous = context.state.lives.pop(node, 0)
+    context.state.numbers.pop(node, None)
+    _retire(context.state, node, previous)
     if previous:
-        turn.changes.append(NodeRenewed(node, 0, previous))
-    return list(remove_queues(turn, _bound(turn.state, node, previous)).queues)
+        context.changes.append(NodeRenewed(node, 0, previous))
+    return list(remove_queues(context, _bound(context.state, node, previous)).queues)
 
 
 def _retire(state: MetadataState, node: str, previous: UplinkId) -> None:
@@ -56,15 +56,15 @@ def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[Queue]:
     ]
 
 
-def number_life(turn: Turn, node: str, uplink: UplinkId) -> None:
+def number_life(context: ApplyContext, node: str, uplink: UplinkId) -> None:
     """Give the node's life its number, once.
 
     The index of the entry that began it: the same on every member, and higher than that of every
     life before, also of a node that was forgotten and comes back under its name.
     """
-    state = turn.state
+    state = context.state
     if state.lives.get(node) == uplink and node not in state.numbers:
-        state.numbers[node] = turn.meta.index
+        state.numbers[node] = context.meta.index
 
 
 def is_retired(state: MetadataState, node: str, uplink: UplinkId) -> bool:

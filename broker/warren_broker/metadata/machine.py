@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from warren_broker.errors import Refusal
 from warren_broker.metadata import access, commands, exchanges, image, members, nodes, queues
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.changes import BootstrapWanted
 from warren_broker.metadata.codec import MalformedMetadata, decode_submission
 from warren_broker.metadata.commands import AnyReply, Submission, SubmissionReply
@@ -17,12 +17,12 @@ from warren_raft.machine import Applied, Meta
 from warren_raft.types import Index
 
 
-def barrier(turn: Turn, command: commands.Barrier) -> AnyReply:
+def barrier(context: ApplyContext, command: commands.Barrier) -> AnyReply:
     """Nothing to do."""
     return commands.Done()
 
 
-HANDLERS: Final[dict[type, Callable[[Turn, Any], AnyReply]]] = {
+HANDLERS: Final[dict[type, Callable[[ApplyContext, Any], AnyReply]]] = {
     commands.Bootstrap: access.bootstrap,
     commands.NodeStarted: nodes.node_started,
     commands.Barrier: barrier,
@@ -74,14 +74,14 @@ class MetadataMachine:
             submission = decode_submission(command)
         except MalformedMetadata:
             return Applied()
-        turn = Turn(meta, state, submission.uplink, submission.node)
+        context = ApplyContext(meta, state, submission.uplink, submission.node)
         if not submission.uplink:
-            replies = _carry_out(turn, submission)
-            return Applied(SubmissionReply(0, submission.seq, replies), turn.all_changes())
-        return self._apply_numbered(turn, submission)
+            replies = _carry_out(context, submission)
+            return Applied(SubmissionReply(0, submission.seq, replies), context.all_changes())
+        return self._apply_numbered(context, submission)
 
-    def _apply_numbered(self, turn: Turn, submission: Submission) -> Applied:
-        state, uplink, seq = turn.state, submission.uplink, submission.seq
+    def _apply_numbered(self, context: ApplyContext, submission: Submission) -> Applied:
+        state, uplink, seq = context.state, submission.uplink, submission.seq
         if uplink not in state.uplinks:
             # 1. A node's old life left a submission on its way.  2. Its new life has begun.
             # 3. The old one arrives: it must not be taken for yet another life.
@@ -90,15 +90,15 @@ class MetadataMachine:
                 return Applied(SubmissionReply(uplink, seq, (), retired=True))
             if seq != 1:
                 return Applied(SubmissionReply(uplink, seq, (), expected_seq=1))
-            begin_life(turn, submission.node, uplink)
+            begin_life(context, submission.node, uplink)
         own = state.uplinks[uplink]
         if seq > own.last_seq + 1:
             return Applied(SubmissionReply(uplink, seq, (), expected_seq=own.last_seq + 1))
         if seq <= own.last_seq:
             return Applied(SubmissionReply(uplink, seq, own.answer(seq)))
-        replies = _carry_out(turn, submission)
+        replies = _carry_out(context, submission)
         own.remember(seq, replies)
-        return Applied(SubmissionReply(uplink, seq, replies), turn.all_changes())
+        return Applied(SubmissionReply(uplink, seq, replies), context.all_changes())
 
     def leader_effects(self, state: MetadataState) -> tuple[Any, ...]:
         """A new cluster needs its first vhost and user."""
@@ -117,11 +117,11 @@ class MetadataMachine:
         return ()
 
 
-def _carry_out(turn: Turn, submission: Submission) -> tuple[AnyReply, ...]:
+def _carry_out(context: ApplyContext, submission: Submission) -> tuple[AnyReply, ...]:
     replies: list[AnyReply] = []
     for command in submission.commands:
         try:
-            replies.append(HANDLERS[type(command)](turn, command))
+            replies.append(HANDLERS[type(command)](context, command))
         except Refusal as refusal:
             replies.append(commands.to_refused(refusal))
     return tuple(replies)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.changes import MembersSet
 from warren_broker.metadata.commands import AnyReply, ChangeMembers, Done, Left, QueueIs
 from warren_broker.metadata.records import Queue
 
 
-def change_members(turn: Turn, command: ChangeMembers) -> AnyReply:
+def change_members(context: ApplyContext, command: ChangeMembers) -> AnyReply:
     """Add these, take those out; what is so already is no error, as in RabbitMQ."""
-    state = turn.state
+    state = context.state
     queue = state.groups.get(command.group)
     if queue is None:
         raise errors.NotFound(f"no queue has the group {command.group} any more; look it up again")
@@ -31,11 +31,11 @@ def change_members(turn: Turn, command: ChangeMembers) -> AnyReply:
     kept = [node for node in queue.nodes if node not in command.remove]
     if not kept and not command.add:
         raise errors.last_member(queue.name, queue.vhost, queue.nodes)
-    return QueueIs(set_members(turn, queue, command.add, command.remove), created=False)
+    return QueueIs(set_members(context, queue, command.add, command.remove), created=False)
 
 
 def set_members(
-    turn: Turn, queue: Queue, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
+    context: ApplyContext, queue: Queue, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
 ) -> Queue:
     """The queue as it is to be; a node that was one of its founders, and goes, is none again."""
     wanted = sorted({*queue.nodes, *add} - set(remove))
@@ -50,17 +50,17 @@ def set_members(
     )
     if now.nodes == queue.nodes and now.leaving == queue.leaving:
         return queue
-    turn.state.replace_queue(now)
-    turn.changes.append(MembersSet(now))
+    context.state.replace_queue(now)
+    context.changes.append(MembersSet(now))
     return now
 
 
-def left(turn: Turn, command: Left) -> AnyReply:
+def left(context: ApplyContext, command: Left) -> AnyReply:
     """The member is out of the group: its node may forget it."""
-    queue = turn.state.groups.get(command.group)
+    queue = context.state.groups.get(command.group)
     if queue is not None and command.node in queue.leaving:
         leaving = tuple(node for node in queue.leaving if node != command.node)
         now = msgspec.structs.replace(queue, leaving=leaving)
-        turn.state.replace_queue(now)
-        turn.changes.append(MembersSet(now))
+        context.state.replace_queue(now)
+        context.changes.append(MembersSet(now))
     return Done()

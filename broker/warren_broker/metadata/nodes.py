@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.changes import NodesChanged, QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -24,24 +24,26 @@ from warren_broker.metadata.records import ClusterNode, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
 
 
-def node_started(turn: Turn, command: NodeStarted) -> AnyReply:
+def node_started(context: ApplyContext, command: NodeStarted) -> AnyReply:
     """A node's new life; a repeat changes nothing."""
-    gone = begin_life(turn, command.node, command.uplink)
+    gone = begin_life(context, command.node, command.uplink)
     if command.numbered:
-        number_life(turn, command.node, command.uplink)
+        number_life(context, command.node, command.uplink)
     # A late repeat of an older life must not bring back the address it had.
-    if command.disk and turn.state.lives.get(command.node) == command.uplink:
-        register(turn, command.node, command.disk, command.address, revived=True)
+    if command.disk and context.state.lives.get(command.node) == command.uplink:
+        register(context, command.node, command.disk, command.address, revived=True)
     return Deleted(tuple(gone))
 
 
-def join_node(turn: Turn, command: JoinNode) -> AnyReply:
+def join_node(context: ApplyContext, command: JoinNode) -> AnyReply:
     """Register it, so that the leader sends it what it needs to take part."""
-    register(turn, command.node, command.disk, command.address)
+    register(context, command.node, command.disk, command.address)
     return Done()
 
 
-def register(turn: Turn, name: str, disk: int, address: str, revived: bool = False) -> None:
+def register(
+    context: ApplyContext, name: str, disk: int, address: str, revived: bool = False
+) -> None:
     """Know the node under that disk and address; refuses the disk of a removed one.
 
     revived  it has just started: that ends maintenance, as in RabbitMQ
@@ -49,7 +51,7 @@ def register(turn: Turn, name: str, disk: int, address: str, revived: bool = Fal
     A disk that was not known holds nothing of the queues there are; those that had their only
     member on the disk before begin anew, empty (`_renew`).
     """
-    state = turn.state
+    state = context.state
     if disk in state.removed:
         raise errors.NotAllowed(
             f"node '{name}' was removed from the cluster with this data directory; empty it to let "
@@ -75,18 +77,18 @@ def register(turn: Turn, name: str, disk: int, address: str, revived: bool = Fal
     if now == known:
         return
     state.nodes[name] = now
-    turn.changes.append(NodesChanged(joined=name if known is None else ""))
+    context.changes.append(NodesChanged(joined=name if known is None else ""))
     if known is not None and known.disk != disk:
-        _renew(turn, name)
+        _renew(context, name)
 
 
-def _renew(turn: Turn, name: str) -> None:
+def _renew(context: ApplyContext, name: str) -> None:
     """Durable queues whose only member was on a disk that is gone: defined as before, empty.
 
     They get another group, so that no node takes the new one for what it had spoken to: the
     numbers that it counts its submissions by begin anew.
     """
-    state = turn.state
+    state = context.state
     for old in [queue for queue in state.queues() if queue.nodes == (name,) and not queue.leaving]:
         if not old.config.durable or old.owner_uplink:
             continue
@@ -97,31 +99,31 @@ def _renew(turn: Turn, name: str) -> None:
             old, group=state.last_group, founders=None, numbered_above=above
         )
         state.renew_queue(old, queue)
-        turn.changes += [QueueDeleted(old), QueueCreated(queue)]
-        turn.topology_changed(queue.vhost)
+        context.changes += [QueueDeleted(old), QueueCreated(queue)]
+        context.topology_changed(queue.vhost)
 
 
-def known_node(turn: Turn, name: str) -> ClusterNode:
+def known_node(context: ApplyContext, name: str) -> ClusterNode:
     """The node; raises NotFound."""
-    known = turn.state.nodes.get(name)
+    known = context.state.nodes.get(name)
     if known is None:
-        raise errors.no_node(name, turn.state.nodes)
+        raise errors.no_node(name, context.state.nodes)
     return known
 
 
-def set_drained(turn: Turn, command: SetDrained) -> AnyReply:
+def set_drained(context: ApplyContext, command: SetDrained) -> AnyReply:
     """Into maintenance, or out of it."""
-    known = known_node(turn, command.node)
+    known = known_node(context, command.node)
     if known.drained != command.drained:
-        turn.state.nodes[command.node] = msgspec.structs.replace(known, drained=command.drained)
-        turn.changes.append(NodesChanged())
+        context.state.nodes[command.node] = msgspec.structs.replace(known, drained=command.drained)
+        context.changes.append(NodesChanged())
     return Done()
 
 
-def forget_node(turn: Turn, command: ForgetNode) -> AnyReply:
+def forget_node(context: ApplyContext, command: ForgetNode) -> AnyReply:
     """No queue is to have a member there; what lived on it alone is deleted."""
-    state = turn.state
-    known = known_node(turn, command.node)
+    state = context.state
+    known = known_node(context, command.node)
     others = [one for one in state.nodes.values() if one.name != command.node]
     if not any(not one.forgetting for one in others):
         raise errors.PreconditionFailed(
@@ -131,17 +133,17 @@ def forget_node(turn: Turn, command: ForgetNode) -> AnyReply:
     if known.forgetting:
         return Deleted(())
     state.nodes[command.node] = msgspec.structs.replace(known, forgetting=True)
-    turn.changes.append(NodesChanged())
+    context.changes.append(NodesChanged())
     carried = [queue for queue in state.queues() if command.node in queue.nodes]
     for queue in carried:
         if len(queue.nodes) > 1:
-            set_members(turn, queue, remove=(command.node,))
-    return remove_queues(turn, [queue for queue in carried if len(queue.nodes) == 1])
+            set_members(context, queue, remove=(command.node,))
+    return remove_queues(context, [queue for queue in carried if len(queue.nodes) == 1])
 
 
-def remove_node(turn: Turn, command: RemoveNode) -> AnyReply:
+def remove_node(context: ApplyContext, command: RemoveNode) -> AnyReply:
     """Out of the registry; its disk is remembered."""
-    state = turn.state
+    state = context.state
     known = state.nodes.get(command.node)
     if known is None or known.disk != command.disk:
         return Done()
@@ -154,6 +156,6 @@ def remove_node(turn: Turn, command: RemoveNode) -> AnyReply:
     state.removed[known.disk] = command.node
     while len(state.removed) > REMOVED_KEPT_MAX:
         del state.removed[next(iter(state.removed))]
-    end_life(turn, command.node)
-    turn.changes.append(NodesChanged(left=command.node))
+    end_life(context, command.node)
+    context.changes.append(NodesChanged(left=command.node))
     return Done()

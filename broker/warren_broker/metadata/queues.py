@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from warren_broker import errors
 from warren_broker.arguments import check_equivalent_arguments
-from warren_broker.metadata.apply_context import Turn
+from warren_broker.metadata.apply_context import ApplyContext
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -20,56 +20,56 @@ from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_e
 from warren_broker.metadata.records import Queue, numbered_above
 
 
-def declare_queue(turn: Turn, command: DeclareQueue) -> AnyReply:
+def declare_queue(context: ApplyContext, command: DeclareQueue) -> AnyReply:
     """Make it, or check that what exists is the same, and not somebody else's."""
     config = command.config
-    scope = turn.scope(config.vhost)
+    scope = context.scope(config.vhost)
     if config.name.startswith(RESERVED) and not command.server_named:
         raise errors.reserved_name("queue", config.name)
     there = scope.queues.get(config.name)
     if there is not None:
-        check_equivalent(turn, there, command)
+        check_equivalent(context, there, command)
         return QueueIs(there, created=False)
-    nodes = present(turn, command.nodes)
+    nodes = present(context, command.nodes)
     if not nodes or command.leader not in command.nodes:
         raise errors.Unavailable(
             f"{errors.named('queue', config.name, config.vhost)}: no node was given to carry it; "
             "try again when a node is up"
         )
-    turn.state.last_group += 1
+    context.state.last_group += 1
     queue = Queue(
         vhost=config.vhost,
         name=config.name,
-        group=turn.state.last_group,
+        group=context.state.last_group,
         config=config,
         arguments=command.arguments,
         nodes=nodes,
         leader=command.leader if command.leader in nodes else nodes[0],
-        owner_uplink=turn.uplink if config.exclusive else 0,
+        owner_uplink=context.uplink if config.exclusive else 0,
         owner_connection=command.connection if config.exclusive else 0,
-        life=0 if config.durable else turn.state.lives.get(nodes[0], 0),
-        numbered_above=numbered_above(turn.state.last_group) if command.numbered else 0,
+        life=0 if config.durable else context.state.lives.get(nodes[0], 0),
+        numbered_above=numbered_above(context.state.last_group) if command.numbered else 0,
     )
-    turn.state.add_queue(queue)
-    turn.changes.append(QueueCreated(queue))
-    turn.topology_changed(queue.vhost)
+    context.state.add_queue(queue)
+    context.changes.append(QueueCreated(queue))
+    context.topology_changed(queue.vhost)
     return QueueIs(queue, created=True)
 
 
-def present(turn: Turn, nodes: tuple[str, ...]) -> tuple[str, ...]:
+def present(context: ApplyContext, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """Those that have not left the cluster since they were chosen."""
-    state = turn.state
+    state = context.state
     gone = [name for name in state.removed.values() if name not in state.nodes]
     leaving = [name for name, one in state.nodes.items() if one.forgetting]
     return tuple(name for name in nodes if name not in gone and name not in leaving)
 
 
-def check_equivalent(turn: Turn, there: Queue, command: DeclareQueue) -> None:
+def check_equivalent(context: ApplyContext, there: Queue, command: DeclareQueue) -> None:
     """Raise ResourceLocked or PreconditionFailed unless the declaration fits what is there."""
     config, current = command.config, there.config
     # Exclusive or not is part of access, as in RabbitMQ: the owner itself is locked out when it
     # says something else than before.
-    owned = there.owned_by(turn.uplink, command.connection)
+    owned = there.owned_by(context.uplink, command.connection)
     if not owned or config.exclusive != current.exclusive:
         raise errors.locked_queue(there.name, there.vhost)
     for field in ("durable", "auto_delete"):
@@ -88,31 +88,31 @@ def check_equivalent(turn: Turn, there: Queue, command: DeclareQueue) -> None:
     )
 
 
-def delete_queue(turn: Turn, command: DeleteQueue) -> AnyReply:
+def delete_queue(context: ApplyContext, command: DeleteQueue) -> AnyReply:
     """Remove it with its bindings."""
-    queue = turn.scope(command.vhost).queues.get(command.name)
+    queue = context.scope(command.vhost).queues.get(command.name)
     if queue is None or command.group not in (0, queue.group):
         return Deleted(())
-    if command.connection and not queue.owned_by(turn.uplink, command.connection):
+    if command.connection and not queue.owned_by(context.uplink, command.connection):
         raise errors.locked_queue(command.name, command.vhost)
-    return remove_queues(turn, [queue])
+    return remove_queues(context, [queue])
 
 
-def remove_queues(turn: Turn, queues: Iterable[Queue]) -> Deleted:
+def remove_queues(context: ApplyContext, queues: Iterable[Queue]) -> Deleted:
     """Remove these with their bindings, and the auto-delete exchanges which that leaves empty."""
     gone = []
     for queue in queues:
-        scope = turn.scope(queue.vhost)
+        scope = context.scope(queue.vhost)
         emptied = remove_arriving(scope, queue.name, to_queue=True)
-        turn.state.drop_queue(queue)
+        context.state.drop_queue(queue)
         remove_exchanges(scope, emptied)
-        turn.changes.append(QueueDeleted(queue))
-        turn.topology_changed(queue.vhost)
+        context.changes.append(QueueDeleted(queue))
+        context.topology_changed(queue.vhost)
         gone.append(queue)
     return Deleted(tuple(gone))
 
 
-def owner_gone(turn: Turn, command: OwnerGone) -> AnyReply:
+def owner_gone(context: ApplyContext, command: OwnerGone) -> AnyReply:
     """A connection's exclusive queues go with it."""
-    groups = turn.state.owned.get((command.uplink, command.connection), {})
-    return remove_queues(turn, [turn.state.groups[group] for group in groups])
+    groups = context.state.owned.get((command.uplink, command.connection), {})
+    return remove_queues(context, [context.state.groups[group] for group in groups])

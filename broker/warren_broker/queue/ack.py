@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from warren_broker.queue import consumers
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
-from warren_broker.queue.dead_letter import bury, give_back
+from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
 from warren_broker.queue.ranges import Held, take_ids
 from warren_broker.queue.state import Consumer
 
@@ -15,41 +15,43 @@ DONE: Final = Done()
 Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected"]
 
 
-def settle(turn: Turn, command: Settle) -> AnyReply:
+def settle(context: ApplyContext, command: Settle) -> AnyReply:
     """Acknowledged: they are gone."""
-    return _resolve(turn, command.consumer, command.msg_ids, "settled")
+    return _resolve(context, command.consumer, command.msg_ids, "settled")
 
 
-def return_(turn: Turn, command: Return) -> AnyReply:
+def return_(context: ApplyContext, command: Return) -> AnyReply:
     """Back to the queue."""
     outcome: Outcome = "failed" if command.failed else "returned"
-    return _resolve(turn, command.consumer, command.msg_ids, outcome)
+    return _resolve(context, command.consumer, command.msg_ids, outcome)
 
 
-def discard(turn: Turn, command: Discard) -> AnyReply:
+def discard(context: ApplyContext, command: Discard) -> AnyReply:
     """Rejected for good."""
-    return _resolve(turn, command.consumer, command.msg_ids, "rejected")
+    return _resolve(context, command.consumer, command.msg_ids, "rejected")
 
 
-def _resolve(turn: Turn, consumer_id: int, msg_ids: MsgIds, outcome: Outcome) -> AnyReply:
+def _resolve(
+    context: ApplyContext, consumer_id: int, msg_ids: MsgIds, outcome: Outcome
+) -> AnyReply:
     """Unknown consumers and ids are ignored: a repeat, or the queue took them back meanwhile."""
-    uplink = turn.uplink
+    uplink = context.uplink
     consumer = uplink.consumers.get(consumer_id) if uplink is not None else None
     if consumer is None:
         return DONE
     for first_id, last_id in msg_ids:
-        let_go(turn, consumer, take_ids(consumer.held, first_id, last_id), outcome)
-    changed(turn, consumer)
+        let_go(context, consumer, take_ids(consumer.held, first_id, last_id), outcome)
+    changed(context, consumer)
     return DONE
 
 
-def let_go(turn: Turn, consumer: Consumer, pieces: list[Held], outcome: Outcome) -> None:
+def let_go(context: ApplyContext, consumer: Consumer, pieces: list[Held], outcome: Outcome) -> None:
     """What was cut out of `held` leaves the consumer; the caller then says `changed`.
 
     RabbitMQ counts a message as acquired when it comes back, so a delivery says how often it was
     acquired before.
     """
-    state = turn.state
+    state = context.state
     contents = state.contents
     count = 0
     for first_id, last_id, index, first, failed, acquired, _ in pieces:
@@ -61,27 +63,27 @@ def let_go(turn: Turn, consumer: Consumer, pieces: list[Held], outcome: Outcome)
         if outcome == "settled":
             contents.drop(index, size)
         elif outcome == "rejected":
-            bury(turn, "rejected", (index, first, last, failed, acquired + 1))
+            dead_letter_or_drop(context, "rejected", (index, first, last, failed, acquired + 1))
         else:
-            give_back(turn, (index, first, last, failed, acquired), outcome == "failed")
+            give_back(context, (index, first, last, failed, acquired), outcome == "failed")
     consumer.held_count -= count
     if not consumer.no_ack:
         state.unacked -= count
 
 
-def let_all_go(turn: Turn, consumer: Consumer, outcome: Outcome) -> None:
+def let_all_go(context: ApplyContext, consumer: Consumer, outcome: Outcome) -> None:
     """Everything it holds, in the order of the ids."""
     pieces, consumer.held = consumer.held, []
-    let_go(turn, consumer, pieces, outcome)
+    let_go(context, consumer, pieces, outcome)
 
 
-def changed(turn: Turn, consumer: Consumer) -> None:
+def changed(context: ApplyContext, consumer: Consumer) -> None:
     """It may hold less than before: it may be served again, be replaced, or be gone at last."""
-    state = turn.state
+    state = context.state
     if consumer.cancelled:
         if not consumer.held_count:
             state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
         return
     if consumer.quiescing or (state.active is consumer and consumers.yields(state, consumer)):
-        consumers.elect(turn)
+        consumers.elect(context)
     consumers.review(state, consumer)

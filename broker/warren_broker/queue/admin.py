@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import consumers
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.commands import (
     AnyReply,
     Configure,
@@ -17,18 +18,17 @@ from warren_broker.queue.commands import (
     Stat,
     StatReply,
 )
-from warren_broker.queue.contents import Contents
 from warren_broker.queue.state import QueueState
 
 DONE: Final = Done()
 
 
-def stat(turn: Turn, command: Stat) -> AnyReply:
+def stat(context: ApplyContext, command: Stat) -> AnyReply:
     """Counts. A redeclaration renews x-expires on a classic queue, as in RabbitMQ."""
-    consumers.dispatch(turn)
-    if command.touch and turn.config.kind == "classic":
-        turn.state.unused_ms = turn.now
-    return counts(turn.state)
+    consumers.dispatch(context)
+    if command.touch and context.config.kind == "classic":
+        context.state.unused_ms = context.now
+    return counts(context.state)
 
 
 def counts(state: QueueState) -> StatReply:
@@ -51,11 +51,11 @@ def counts(state: QueueState) -> StatReply:
     )
 
 
-def purge(turn: Turn, command: Purge) -> AnyReply:
+def purge(context: ApplyContext, command: Purge) -> AnyReply:
     """Ready and returned messages are dropped, not dead-lettered."""
     del command
-    consumers.dispatch(turn)
-    return Count(_empty(turn.state))
+    consumers.dispatch(context)
+    return Count(_empty(context.state))
 
 
 def _empty(state: QueueState) -> int:
@@ -65,16 +65,16 @@ def _empty(state: QueueState) -> int:
         for index, first, last, _, _ in gone:
             state.contents.drop(index, last - first + 1)
     else:
-        state.contents = Contents()  # whatever the backlog: nothing else is referred to
+        state.contents = BlockIndex()  # whatever the backlog: nothing else is referred to
     state.ready_bytes = 0
     return count
 
 
-def delete(turn: Turn, command: Delete) -> AnyReply:
+def delete(context: ApplyContext, command: Delete) -> AnyReply:
     """The end: nothing is kept, whoever consumes is told."""
-    state = turn.state
+    state = context.state
     name = state.config.name
-    consumers.dispatch(turn)
+    consumers.dispatch(context)
     if command.if_unused and state.in_use:
         held = f", {state.claimed} messages in claims: cancel, settle or release them"
         detail = f"queue {name!r} has {state.consumer_count} consumers{held}"
@@ -84,10 +84,10 @@ def delete(turn: Turn, command: Delete) -> AnyReply:
     count = _empty(state)
     for consumer in sorted(state.all_consumers(), key=lambda c: c.order):
         if not consumer.cancelled and not consumer.getter:
-            turn.cancelled(consumer.key, "deleted")
+            context.cancelled(consumer.key, "deleted")
     for uplink in state.uplinks.values():
         uplink.consumers.clear()
-    state.contents = Contents()
+    state.contents = BlockIndex()
     state.service.clear()
     state.active = None
     state.readers.clear()
@@ -98,13 +98,13 @@ def delete(turn: Turn, command: Delete) -> AnyReply:
     return Count(count)
 
 
-def configure(turn: Turn, command: Configure) -> AnyReply:
+def configure(context: ApplyContext, command: Configure) -> AnyReply:
     """New settings. Messages that are there keep the expiry they were given when they came."""
-    state, config = turn.state, command.config
+    state, config = context.state, command.config
     if config.single_active_consumer != state.config.single_active_consumer:
         return Refused(
             "invalid", f"queue {config.name!r}: x-single-active-consumer is set at declaration only"
         )
     state.config = config
-    state.timer_ms = turn.now  # everything due is looked at again, now
+    state.timer_ms = context.now  # everything due is looked at again, now
     return DONE

@@ -21,7 +21,7 @@ from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, Uplink
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 
 
-class Turn:
+class ApplyContext:
     """What the handlers of one submission share.
 
     index   of the entry, which names its block

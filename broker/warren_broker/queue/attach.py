@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import ack, consumers, limits
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.commands import (
     AnyReply,
     Cancel,
@@ -25,9 +25,9 @@ from warren_broker.queue.state import Consumer, QueueState
 DONE: Final = Done()
 
 
-def checkout(turn: Turn, command: Checkout) -> AnyReply:
+def checkout(context: ApplyContext, command: Checkout) -> AnyReply:
     """A consumer joins, or one that is there changes its prefetch and priority."""
-    state, uplink = turn.state, turn.uplink
+    state, uplink = context.state, context.uplink
     if uplink is None:
         return Refused("invalid", "a consumer belongs to an uplink: submit with one")
     known = uplink.consumers.get(command.consumer)
@@ -62,7 +62,7 @@ def checkout(turn: Turn, command: Checkout) -> AnyReply:
         for held in consumer.held
         if consumer.windowed
     )
-    consumers.elect(turn)
+    consumers.elect(context)
     consumers.review(state, consumer)
     return DONE
 
@@ -106,76 +106,76 @@ def _window(state: QueueState, no_ack: bool, command: Checkout) -> tuple[int, bo
     return limits.UNLIMITED_WINDOW, True
 
 
-def credit(turn: Turn, command: Credit) -> AnyReply:
+def credit(context: ApplyContext, command: Credit) -> AnyReply:
     """Flow: what has left for a no-ack consumer; what an explicit one may still be given."""
-    state, uplink = turn.state, turn.uplink
+    state, uplink = context.state, context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
     if consumer is None:
         return DONE
     if consumer.no_ack and command.delivered:
         gone = take_ids(consumer.held, 0, command.delivered - 1)
-        ack.let_go(turn, consumer, gone, "settled")
+        ack.let_go(context, consumer, gone, "settled")
     if consumer.explicit and not consumer.cancelled:
         consumer.credit = max(0, command.delivered + command.credit - consumer.next_msg_id)
-    ack.changed(turn, consumer)
+    ack.changed(context, consumer)
     if command.drain and consumer.explicit and not consumer.cancelled:
-        consumers.dispatch(turn)
+        consumers.dispatch(context)
         consumer.credit = 0
         consumers.review(state, consumer)
-        turn.drained(consumer)
+        context.drained(consumer)
     return DONE
 
 
-def cancel(turn: Turn, command: Cancel) -> AnyReply:
+def cancel(context: ApplyContext, command: Cancel) -> AnyReply:
     """It gets nothing more."""
-    uplink = turn.uplink
+    uplink = context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
     if consumer is not None:
-        retire(turn, consumer)
-        ack.changed(turn, consumer)
+        retire(context, consumer)
+        ack.changed(context, consumer)
     return DONE
 
 
-def retire(turn: Turn, consumer: Consumer) -> None:
+def retire(context: ApplyContext, consumer: Consumer) -> None:
     """It is a consumer no longer; what it holds stays its own. The caller then says `changed`.
 
     What is on its way to a no-ack consumer counts as delivered: at most once is its promise.
     """
-    state = turn.state
+    state = context.state
     if consumer.cancelled:
         return
     consumer.cancelled = True
     consumers.review(state, consumer)
     if consumer.no_ack:
-        ack.let_all_go(turn, consumer, "settled")
+        ack.let_all_go(context, consumer, "settled")
     if consumer.getter:
         return
     state.consumer_count -= 1
     if not state.consumer_count:
-        state.unused_ms = turn.now
+        state.unused_ms = context.now
         if state.config.expires_ms is not None:
-            turn.arm(turn.now + state.config.expires_ms)
+            context.arm(context.now + state.config.expires_ms)
         if state.config.auto_delete:
-            turn.expired("auto_delete")
+            context.expired("auto_delete")
     consumer.quiescing = False
-    consumers.elect(turn)  # it was the active one, or one that the active one made way for
+    consumers.elect(context)  # it was the active one, or one that the active one made way for
 
 
-def resume(turn: Turn, command: Resume) -> AnyReply:
+def resume(context: ApplyContext, command: Resume) -> AnyReply:
     """Deliveries that its node has not seen are sent again; a consumer that has gone is told so."""
-    state, uplink = turn.state, turn.uplink
+    state, uplink = context.state, context.uplink
     if uplink is None:
         return DONE
     consumer = uplink.consumers.get(command.consumer)
     if consumer is None or consumer.cancelled:
-        turn.cancelled((uplink.id, command.consumer), "deleted" if state.deleted else "timeout")
+        context.cancelled((uplink.id, command.consumer), "deleted" if state.deleted else "timeout")
         if consumer is None:
             return DONE
     for held in consumer.held:
         first_id, last_id, index, first, failed, acquired, since = held
         if last_id >= command.next_msg_id:
             skip = max(0, command.next_msg_id - first_id)
-            turn.deliver(
+            context.deliver(
                 consumer,
                 (first_id + skip, last_id, index, first + skip, failed, acquired, since),
             )
@@ -185,9 +185,9 @@ def resume(turn: Turn, command: Resume) -> AnyReply:
     return Resumed(max(first_msg_id, command.next_msg_id))
 
 
-def get(turn: Turn, command: Get) -> AnyReply:
+def get(context: ApplyContext, command: Get) -> AnyReply:
     """basic.get. Waiting consumers and limits come first, as if it had come in its own entry."""
-    state, uplink = turn.state, turn.uplink
+    state, uplink = context.state, context.uplink
     if uplink is None:
         return Refused("invalid", "a get belongs to an uplink: submit with one")
     if state.config.single_active_consumer:
@@ -195,21 +195,21 @@ def get(turn: Turn, command: Get) -> AnyReply:
             "single_active",
             f"queue {state.config.name!r} has a single active consumer: use basic.consume",
         )
-    consumers.dispatch(turn)
-    limits.drop_head(turn)
-    limits.expire_heads(turn)
-    state.unused_ms = turn.now
+    consumers.dispatch(context)
+    limits.drop_head(context)
+    limits.expire_heads(context)
+    state.unused_ms = context.now
     getter = uplink.consumers.get(command.consumer)
     if getter is None:
         getter = _new(state, uplink.id, command.consumer, command.session, "")
         getter.getter = True
         getter.timeout_ms = state.config.consumer_timeout_ms or None
         uplink.consumers[command.consumer] = getter
-    given = consumers.hand_out_run(turn, getter, 1, -1)
+    given = consumers.hand_out_run(context, getter, 1, -1)
     if given is None:
         return GetReply(None, 0)
     first_id, _, index, first, failed, acquired, _ = given
     delivery = Delivery(first_id, index, first, first, failed, acquired)
     if command.no_ack:
-        ack.let_go(turn, getter, take_ids(getter.held, first_id, first_id), "settled")
+        ack.let_go(context, getter, take_ids(getter.held, first_id, first_id), "settled")
     return GetReply(delivery, state.order.count)

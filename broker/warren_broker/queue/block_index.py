@@ -1,16 +1,41 @@
-"""What the machine reads from a block: counts, sizes, expiry."""
+"""The blocks that a queue refers to: live messages, sizes and expiry of each.
+
+The bytes themselves stay in the log. A `Shape` is what the machine reads from a block when its
+entry is applied. A block whose messages all have one size and do not expire is kept as one
+integer; others keep a `Detail`. Blocks that were not used for a while are packed, PAGE neighbouring
+entries together: in a long backlog of small blocks all but the newest and those being delivered.
+"""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import add, sub
-from typing import Final
+from typing import Any, Final
 
-NO_TTL: Final = 0xFFFFFFFF
-"""In a ttl column: this message has none."""
+import msgspec
+
+from warren_broker.block.layout import TTL_NONE
+from warren_raft.index_set import PAGE_BITS, Indexes
+from warren_raft.int_runs import count_of, end_of, pack, unpack, value
+
+LIVE: Final = 0xFFFFFFFF
+SIZE_SHIFT: Final = 32
+"""A block is an integer: size of each message << SIZE_SHIFT | live messages."""
+_COLUMN: Final = 1
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, bytes | None]])
+_DETAIL_RUNS: Final = 7
+FILLED_PAGES_MAX: Final = 2
+"""Pages that blocks came into last, unpacked: what is consumed at once is never packed."""
+TOUCHED_PAGES_MAX: Final = 128
+"""Pages unpacked again because somebody asked: as many as consumers hold messages of."""
+_PROPORTIONAL: Final = array("I")
+"""Stands for `ends` of a block whose sizes are near each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +96,6 @@ def _evenly(column: memoryview, count: int) -> int:
     return size if not rest and bytes(column) == _even(count, size) else -1
 
 
-_PROPORTIONAL: Final = array("I")
-"""Stands for `ends` of a block whose sizes are near each other."""
-
-
 @dataclass(slots=True)
 class Detail:
     """What does not fit into one integer.
@@ -106,7 +127,7 @@ class Detail:
         ttl = self.ttl
         if isinstance(ttl, array):
             ttl = ttl[ordinal]
-            if ttl == NO_TTL:
+            if ttl == TTL_NONE:
                 ttl = None
         if self.cap_ms >= 0:
             ttl = self.cap_ms if ttl is None else min(ttl, self.cap_ms)
@@ -139,3 +160,342 @@ class Detail:
         if expiry is None:
             return False
         return now > expiry or (now == expiry and (final or expiry > self.born_ms))
+
+
+# ---------------------------------------------------------------- pages
+#
+# The bytes of a page hold what is kept of the blocks of PAGE neighbouring entries: runs as
+# `warren_raft.int_runs` makes them, one after another:
+#
+#     index, live messages, size of each message      of every block that has a live message
+#     then, if any of them have details: index, count, total, largest, ttl, cap, born of those,
+#     then, if any of these have columns: MessagePack array of (number, ends, ttl column)
+#
+# ttl is 0: none, 1: a column, else milliseconds + 2; cap and born are milliseconds + 1, 0: none.
+# Equal contents give equal bytes: a page is in a snapshot as it is in memory.
+
+
+def encode_page(table: Mapping[int, int], details: Mapping[int, Detail], page: int) -> bytes:
+    """The blocks of a page; nothing when it has none."""
+    found = _indexes_in(table, page)
+    if not found:
+        return b""
+    packed = [table[index] for index in found]
+    plain = (
+        pack(found),
+        pack([block & LIVE for block in packed]),
+        pack([block >> SIZE_SHIFT for block in packed]),
+    )
+    detailed = [index for index in found if index in details] if details else []
+    if not detailed:
+        return b"".join(plain)
+    return b"".join((*plain, pack(detailed), *_detail_runs([details[i] for i in detailed])))
+
+
+def _indexes_in(table: Mapping[int, int], page: int) -> list[int]:
+    """Those of `table` in a page, ascending."""
+    return [i for i in range(page << PAGE_BITS, page + 1 << PAGE_BITS) if i in table]
+
+
+def _detail_runs(details: Sequence[Detail]) -> list[bytes]:
+    columns = [
+        (
+            number,
+            None if detail.ends is None else detail.ends.tobytes(),
+            detail.ttl.tobytes() if isinstance(detail.ttl, array) else None,
+        )
+        for number, detail in enumerate(details)
+        if detail.ends is not None or isinstance(detail.ttl, array)
+    ]
+    runs = [
+        pack([detail.count for detail in details]),
+        pack([detail.total for detail in details]),
+        pack([detail.largest for detail in details]),
+        pack([_ttl(detail) for detail in details]),
+        pack([detail.cap_ms + 1 for detail in details]),
+        pack([detail.born_ms + 1 for detail in details]),
+    ]
+    return [*runs, _ENCODER.encode(columns)] if columns else runs
+
+
+def _ttl(detail: Detail) -> int:
+    if detail.ttl is None:
+        return 0
+    return _COLUMN if isinstance(detail.ttl, array) else detail.ttl + 2
+
+
+def page_indexes(page: bytes) -> bytes:
+    """The run of the blocks' indexes."""
+    return page[: end_of(page)]
+
+
+def page_blocks(page: bytes) -> tuple[Sequence[int], list[int]]:
+    """(indexes, their blocks)."""
+    at = end_of(page)
+    live = unpack(page, at)
+    sizes = unpack(page, end_of(page, at))
+    return unpack(page), list(map(_block, sizes, live))
+
+
+def _block(size: int, live: int) -> int:
+    return size << SIZE_SHIFT | live
+
+
+def page_details(page: bytes) -> dict[int, Detail]:
+    """The details of those that have any."""
+    starts = _starts(page)
+    if len(starts) == 4:
+        return {}
+    columns: dict[int, tuple[bytes | None, bytes | None]] = {}
+    if starts[-1] < len(page):
+        rows = _DECODER.decode(memoryview(page)[starts[-1] :])
+        columns = {number: (ends, ttl) for number, ends, ttl in rows}
+    found: dict[int, Detail] = {}
+    names, *values = (unpack(page, at) for at in starts[3 : 3 + _DETAIL_RUNS])
+    rows_of = zip(names, *values, strict=True)
+    for number, (index, count, total, largest, ttl, cap, born) in enumerate(rows_of):
+        ends, column = columns.get(number, (None, None))
+        limit: int | array[int] | None = ttl - 2 if ttl > _COLUMN else None
+        if column is not None:
+            limit = array("I", column)
+        measured = None if ends is None else array("I", ends)
+        found[index] = Detail(count, total, largest, measured, limit, cap - 1, born - 1)
+    return found
+
+
+def _starts(page: bytes) -> list[int]:
+    """Where its runs begin, and where the last one ends."""
+    starts, at = [0], 0
+    while at < len(page) and len(starts) <= 3 + _DETAIL_RUNS:
+        at = end_of(page, at)
+        starts.append(at)
+    return starts
+
+
+def page_census(page: bytes) -> tuple[int, int, int]:
+    """(blocks, those with details, those of them that can expire)."""
+    starts = _starts(page)
+    if len(starts) == 4:
+        return count_of(page), 0, 0
+    born: Sequence[Any] = unpack(page, starts[9])
+    return count_of(page), len(born), len(born) - list(born).count(0)
+
+
+# ---------------------------------------------------------------- index
+
+
+class BlockIndex:
+    """The live blocks of a queue.
+
+    table    blocks as integers (SIZE_SHIFT), of pages that are unpacked
+    details  what does not fit into an integer, of blocks in `table`
+    count    blocks in all; detailed: those with details; expiring: those of them that can expire
+
+    Which pages are packed shows nowhere: not in answers, not in `dump`.
+    Invariants: every block has 1 … 2^32 - 1 live messages; details ⊆ table; a page is packed or its
+    blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`
+    """
+
+    __slots__ = (
+        "_filled",
+        "_newest",
+        "_packed",
+        "_touched",
+        "count",
+        "detailed",
+        "details",
+        "expiring",
+        "table",
+    )
+
+    def __init__(self) -> None:
+        self.table: dict[int, int] = {}
+        self.details: dict[int, Detail] = {}
+        self.count = 0
+        self.detailed = 0
+        self.expiring = 0
+        self._packed: dict[int, bytes] = {}
+        self._filled: dict[int, None] = {}  # in the order they were begun
+        self._touched: dict[int, None] = {}  # in the order they were asked for
+        self._newest = -1
+
+    def add(self, index: int, shape: Shape) -> None:
+        """A block that is referred to from here on, with all its messages; not yet ready."""
+        assert 0 < shape.count <= LIVE, (index, shape.count)
+        page = index >> PAGE_BITS
+        if page != self._newest:
+            self._begin(page)
+        assert index not in self.table, index
+        self.count += 1
+        if shape.ends is None and shape.ttl is None and shape.largest <= LIVE:
+            self.table[index] = shape.largest << SIZE_SHIFT | shape.count
+            return
+        self.table[index] = shape.count
+        self.details[index] = Detail(shape.count, shape.total, shape.largest, shape.ends, shape.ttl)
+        self.detailed += 1
+
+    def ready_at(self, index: int, time_ms: int, ttl_ms: int | None) -> Detail | None:
+        """Its messages become ready: their lives begin. Their detail when they can expire."""
+        packed = self._block(index)
+        detail = self.details.get(index)
+        if ttl_ms is None and (detail is None or detail.ttl is None):
+            return None
+        if detail is None:
+            count, size = packed & LIVE, packed >> SIZE_SHIFT
+            detail = Detail(count, size * count, size, None, None)
+            self.details[index] = detail
+            self.detailed += 1
+            self.table[index] = count
+        detail.born_ms = time_ms
+        detail.cap_ms = -1 if ttl_ms is None else ttl_ms
+        self.expiring += 1
+        return detail
+
+    def size(self, index: int, first: int, last: int) -> int:
+        """Bytes of bodies and properties of a run; exact for whole blocks, additive for parts."""
+        size = self._block(index) >> SIZE_SHIFT
+        if size:
+            return size * (last - first + 1)
+        detail = self.details.get(index)
+        return detail.size(first, last) if detail is not None else 0
+
+    def fitting(self, index: int, first: int, last: int, size_bytes: int) -> int:
+        """How many messages from `first` on surely fit into `size_bytes`; at most the run."""
+        wanted = last - first + 1
+        size = self._block(index) >> SIZE_SHIFT
+        if size:
+            return min(wanted, size_bytes // size)
+        detail = self.details.get(index)
+        if detail is None:
+            return wanted
+        if detail.ends:
+            before = detail.ends[first - 1] if first else 0
+            return min(wanted, bisect_right(detail.ends, before + size_bytes) - first)
+        if wanted == detail.count and detail.total <= size_bytes:
+            return wanted
+        return min(wanted, size_bytes // detail.largest) if detail.largest else wanted
+
+    def expiring_detail(self, index: int) -> Detail | None:
+        """Its detail when its messages can expire."""
+        self._block(index)
+        detail = self.details.get(index)
+        return detail if detail is not None and detail.born_ms >= 0 else None
+
+    def drop(self, index: int, count: int) -> None:
+        """That many of its messages are referred to no longer; with the last one the block goes."""
+        packed = self._block(index)
+        live = packed & LIVE
+        assert live >= count > 0, (index, live, count)
+        if live > count:
+            self.table[index] = packed - count
+            return
+        del self.table[index]
+        self.count -= 1
+        if self.details:
+            detail = self.details.pop(index, None)
+            if detail is not None:
+                self.detailed -= 1
+                self.expiring -= detail.born_ms >= 0
+
+    def has(self, index: int) -> bool:
+        """Whether a block is referred to."""
+        if index in self.table:
+            return True
+        packed = self._packed.get(index >> PAGE_BITS)
+        return packed is not None and index in page_blocks(packed)[0]
+
+    # ------------------------------------------------------------ packing
+
+    def _block(self, index: int) -> int:
+        """The block, unpacked."""
+        try:
+            return self.table[index]
+        except KeyError:
+            self._unpack(index >> PAGE_BITS)
+            return self.table[index]
+
+    def _begin(self, page: int) -> None:
+        """Blocks come into another page than before."""
+        self._newest = page
+        self._filled[page] = None
+        if page in self._packed:
+            self._unpack(page)
+        while len(self._filled) > FILLED_PAGES_MAX:
+            oldest = next(iter(self._filled))
+            del self._filled[oldest]
+            if oldest not in self._touched:
+                self._pack(oldest)
+
+    def _unpack(self, page: int) -> None:
+        data = self._packed.pop(page)
+        self.table.update(zip(*page_blocks(data), strict=True))
+        self.details.update(page_details(data))
+        if page in self._filled:
+            return
+        self._touched[page] = None
+        while len(self._touched) > TOUCHED_PAGES_MAX:
+            oldest = next(iter(self._touched))
+            del self._touched[oldest]
+            if oldest not in self._filled:
+                self._pack(oldest)
+
+    def _pack(self, page: int) -> None:
+        data = encode_page(self.table, self.details, page)
+        if data:
+            self._packed[page] = data
+            for index in page_blocks(data)[0]:
+                del self.table[index]
+                self.details.pop(index, None)
+        if not self.table:
+            self.table = {}  # a dictionary never shrinks
+
+    # ------------------------------------------------------------ as a whole
+
+    def dump(self) -> list[bytes]:
+        """The pages that have blocks, ascending; equal contents give equal bytes."""
+        found = dict(self._packed)
+        for page in (*self._filled, *self._touched):
+            data = encode_page(self.table, self.details, page)
+            if data:
+                found[page] = data
+        return [found[page] for page in sorted(found)]
+
+    def load(self, dumped: list[bytes]) -> None:
+        """The inverse of `dump`, into an empty object."""
+        for data in dumped:
+            self._packed[value(data, 0, 0) >> PAGE_BITS] = data
+            count, detailed, expiring = page_census(data)
+            self.count += count
+            self.detailed += detailed
+            self.expiring += expiring
+
+    def indexes(self) -> Indexes:
+        """The entries whose blocks these are."""
+        found = {page: page_indexes(data) for page, data in self._packed.items()}
+        for page in (*self._filled, *self._touched):
+            run = _indexes_in(self.table, page)
+            if run:
+                found[page] = pack(run)
+        return Indexes(found[page] for page in sorted(found))
+
+    def rows(self) -> Iterator[tuple[int, int, Detail | None]]:
+        """(index, block, detail) of every block, ascending; unpacks nothing for good."""
+        for data in self.dump():
+            details = page_details(data)
+            for index, block in zip(*page_blocks(data), strict=True):
+                yield index, block, details.get(index)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        unpacked = {index >> PAGE_BITS for index in self.table}
+        assert unpacked <= {*self._filled, *self._touched}, "unpacked pages that nobody knows of"
+        assert unpacked.isdisjoint(self._packed), "a page both packed and not"
+        assert all(index in self.table for index in self.details)
+        rows = list(self.rows())
+        assert self.count == len(rows), (self.count, len(rows))
+        details = [detail for _, _, detail in rows if detail is not None]
+        assert self.detailed == len(details), (self.detailed, len(details))
+        expiring = sum(detail.born_ms >= 0 for detail in details)
+        assert self.expiring == expiring, (self.expiring, expiring)
+        for page, data in self._packed.items():
+            assert {index >> PAGE_BITS for index in page_blocks(data)[0]} == {page}, page

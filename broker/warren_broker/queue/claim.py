@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import consumers, limits
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.commands import (
     AnyReply,
     ClaimReply,
@@ -46,21 +46,21 @@ def claim_slice(
     return cut_runs(claim.runs, first, last) if claim is not None else None
 
 
-def register(turn: Turn, command: RegisterReader) -> AnyReply:
+def register(context: ApplyContext, command: RegisterReader) -> AnyReply:
     """A new driver. Epochs are never given twice in a queue: an older one stays fenced for good.
 
     1. A driver asks to be registered through a node that is cut off.  2. It gives up waiting, asks
     through another one, and works.  3. The first node is back and hands over what it had: that
     must not fence the very driver that asked. So a call has a name, and is answered once.
     """
-    state = turn.state
+    state = context.state
     known = state.readers.get(command.reader)
     if known is not None and command.call:
         for call, given in known.calls:
             if call == command.call:
                 return ReaderReply(given, known.settled)
     if known is None and command.idle_ms:
-        refused = _make_room(turn, command)
+        refused = _make_room(context, command)
         if refused is not None:
             return refused
     epoch = state.next_epoch
@@ -72,7 +72,7 @@ def register(turn: Turn, command: RegisterReader) -> AnyReply:
     reader.epoch = epoch
     if command.call:
         reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
-    _heard(turn, reader)
+    _heard(context, reader)
     lost = command.go_on_after
     if lost > reader.settled and not any(number <= lost for number in reader.claims):
         reader.settled = lost
@@ -80,12 +80,12 @@ def register(turn: Turn, command: RegisterReader) -> AnyReply:
     return ReaderReply(epoch, reader.settled)
 
 
-def _make_room(turn: Turn, command: RegisterReader) -> Refused | None:
+def _make_room(context: ApplyContext, command: RegisterReader) -> Refused | None:
     """Forget readers that were silent for idle_ms, and the one silent for the longest at the bound.
 
     Never one whose claim holds messages: they would have no owner.
     """
-    readers = turn.state.readers
+    readers = context.state.readers
     silent = [
         reader
         for reader in readers.values()
@@ -93,40 +93,40 @@ def _make_room(turn: Turn, command: RegisterReader) -> Refused | None:
     ]
     silent.sort(key=lambda reader: (reader.heard_ms, reader.name))
     for reader in silent:
-        if reader.heard_ms + command.idle_ms > turn.now and len(readers) < READERS_MAX:
+        if reader.heard_ms + command.idle_ms > context.now and len(readers) < READERS_MAX:
             break
-        _forget(turn, reader)
+        _forget(context, reader)
     if len(readers) < READERS_MAX:
         return None
     return Refused(
         "invalid",
-        f"queue {turn.config.name!r} has {len(readers)} readers with open claims, {READERS_MAX} is "
-        f"the limit: settle or release some (warren claims) before {command.reader!r} registers",
+        f"queue {context.config.name!r} has {len(readers)} readers with open claims, {READERS_MAX} "
+        f"is the limit: settle or release some (warren claims) before {command.reader!r} registers",
     )
 
 
-def _forget(turn: Turn, reader: Reader) -> None:
+def _forget(context: ApplyContext, reader: Reader) -> None:
     """The reader goes; none of its numbers is used again.
 
     1. Reader r has settled claim 7, its checkpoint says 7; r is forgotten.  2. Another query
     registers as r.  3. Were its claims numbered from 1, the old checkpoint, started again, could
     settle a claim 7 whose messages it has never seen. With the floor above 7 it is told claim_lost.
     """
-    del turn.state.readers[reader.name]
-    turn.state.claim_floor = max(turn.state.claim_floor, reader.opened + 1)
+    del context.state.readers[reader.name]
+    context.state.claim_floor = max(context.state.claim_floor, reader.opened + 1)
 
 
-def _heard(turn: Turn, reader: Reader) -> None:
-    reader.heard_ms = turn.now
+def _heard(context: ApplyContext, reader: Reader) -> None:
+    reader.heard_ms = context.now
     for claim in reader.claims.values():
         if claim.ttl_ms:
-            claim.expires_ms = turn.now + claim.ttl_ms
+            claim.expires_ms = context.now + claim.ttl_ms
 
 
-def _known(turn: Turn, name: str, epoch: int) -> Reader | Refused:
+def _known(context: ApplyContext, name: str, epoch: int) -> Reader | Refused:
     """The reader, when its current driver (or an operator) asks."""
-    queue = turn.config.name
-    reader = turn.state.readers.get(name)
+    queue = context.config.name
+    reader = context.state.readers.get(name)
     if reader is None:
         return Refused(
             "unknown_reader", f"queue {queue!r} knows no reader {name!r}: register it first"
@@ -138,11 +138,11 @@ def _known(turn: Turn, name: str, epoch: int) -> Reader | Refused:
             "a newer driver registered; stop this one",
         )
     if epoch != OPERATOR:
-        _heard(turn, reader)
+        _heard(context, reader)
     return reader
 
 
-def open_claim(turn: Turn, command: OpenClaim) -> AnyReply:
+def open_claim(context: ApplyContext, command: OpenClaim) -> AnyReply:
     """Take messages from the head. The same number asked for again is the same claim."""
     if command.max_messages < 1 or command.max_bytes < 1 or command.ttl_ms < 0:
         return Refused(
@@ -150,16 +150,16 @@ def open_claim(turn: Turn, command: OpenClaim) -> AnyReply:
             f"claim of at most {command.max_messages} messages, {command.max_bytes} bytes, ttl "
             f"{command.ttl_ms} ms: give at least 1 message, 1 byte, 0 ms",
         )
-    reader = _known(turn, command.reader, command.epoch)
+    reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     if command.uses:
-        turn.state.unused_ms = turn.now
+        context.state.unused_ms = context.now
     claim = reader.claims.get(command.number)
     if claim is None:
         if command.number != reader.settled + 1 or command.number <= reader.opened:
-            return _lost(turn, reader, command.number)
-        claim = _take(turn, reader, command)
+            return _lost(context, reader, command.number)
+        claim = _take(context, reader, command)
         if claim is None:
             return ClaimReply(command.number, 0, 0, ())
     if not claim.messages:
@@ -167,28 +167,28 @@ def open_claim(turn: Turn, command: OpenClaim) -> AnyReply:
     return ClaimReply(claim.number, claim.messages, claim.size_bytes, claim.runs)
 
 
-def _lost(turn: Turn, reader: Reader, number: int) -> Refused:
+def _lost(context: ApplyContext, reader: Reader, number: int) -> Refused:
     return Refused(
         "claim_lost",
-        f"claim {number} of reader {reader.name!r} is not open in queue {turn.config.name!r}: the "
-        f"last settled one is {reader.settled}, the last opened one {reader.opened}. It was "
+        f"claim {number} of reader {reader.name!r} is not open in queue {context.config.name!r}: "
+        f"the last settled one is {reader.settled}, the last opened one {reader.opened}. It was "
         "released or expired, or belongs to another queue; its messages may be elsewhere by now",
     )
 
 
-def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
+def _take(context: ApplyContext, reader: Reader, command: OpenClaim) -> Claim | None:
     """Waiting consumers come first, as if this had come in an entry of its own."""
-    consumers.dispatch(turn)
-    contents = turn.state.contents
+    consumers.dispatch(context)
+    contents = context.state.contents
     runs: list[Run] = []
     messages = size_bytes = 0
     while messages < command.max_messages:
         budget = command.max_bytes - size_bytes
         if budget < 0:
             break
-        run = limits.take(turn, command.max_messages - messages, budget)
+        run = limits.take(context, command.max_messages - messages, budget)
         if run is None and not runs:  # one message is taken even if it is larger
-            run = limits.take(turn, 1)
+            run = limits.take(context, 1)
         if run is None:
             break
         runs.append(run)
@@ -198,7 +198,7 @@ def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
         return None
     # An empty claim has nothing that could go back, or be lost with its queue.
     ttl_ms = command.ttl_ms if runs else 0
-    expires_ms = turn.now + ttl_ms if ttl_ms else 0
+    expires_ms = context.now + ttl_ms if ttl_ms else 0
     claim = Claim(
         command.number,
         tuple(runs),
@@ -210,25 +210,25 @@ def _take(turn: Turn, reader: Reader, command: OpenClaim) -> Claim | None:
     )
     reader.claims[command.number] = claim
     reader.opened = command.number
-    turn.state.claimed += messages
+    context.state.claimed += messages
     if expires_ms:
-        turn.arm(expires_ms)
+        context.arm(expires_ms)
     return claim
 
 
-def renew(turn: Turn, command: RenewClaims) -> AnyReply:
+def renew(context: ApplyContext, command: RenewClaims) -> AnyReply:
     """A sign of life."""
-    reader = _known(turn, command.reader, command.epoch)
+    reader = _known(context, command.reader, command.epoch)
     return reader if isinstance(reader, Refused) else DONE
 
 
-def settle(turn: Turn, command: SettleClaims) -> AnyReply:
+def settle(context: ApplyContext, command: SettleClaims) -> AnyReply:
     """Claims up to a number are done."""
-    reader = _known(turn, command.reader, command.epoch)
+    reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     if command.number > max(reader.opened, reader.settled):
-        return _lost(turn, reader, command.number)
+        return _lost(context, reader, command.number)
     # 1. A claim expires while its batch is worked on.  2. The batch is committed.  3. Its driver
     # settles. Were the number passed over, the next claim would take the same messages, and a
     # second committed batch would hold them without a word. So the driver is told, nothing is
@@ -236,64 +236,64 @@ def settle(turn: Turn, command: SettleClaims) -> AnyReply:
     if command.strict:
         for number in range(reader.settled + 1, command.number + 1):
             if number not in reader.claims:
-                return _lost(turn, reader, number)
+                return _lost(context, reader, number)
     settled = 0
     for number in sorted(reader.claims):
         if number <= command.number:
-            claim = _end(turn, reader, number)
+            claim = _end(context, reader, number)
             for index, first, last, _, _ in claim.runs:
-                turn.state.contents.drop(index, last - first + 1)
+                context.state.contents.drop(index, last - first + 1)
             settled += claim.messages
-    turn.state.claimed -= settled
+    context.state.claimed -= settled
     reader.settled = max(reader.settled, command.number)
     return Count(settled)
 
 
-def release(turn: Turn, command: ReleaseClaim) -> AnyReply:
+def release(context: ApplyContext, command: ReleaseClaim) -> AnyReply:
     """Give back one claim, or all and forget the reader."""
-    reader = _known(turn, command.reader, command.epoch)
+    reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     released = 0
     for number in sorted(reader.claims):
         if command.number in (0, number):
-            released += _give_back(turn, _end(turn, reader, number), command.failed)
+            released += _give_back(context, _end(context, reader, number), command.failed)
     if command.number == 0:
         if command.lasting:
-            _forget(turn, reader)
+            _forget(context, reader)
         else:
-            del turn.state.readers[reader.name]
+            del context.state.readers[reader.name]
     return Count(released)
 
 
-def _end(turn: Turn, reader: Reader, number: int) -> Claim:
+def _end(context: ApplyContext, reader: Reader, number: int) -> Claim:
     """The claim is open no more: the queue's use by it ends, as when a consumer goes."""
-    state = turn.state
+    state = context.state
     claim = reader.claims.pop(number)
     if claim.uses:
-        state.unused_ms = turn.now
+        state.unused_ms = context.now
         if state.config.auto_delete and state.ever_used and not state.in_use:
-            turn.expired("auto_delete")
+            context.expired("auto_delete")
     return claim
 
 
-def _give_back(turn: Turn, claim: Claim, failed: bool) -> int:
-    turn.state.claimed -= claim.messages
+def _give_back(context: ApplyContext, claim: Claim, failed: bool) -> int:
+    context.state.claimed -= claim.messages
     for run in claim.runs:
-        give_back(turn, run, failed)
+        give_back(context, run, failed)
     return claim.messages
 
 
-def expire_claims(turn: Turn) -> None:
+def expire_claims(context: ApplyContext) -> None:
     """Give back, not failed, the claims of readers silent for too long; ask for the next timer."""
     # By name, as a snapshot has them: members that were restored know no other order, and the order
     # in which messages come back is that in which they leave again.
-    for _, reader in sorted(turn.state.readers.items()):
+    for _, reader in sorted(context.state.readers.items()):
         for number in sorted(reader.claims):
             claim = reader.claims[number]
             if not claim.expires_ms:
                 continue
-            if claim.expires_ms <= turn.now:
-                _give_back(turn, _end(turn, reader, number), False)
+            if claim.expires_ms <= context.now:
+                _give_back(context, _end(context, reader, number), False)
             else:
-                turn.arm(claim.expires_ms)
+                context.arm(claim.expires_ms)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from warren_broker.queue import limits
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.ranges import Held
 from warren_broker.queue.state import Consumer, QueueState
 
@@ -53,13 +53,13 @@ def review(state: QueueState, consumer: Consumer) -> None:
             del state.service[consumer.priority]
 
 
-def dispatch(turn: Turn) -> None:
+def dispatch(context: ApplyContext) -> None:
     """Hand ready messages to the consumers that wait: higher priority first, equals in turn.
 
     Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
     What one apply can hand out is bounded by the consumers' windows, whatever the backlog.
     """
-    state = turn.state
+    state = context.state
     service, order = state.service, state.order
     share = 0
     while service and order.count:
@@ -72,7 +72,7 @@ def dispatch(turn: Turn) -> None:
             limit = min(limit, share)
         else:
             share = 0
-        _hand_out(turn, consumer, limit)
+        _hand_out(context, consumer, limit)
         if room(consumer) > 0:
             lane.rotate(-1)
             continue
@@ -83,7 +83,7 @@ def dispatch(turn: Turn) -> None:
             share = 0
 
 
-def _hand_out(turn: Turn, consumer: Consumer, limit: int) -> None:
+def _hand_out(context: ApplyContext, consumer: Consumer, limit: int) -> None:
     """Up to `limit` messages, fewer when the queue or its window of bytes ends."""
     while limit > 0:
         size_bytes = -1
@@ -91,35 +91,37 @@ def _hand_out(turn: Turn, consumer: Consumer, limit: int) -> None:
             if consumer.held_bytes >= limits.WINDOW_BYTES:
                 return
             size_bytes = limits.WINDOW_BYTES - consumer.held_bytes
-        given = hand_out_run(turn, consumer, limit, size_bytes)
+        given = hand_out_run(context, consumer, limit, size_bytes)
         if given is None and consumer.windowed:  # one message goes even when it is too large
-            given = hand_out_run(turn, consumer, 1, -1)
+            given = hand_out_run(context, consumer, 1, -1)
         if given is None:
             return
         limit -= given[1] - given[0] + 1
-        turn.deliver(consumer, given)
+        context.deliver(consumer, given)
 
 
-def hand_out_run(turn: Turn, consumer: Consumer, count: int, size_bytes: int) -> Held | None:
+def hand_out_run(
+    context: ApplyContext, consumer: Consumer, count: int, size_bytes: int
+) -> Held | None:
     """Give it one run from the head; what it holds now, or None when there is nothing."""
-    run = limits.take(turn, count, size_bytes)
+    run = limits.take(context, count, size_bytes)
     if run is None:
         return None
     index, first, last, failed, acquired = run
     given = last - first + 1
     first_id = consumer.next_msg_id
-    held = (first_id, first_id + given - 1, index, first, failed, acquired, turn.now)
+    held = (first_id, first_id + given - 1, index, first, failed, acquired, context.now)
     consumer.held.append(held)
     consumer.held_count += given
     consumer.next_msg_id += given
     if consumer.explicit:
         consumer.credit -= given
     if consumer.windowed:
-        consumer.held_bytes += turn.state.contents.size(index, first, last)
+        consumer.held_bytes += context.state.contents.size(index, first, last)
     if not consumer.no_ack:
-        turn.state.unacked += given
+        context.state.unacked += given
         if consumer.timeout_ms is not None:
-            turn.arm(turn.now + consumer.timeout_ms)
+            context.arm(context.now + consumer.timeout_ms)
     return held
 
 
@@ -134,7 +136,7 @@ def yields(state: QueueState, active: Consumer) -> bool:
     return state.uplinks[active.uplink].yields
 
 
-def elect(turn: Turn) -> None:
+def elect(context: ApplyContext) -> None:
     """With single active consumer: who it is now.
 
     The highest priority, then the oldest. An active one of lower priority than one that waits gets
@@ -143,7 +145,7 @@ def elect(turn: Turn) -> None:
     suspected makes way when it holds nothing that it might be working on: at once, or when that has
     been settled or taken back; back in time, it goes on.
     """
-    state = turn.state
+    state = context.state
     if not state.config.single_active_consumer:
         return
     active = state.active

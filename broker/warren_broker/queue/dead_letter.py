@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from warren_broker.queue.apply_context import DeathReason, Turn
+from warren_broker.queue.apply_context import ApplyContext, DeathReason
 from warren_broker.queue.ranges import Run
 
 
-def bury(turn: Turn, reason: DeathReason, run: Run) -> None:
+def dead_letter_or_drop(context: ApplyContext, reason: DeathReason, run: Run) -> None:
     """Drop a run that is in no place any more, by way of the dead letter exchange if there is one.
 
     At most once: the effect may be lost with its leader, and the queue forgets the run at once.
     """
     index, first, last, _, _ = run
-    turn.dead_letter(reason, index, first, last)
-    turn.state.contents.drop(index, last - first + 1)
+    context.dead_letter(reason, index, first, last)
+    context.state.contents.drop(index, last - first + 1)
 
 
-def give_back(turn: Turn, run: Run, failed: bool) -> None:
+def give_back(context: ApplyContext, run: Run, failed: bool) -> None:
     """A run that somebody had comes back: ahead of the ready ones, or buried at its delivery limit.
 
     It was acquired once more than `run` says; with `failed` its delivery failed once more, too.
@@ -27,12 +27,12 @@ def give_back(turn: Turn, run: Run, failed: bool) -> None:
     index, first, last, failures, acquired = run
     failures += failed
     run = (index, first, last, failures, acquired + 1)
-    limit = turn.config.delivery_limit
+    limit = context.config.delivery_limit
     if 0 <= limit < failures:
-        bury(turn, "delivery_limit", run)
+        dead_letter_or_drop(context, "delivery_limit", run)
         return
-    state = turn.state
-    if turn.config.kind == "classic" and not turn.config.priority_max:
+    state = context.state
+    if context.config.kind == "classic" and not context.config.priority_max:
         state.order.put_back(run)  # as RabbitMQ: what is nacked first does not come first
     else:
         state.order.give_back(run)

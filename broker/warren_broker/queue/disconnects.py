@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import ack, attach, consumers
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.commands import (
     AnyReply,
     Done,
@@ -20,119 +20,119 @@ from warren_broker.queue.state import Consumer, Uplink
 DONE: Final = Done()
 
 
-def session_down(turn: Turn, command: SessionDown) -> AnyReply:
+def session_down(context: ApplyContext, command: SessionDown) -> AnyReply:
     """A channel or session has ended."""
-    if turn.uplink is not None:
-        gone = [c for c in turn.uplink.consumers.values() if c.session == command.session]
-        _remove(turn, gone, command.failed)
+    if context.uplink is not None:
+        gone = [c for c in context.uplink.consumers.values() if c.session == command.session]
+        _remove(context, gone, command.failed)
     return DONE
 
 
-def node_down(turn: Turn, command: NodeDown) -> AnyReply:
+def node_down(context: ApplyContext, command: NodeDown) -> AnyReply:
     """A life of a node has ended: all its sessions have, as if their connections were lost.
 
     With a number its older lives have ended, too, and none of them is ever heard again.
     """
-    state, number = turn.state, command.incarnation
+    state, number = context.state, command.incarnation
     if number:
         state.over[command.node] = max(number, state.over.get(command.node, 0))
     for uplink in list(state.uplinks.values()):
         older = uplink.node == command.node and 0 < uplink.incarnation <= number
         if uplink.id == command.uplink or older:
-            _remove(turn, list(uplink.consumers.values()), True)
+            _remove(context, list(uplink.consumers.values()), True)
             del state.uplinks[uplink.id]
     return DONE
 
 
-def _remove(turn: Turn, gone: list[Consumer], failed: bool) -> None:
+def _remove(context: ApplyContext, gone: list[Consumer], failed: bool) -> None:
     """They return what they hold, oldest consumer first, and are forgotten."""
     for consumer in sorted(gone, key=lambda c: c.order):
-        attach.retire(turn, consumer)
-        ack.let_all_go(turn, consumer, "failed" if failed else "returned")
-        turn.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
+        attach.retire(context, consumer)
+        ack.let_all_go(context, consumer, "failed" if failed else "returned")
+        context.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
 
 
-def node_suspected(turn: Turn, command: NodeSuspected) -> AnyReply:
+def node_suspected(context: ApplyContext, command: NodeSuspected) -> AnyReply:
     """Not heard of: its consumers get nothing more for now, and keep what they hold for a while."""
-    timeout_ms = turn.config.consumer_disconnected_timeout_ms
-    for uplink in turn.state.uplinks.values():
+    timeout_ms = context.config.consumer_disconnected_timeout_ms
+    for uplink in context.state.uplinks.values():
         if uplink.node != command.node:
             continue
         if not uplink.suspected_ms:
-            uplink.suspected_ms = turn.now
-            turn.arm(turn.now + timeout_ms)
+            uplink.suspected_ms = context.now
+            context.arm(context.now + timeout_ms)
             for consumer in uplink.consumers.values():
                 consumer.suspended = True
-                consumers.review(turn.state, consumer)
+                consumers.review(context.state, consumer)
         uplink.yields |= command.hand_over
         if command.gone:
-            uplink.suspected_ms = max(1, min(uplink.suspected_ms, turn.now - timeout_ms))
-            _take_back_disconnected(turn, uplink)
+            uplink.suspected_ms = max(1, min(uplink.suspected_ms, context.now - timeout_ms))
+            _take_back_disconnected(context, uplink)
     if command.hand_over:
-        consumers.elect(turn)
+        consumers.elect(context)
     return DONE
 
 
-def node_back(turn: Turn, command: NodeBack) -> AnyReply:
+def node_back(context: ApplyContext, command: NodeBack) -> AnyReply:
     """Heard of again: served again; what it held and was not taken back is still its own."""
-    for uplink in turn.state.uplinks.values():
+    for uplink in context.state.uplinks.values():
         if uplink.node == command.node and uplink.suspected_ms:
             uplink.suspected_ms = 0
             uplink.yields = False
             for consumer in uplink.consumers.values():
                 consumer.suspended = False
-    consumers.elect(turn)
-    for consumer in turn.state.all_consumers():
-        consumers.review(turn.state, consumer)
+    consumers.elect(context)
+    for consumer in context.state.all_consumers():
+        consumers.review(context.state, consumer)
     return DONE
 
 
-def take_back_overdue(turn: Turn) -> None:
+def take_back_overdue(context: ApplyContext) -> None:
     """Take back, not failed, what suspected nodes and slow consumers held for too long.
 
     Asks for a timer at the time the next of them is due.
     """
-    state = turn.state
+    state = context.state
     for uplink in state.uplinks.values():
         if uplink.suspected_ms:
-            _take_back_disconnected(turn, uplink)
+            _take_back_disconnected(context, uplink)
     for consumer in list(state.all_consumers()):
         if consumer.timeout_ms is not None and consumer.held and not consumer.no_ack:
-            _take_back_timed_out(turn, consumer, consumer.timeout_ms)
+            _take_back_timed_out(context, consumer, consumer.timeout_ms)
 
 
-def _take_back_disconnected(turn: Turn, uplink: Uplink) -> None:
-    state = turn.state
+def _take_back_disconnected(context: ApplyContext, uplink: Uplink) -> None:
+    state = context.state
     due = uplink.suspected_ms + state.config.consumer_disconnected_timeout_ms
-    if turn.now < due:
-        turn.arm(due)
+    if context.now < due:
+        context.arm(due)
         return
     for consumer in list(uplink.consumers.values()):
         # What was on its way to a no-ack consumer may have been seen: never twice.
-        ack.let_all_go(turn, consumer, "settled" if consumer.no_ack else "returned")
+        ack.let_all_go(context, consumer, "settled" if consumer.no_ack else "returned")
         if uplink.yields and consumer.exclusive and not consumer.cancelled:
             # Nobody else could consume for as long as its node is away, which may be for good.
-            attach.retire(turn, consumer)
-            turn.cancelled(consumer.key, "disconnected")
+            attach.retire(context, consumer)
+            context.cancelled(consumer.key, "disconnected")
         if state.active is consumer:
             state.active = None
             consumer.quiescing = False
-            consumers.elect(turn)
-        ack.changed(turn, consumer)
+            consumers.elect(context)
+        ack.changed(context, consumer)
 
 
-def _take_back_timed_out(turn: Turn, consumer: Consumer, timeout_ms: int) -> None:
+def _take_back_timed_out(context: ApplyContext, consumer: Consumer, timeout_ms: int) -> None:
     # Deliveries carry ascending times, so what is overdue stands in front.
     overdue = 0
-    while overdue < len(consumer.held) and consumer.held[overdue][6] + timeout_ms <= turn.now:
+    while overdue < len(consumer.held) and consumer.held[overdue][6] + timeout_ms <= context.now:
         overdue += 1
     if overdue:
         first_id, last_id = consumer.held[0][0], consumer.held[overdue - 1][1]
         pieces = take_ids(consumer.held, first_id, last_id)
-        ack.let_go(turn, consumer, pieces, "returned")
-        turn.cancelled(consumer.key, "timeout", ids_of(pieces))
+        ack.let_go(context, consumer, pieces, "returned")
+        context.cancelled(consumer.key, "timeout", ids_of(pieces))
         if not consumer.getter:
-            attach.retire(turn, consumer)
-        ack.changed(turn, consumer)
+            attach.retire(context, consumer)
+        ack.changed(context, consumer)
     if consumer.held:
-        turn.arm(consumer.held[0][6] + timeout_ms)
+        context.arm(consumer.held[0][6] + timeout_ms)

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Final
 
 from warren_broker.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
+from warren_broker.block.layout import TTL_NONE
 from warren_broker.queue import consumers, limits
-from warren_broker.queue.apply_context import Turn
-from warren_broker.queue.block_index import NO_TTL, Shape, measure
+from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.block_index import Shape, measure
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.ready_queue import PRIORITIES
@@ -37,7 +38,7 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
         column.frombytes(decoded.ttl_column.cast("B"))
         ttl = column
         if column.count(column[0]) == len(column):
-            ttl = None if column[0] == NO_TTL else column[0]
+            ttl = None if column[0] == TTL_NONE else column[0]
     return Shape(decoded.count, _lanes(decoded, config), total, largest, ends, ttl)
 
 
@@ -75,42 +76,42 @@ def _says_priority(properties: memoryview) -> bool:
     return len(properties) > 0 and bool(properties[0] & 0x08)
 
 
-def shape_of(turn: Turn) -> Shape | Refused:
+def shape_of(context: ApplyContext) -> Shape | Refused:
     """The shape of the entry's block, or why there is none."""
-    if turn.block is None:
+    if context.block is None:
         return Refused("invalid", "a command that owns a block came without one: send one along")
     try:
-        return read_shape(turn.block, turn.config)
+        return read_shape(context.block, context.config)
     except BlockError as error:
         return Refused("invalid", str(error))
 
 
-def enqueue(turn: Turn, command: Enqueue) -> AnyReply:
+def enqueue(context: ApplyContext, command: Enqueue) -> AnyReply:
     """The entry's block joins; refused in part or whole where the queue rejects at its limit."""
     del command
-    shape = shape_of(turn)
+    shape = shape_of(context)
     if isinstance(shape, Refused):
         return shape
-    state, index = turn.state, turn.index
+    state, index = context.state, context.index
     if not shape.count:
         return DONE
     if state.contents.has(index):
         return Refused("invalid", f"entry {index}: only one command of a submission owns its block")
-    if turn.config.overflow == "reject-publish" and limits.limited(turn):
-        return _enqueue_within_limits(turn, shape)
+    if context.config.overflow == "reject-publish" and limits.limited(context):
+        return _enqueue_within_limits(context, shape)
     state.contents.add(index, shape)
-    make_ready(turn, index, shape.count, shape.runs, shape.total)
+    make_ready(context, index, shape.count, shape.runs, shape.total)
     return DONE
 
 
 def make_ready(
-    turn: Turn, index: int, count: int, runs: tuple[tuple[int, int], ...], total: int
+    context: ApplyContext, index: int, count: int, runs: tuple[tuple[int, int], ...], total: int
 ) -> None:
     """All messages of a block that `contents` knows join the ready ones, each in its lane."""
-    state = turn.state
+    state = context.state
     config = state.config
     if config.message_ttl_ms is not None or state.contents.detailed:
-        state.contents.ready_at(index, turn.now, config.message_ttl_ms)
+        state.contents.ready_at(index, context.now, config.message_ttl_ms)
     if len(runs) == 1:
         state.order.append(runs[0][1], index, 0, count - 1)
     else:
@@ -121,33 +122,33 @@ def make_ready(
     state.ready_bytes += total
 
 
-def _enqueue_within_limits(turn: Turn, shape: Shape) -> AnyReply:
+def _enqueue_within_limits(context: ApplyContext, shape: Shape) -> AnyReply:
     """Run by run, as if one came after another: who waits is served before the limit counts."""
-    state, index = turn.state, turn.index
+    state, index = context.state, context.index
     contents = state.contents
     contents.add(index, shape)
-    contents.ready_at(index, turn.now, turn.config.message_ttl_ms)
+    contents.ready_at(index, context.now, context.config.message_ttl_ms)
     for at, (first, lane) in enumerate(shape.runs):
         end = shape.runs[at + 1][0] if at + 1 < len(shape.runs) else shape.count
         state.order.append(lane, index, first, end - 1)
         state.ready_bytes += contents.size(index, first, end - 1)
-        consumers.dispatch(turn)
-        cut = limits.cut_surplus(turn, lane, index)
+        consumers.dispatch(context)
+        cut = limits.cut_surplus(context, lane, index)
         if cut:
             accepted = end - cut
             if end < shape.count:
                 contents.drop(index, shape.count - end)
-            return _full(turn, shape.count, accepted)
+            return _full(context, shape.count, accepted)
     return DONE
 
 
-def _full(turn: Turn, count: int, accepted: int) -> Refused:
-    config = turn.config
+def _full(context: ApplyContext, count: int, accepted: int) -> Refused:
+    config = context.config
     return Refused(
         "queue_full",
         f"queue {config.name!r} took {accepted} of {count} messages: it holds "
-        f"{turn.state.order.count} of at most {config.max_length} messages, "
-        f"{turn.state.ready_bytes} of at most {config.max_length_bytes} bytes; "
+        f"{context.state.order.count} of at most {config.max_length} messages, "
+        f"{context.state.ready_bytes} of at most {config.max_length_bytes} bytes; "
         "consume from it, or raise max-length",
         accepted,
     )

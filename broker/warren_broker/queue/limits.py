@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from warren_broker.queue.apply_context import Turn
-from warren_broker.queue.dead_letter import bury
+from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.dead_letter import dead_letter_or_drop
 from warren_broker.queue.ranges import Run
 from warren_broker.queue.ready_queue import PRIORITIES
 
@@ -22,18 +22,18 @@ EXPIRED_RUNS_MAX: Final = 10_000
 """Runs that one entry buries because they expired; the next timer goes on."""
 
 
-def take(turn: Turn, count: int, size_bytes: int = -1) -> Run | None:
+def take(context: ApplyContext, count: int, size_bytes: int = -1) -> Run | None:
     """Take up to `count` messages of one run from the head; what has expired there is buried first.
 
     size_bytes  at most that many bytes, as an upper bound; -1: no limit
     returns     None when the queue is empty, or not even one message surely fits
     """
-    state = turn.state
+    state = context.state
     order, contents = state.order, state.contents
     if not order.count:
         return None
     if contents.expiring:
-        count = _deliverable(turn, count)
+        count = _deliverable(context, count)
         if not count:
             return None
     if size_bytes >= 0:
@@ -47,42 +47,42 @@ def take(turn: Turn, count: int, size_bytes: int = -1) -> Run | None:
     return run
 
 
-def _deliverable(turn: Turn, count: int) -> int:
+def _deliverable(context: ApplyContext, count: int) -> int:
     """How many of `count` messages at the head have not expired, once those in front are gone."""
-    order, contents = turn.state.order, turn.state.contents
+    order, contents = context.state.order, context.state.contents
     while (head := order.head()) is not None:
         detail = contents.expiring_detail(head[0])
         if detail is None:
             return count
-        gone = detail.stale(head[1], head[2], turn.now, False)
+        gone = detail.stale(head[1], head[2], context.now, False)
         if not gone:
-            return min(count, detail.fresh(head[1], head[2], turn.now))
-        _expire(turn, order.take(gone))
+            return min(count, detail.fresh(head[1], head[2], context.now))
+        _expire(context, order.take(gone))
     return 0
 
 
-def _expire(turn: Turn, run: Run) -> None:
-    turn.state.ready_bytes -= turn.state.contents.size(run[0], run[1], run[2])
-    bury(turn, "expired", run)
+def _expire(context: ApplyContext, run: Run) -> None:
+    context.state.ready_bytes -= context.state.contents.size(run[0], run[1], run[2])
+    dead_letter_or_drop(context, "expired", run)
 
 
-def expire_heads(turn: Turn) -> None:
+def expire_heads(context: ApplyContext) -> None:
     """Bury what has expired, in each lane up to the first message that has not.
 
     Called after messages were handed out: a ttl of 0 means "now or never", so those go here.
     Asks for a timer at the time the next head expires; at once when EXPIRED_RUNS_MAX were buried.
     """
-    order = turn.state.order
+    order = context.state.order
     left = EXPIRED_RUNS_MAX
     # In the order they would be served; -1 stands for the returned ones.
     for lane in (-1, *range(PRIORITIES - 1, -1, -1)):
         if lane < 0 or order.mask >> lane & 1:
-            left = _expire_lane(turn, lane, left)
+            left = _expire_lane(context, lane, left)
 
 
-def _expire_lane(turn: Turn, lane: int, left: int) -> int:
+def _expire_lane(context: ApplyContext, lane: int, left: int) -> int:
     """The same for one lane and at most `left` runs; how many are left then."""
-    order, contents = turn.state.order, turn.state.contents
+    order, contents = context.state.order, context.state.contents
     while contents.expiring:
         if lane < 0:
             if not order.returned:
@@ -95,20 +95,20 @@ def _expire_lane(turn: Turn, lane: int, left: int) -> int:
         detail = contents.expiring_detail(index)
         if detail is None:
             return left
-        gone = detail.stale(first, last, turn.now, True)
+        gone = detail.stale(first, last, context.now, True)
         if not gone or not left:
-            expiry = turn.now if gone else detail.expiry(first)
+            expiry = context.now if gone else detail.expiry(first)
             if expiry is not None:
-                turn.arm(expiry)
+                context.arm(expiry)
             return left
-        _expire(turn, order.take(gone) if lane < 0 else (*order.take_lane(lane, gone), 0, 0))
+        _expire(context, order.take(gone) if lane < 0 else (*order.take_lane(lane, gone), 0, 0))
         left -= 1
     return left
 
 
-def drop_head(turn: Turn) -> None:
-    """With overflow drop-head: bury what is over the limits, in the order it would be delivered."""
-    state, config = turn.state, turn.config
+def drop_head(context: ApplyContext) -> None:
+    """With overflow drop-head: dead-letter or drop what exceeds the limits, next to leave first."""
+    state, config = context.state, context.config
     if config.overflow != "drop-head":
         return
     order, contents = state.order, state.contents
@@ -129,17 +129,17 @@ def drop_head(turn: Turn) -> None:
             surplus = max(surplus, needed)
         run = order.take(surplus)
         state.ready_bytes -= contents.size(run[0], run[1], run[2])
-        bury(turn, "maxlen", run)
+        dead_letter_or_drop(context, "maxlen", run)
 
 
-def limited(turn: Turn) -> bool:
+def limited(context: ApplyContext) -> bool:
     """Whether the queue has a length limit."""
-    return turn.config.max_length is not None or turn.config.max_length_bytes is not None
+    return context.config.max_length is not None or context.config.max_length_bytes is not None
 
 
-def full(turn: Turn) -> bool:
+def full(context: ApplyContext) -> bool:
     """Whether a reject-publish queue takes nothing more."""
-    config, state = turn.config, turn.state
+    config, state = context.config, context.state
     if config.overflow != "reject-publish":
         return False
     if config.max_length is not None and state.order.count >= config.max_length:
@@ -147,10 +147,10 @@ def full(turn: Turn) -> bool:
     return config.max_length_bytes is not None and state.ready_bytes >= config.max_length_bytes
 
 
-def cut_surplus(turn: Turn, lane: int, index: int) -> int:
+def cut_surplus(context: ApplyContext, lane: int, index: int) -> int:
     """Take the newest messages of a lane out again, as far as they are of block `index`, until the
     limits are kept; how many went."""
-    state, config = turn.state, turn.config
+    state, config = context.state, context.config
     cut = 0
     while True:
         surplus = 0

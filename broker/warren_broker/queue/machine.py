@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from warren_broker.queue import consumers, limits, snapshot, timers
 from warren_broker.queue.admin import counts
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.commands import (
     AnyReply,
@@ -55,20 +55,20 @@ class QueueMachine:
             submission, block = decode_submission(command)
         except MalformedEntry:
             return Applied()
-        turn = Turn(state, meta.index, meta.time_ms, block)
+        context = ApplyContext(state, meta.index, meta.time_ms, block)
         if not state.unused_ms:
-            _first_apply(turn)
-        if state.timer_ms and state.timer_ms <= turn.now:
-            timers.run_due(turn)
-        reply = _submit(turn, submission)
+            _first_apply(context)
+        if state.timer_ms and state.timer_ms <= context.now:
+            timers.run_due(context)
+        reply = _submit(context, submission)
         if state.order.count:
             if state.service:
-                consumers.dispatch(turn)
-            if limits.limited(turn):
-                limits.drop_head(turn)
+                consumers.dispatch(context)
+            if limits.limited(context):
+                limits.drop_head(context)
             if state.contents.expiring:
-                limits.expire_heads(turn)
-        return Applied(reply, turn.effects())
+                limits.expire_heads(context)
+        return Applied(reply, context.effects())
 
     def leader_effects(self, state: QueueState) -> tuple[Any, ...]:
         """What a new leader repeats: the timer, and that the queue wants to be deleted.
@@ -99,18 +99,18 @@ class QueueMachine:
         return state.contents.indexes()
 
 
-def _first_apply(turn: Turn) -> None:
-    state = turn.state
-    state.unused_ms = max(turn.now, 1)
+def _first_apply(context: ApplyContext) -> None:
+    state = context.state
+    state.unused_ms = max(context.now, 1)
     if state.config.expires_ms is not None:
-        turn.arm(state.unused_ms + state.config.expires_ms)
+        context.arm(state.unused_ms + state.config.expires_ms)
 
 
-def _submit(turn: Turn, submission: Submission) -> SubmissionReply:
+def _submit(context: ApplyContext, submission: Submission) -> SubmissionReply:
     """Apply the commands unless they were applied before or others are missing in front of them."""
-    state, seq = turn.state, submission.seq
+    state, seq = context.state, submission.seq
     if not submission.uplink:
-        return SubmissionReply(0, seq, _carry_out(turn, submission))
+        return SubmissionReply(0, seq, _carry_out(context, submission))
     uplink = state.uplinks.get(submission.uplink)
     number = submission.incarnation
     if number and number <= state.over.get(submission.node, 0):
@@ -127,28 +127,28 @@ def _submit(turn: Turn, submission: Submission) -> SubmissionReply:
         state.uplinks[uplink.id] = uplink
     if not uplink.incarnation:
         uplink.incarnation = number  # it submitted before its process knew the number
-    turn.uplink = uplink
+    context.uplink = uplink
     if seq <= last_seq:
-        return SubmissionReply(uplink.id, seq, _repeat(turn, uplink, submission))
+        return SubmissionReply(uplink.id, seq, _repeat(context, uplink, submission))
     uplink.last_seq = seq
-    replies = _carry_out(turn, submission)
+    replies = _carry_out(context, submission)
     _keep(uplink, submission, replies)
     return SubmissionReply(uplink.id, seq, replies)
 
 
-def _carry_out(turn: Turn, submission: Submission) -> tuple[AnyReply, ...]:
+def _carry_out(context: ApplyContext, submission: Submission) -> tuple[AnyReply, ...]:
     replies: list[AnyReply] = []
-    state = turn.state
+    state = context.state
     for command in submission.commands:
         kind = type(command)
         if state.deleted:
             if kind in AFTER_DELETE:
-                replies.append(HANDLERS[kind](turn, command))
+                replies.append(HANDLERS[kind](context, command))
             else:
                 detail = f"queue {state.config.name!r} was deleted: declare it again"
                 replies.append(Refused("deleted", detail))
             continue
-        replies.append(HANDLERS[kind](turn, command))
+        replies.append(HANDLERS[kind](context, command))
     return tuple(replies)
 
 
@@ -165,7 +165,7 @@ def _keep(uplink: Uplink, submission: Submission, replies: tuple[AnyReply, ...])
             return
 
 
-def _repeat(turn: Turn, uplink: Uplink, submission: Submission) -> tuple[AnyReply, ...]:
+def _repeat(context: ApplyContext, uplink: Uplink, submission: Submission) -> tuple[AnyReply, ...]:
     """The replies of the first time. Counts may be newer; nothing is applied."""
     kept = uplink.kept.get(submission.seq)
     if kept is not None:
@@ -177,5 +177,5 @@ def _repeat(turn: Turn, uplink: Uplink, submission: Submission) -> tuple[AnyRepl
         )
         return tuple(Refused("invalid", detail) for _ in submission.commands)
     return tuple(
-        counts(turn.state) if type(command) is Stat else _DONE for command in submission.commands
+        counts(context.state) if type(command) is Stat else _DONE for command in submission.commands
     )

@@ -6,14 +6,13 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from warren_broker.queue import pages
-from warren_broker.queue.backlog import Backlog
-from warren_broker.queue.block_index import Detail
+from warren_broker.queue.block_index import Detail, encode_page
+from warren_broker.queue.ready_queue import Backlog
 from warren_raft.index_set import PAGE_BITS
 
 
 def contents(rows: Sequence[Any]) -> list[bytes]:
-    """As `Contents.dump` gives them; rows: one per block, ascending."""
+    """As `BlockIndex.dump` gives them; rows: one per block, ascending."""
     table: dict[int, int] = {}
     details: dict[int, Detail] = {}
     for index, packed, *rest in rows:
@@ -30,7 +29,7 @@ def contents(rows: Sequence[Any]) -> list[bytes]:
                 born_ms,
             )
     numbers = dict.fromkeys(index >> PAGE_BITS for index in table)
-    return [pages.encode(table, details, page) for page in numbers]
+    return [encode_page(table, details, page) for page in numbers]
 
 
 def lanes(rows: Sequence[Any]) -> list[tuple[int, int, list[bytes]]]:

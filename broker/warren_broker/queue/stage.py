@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from warren_broker.queue import enqueue, limits
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
@@ -41,24 +41,24 @@ DIGESTS: Final = 1 << 63
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def stage(turn: Turn, command: SinkStage) -> AnyReply:
+def stage(context: ApplyContext, command: SinkStage) -> AnyReply:
     """The entry's block joins a stage; of a batch that was published it is only counted."""
-    shape = enqueue.shape_of(turn)
+    shape = enqueue.shape_of(context)
     if isinstance(shape, Refused):
         return shape
     if not shape.count:
         return Refused("invalid", "a block without messages cannot be staged; send none instead")
-    state = turn.state
-    if state.contents.has(turn.index):
+    state = context.state
+    if state.contents.has(context.index):
         return Refused(
-            "invalid", f"entry {turn.index}: only one command of a submission owns its block"
+            "invalid", f"entry {context.index}: only one command of a submission owns its block"
         )
-    run = _current(turn, command)
+    run = _current(context, command)
     if isinstance(run, Refused):
         return run
     repeat = run.find(command.batch) is not None
     if command.batch <= run.last_batch and not repeat:
-        return _past(turn, command, run)
+        return _past(context, command, run)
     _remember(state, command, run)
     key = (command.batch, command.partition, command.attempt)
     part = run.stages.get(key)
@@ -75,18 +75,18 @@ def stage(turn: Turn, command: SinkStage) -> AnyReply:
     part.messages += shape.count
     part.digest = (part.digest + command.digest) % DIGESTS
     if not repeat:
-        state.contents.add(turn.index, shape)
-        part.blocks.append((turn.index, shape.count, shape.runs))
+        state.contents.add(context.index, shape)
+        part.blocks.append((context.index, shape.count, shape.runs))
         state.staged += shape.count
-    part.expires_ms = turn.now + command.ttl_ms if command.ttl_ms else 0
+    part.expires_ms = context.now + command.ttl_ms if command.ttl_ms else 0
     if part.expires_ms:
-        turn.arm(part.expires_ms)
+        context.arm(part.expires_ms)
     return DONE
 
 
-def publish(turn: Turn, command: SinkPublish) -> AnyReply:
+def publish(context: ApplyContext, command: SinkPublish) -> AnyReply:
     """The attempts named become ready, in the order given, and the batch is recorded."""
-    run = _current(turn, command)
+    run = _current(context, command)
     if isinstance(run, Refused):
         return run
     batch = command.batch
@@ -94,84 +94,86 @@ def publish(turn: Turn, command: SinkPublish) -> AnyReply:
     named = hashlib.blake2b(_ENCODER.encode(attempts), digest_size=16).digest()
     known = run.find(batch)
     if known is None and batch <= run.last_batch:
-        return _past(turn, command, run)
+        return _past(context, command, run)
     if known is not None and known.named == named:
         return Count(known.messages)
     parts: list[RunStage] = []
     for partition, attempt, blocks in attempts:
         part = run.stages.get((batch, partition, attempt))
         if part is None or part.count != blocks:
-            return _stage_lost(turn, command, (batch, partition, attempt), blocks, part)
+            return _stage_lost(context, command, (batch, partition, attempt), blocks, part)
         parts.append(part)
     messages = sum(part.messages for part in parts)
     digest = sum(part.digest for part in parts) % DIGESTS
     if known is not None:
         if (known.messages, known.digest) != (messages, digest):
-            return _conflict(turn, command, known, messages)
-        _drop_up_to(turn.state, run, batch)
+            return _conflict(context, command, known, messages)
+        _drop_up_to(context.state, run, batch)
         # The repeat may be repeated, too: its client may not have heard this answer.
         at = run.published.index(known)
         run.published[at] = PublishedBatch(batch, messages, digest, named)
         return Count(messages)
-    if limits.full(turn) and parts:
-        return _full(turn)
+    if limits.full(context) and parts:
+        return _full(context)
     for part in parts:
         for index, count, runs in part.blocks:
-            total = turn.state.contents.size(index, 0, count - 1)
-            enqueue.make_ready(turn, index, count, runs, total)
+            total = context.state.contents.size(index, 0, count - 1)
+            enqueue.make_ready(context, index, count, runs, total)
         part.blocks = []
-    _drop_up_to(turn.state, run, batch)
+    _drop_up_to(context.state, run, batch)
     run.published = [*run.published, PublishedBatch(batch, messages, digest, named)]
     run.published = run.published[-BATCHES_KEPT:]
     run.last_batch = batch
-    _remember(turn.state, command, run, True)
+    _remember(context.state, command, run, True)
     return Count(messages)
 
 
-def drop(turn: Turn, command: SinkDrop) -> AnyReply:
+def drop(context: ApplyContext, command: SinkDrop) -> AnyReply:
     """An aborted batch: the attempts named go."""
-    run = _current(turn, command)
+    run = _current(context, command)
     if isinstance(run, Refused):
         return run
     for partition, attempt in command.attempts:
         part = run.stages.pop((command.batch, partition, attempt), None)
         if part is not None:
-            _forget(turn.state, part)
+            _forget(context.state, part)
     return DONE
 
 
-def expire_stages(turn: Turn) -> None:
+def expire_stages(context: ApplyContext) -> None:
     """Drop stages that were not published in time; ask for the next timer."""
-    for _, run in turn.state.all_runs():
+    for _, run in context.state.all_runs():
         for key in [key for key, part in run.stages.items() if part.expires_ms]:
             part = run.stages[key]
-            if part.expires_ms > turn.now:
-                turn.arm(part.expires_ms)
+            if part.expires_ms > context.now:
+                context.arm(part.expires_ms)
             else:
-                _forget(turn.state, run.stages.pop(key))
+                _forget(context.state, run.stages.pop(key))
 
 
 # ------------------------------------------------------------------ steps
 
 
-def _current(turn: Turn, command: SinkStage | SinkPublish | SinkDrop) -> SinkRun | Refused:
+def _current(
+    context: ApplyContext, command: SinkStage | SinkPublish | SinkDrop
+) -> SinkRun | Refused:
     """The run, when no newer driver has it. One that is new here is not remembered yet."""
-    runs = turn.state.runs.get(command.sink)
+    runs = context.state.runs.get(command.sink)
     run = runs.get(command.run) if runs is not None else None
     if run is None:
         return SinkRun(command.epoch)
     if command.epoch < run.epoch:
         return Refused(
             "fenced",
-            f"{_named(turn, command)} has epoch {run.epoch}, not {command.epoch}: a newer driver "
-            "writes this run; stop this one",
+            f"{_named(context, command)} has epoch {run.epoch}, not {command.epoch}: a newer "
+            "driver writes this run; stop this one",
         )
     if command.epoch > run.epoch:
         # What older drivers staged can be published no more: they are fenced, and this one did
         # not stage it.
         run.epoch = command.epoch
         for key in list(run.stages):
-            _forget(turn.state, run.stages.pop(key))
+            _forget(context.state, run.stages.pop(key))
     return run
 
 
@@ -210,42 +212,44 @@ def _forget(state: QueueState, part: RunStage) -> None:
         state.staged -= part.messages
 
 
-def _named(turn: Turn, command: SinkStage | SinkPublish | SinkDrop) -> str:
-    return f"sink {command.sink!r}, run {command.run!r}, in queue {turn.config.name!r}"
+def _named(context: ApplyContext, command: SinkStage | SinkPublish | SinkDrop) -> str:
+    return f"sink {command.sink!r}, run {command.run!r}, in queue {context.config.name!r}"
 
 
-def _past(turn: Turn, command: SinkStage | SinkPublish, run: SinkRun) -> Refused:
+def _past(context: ApplyContext, command: SinkStage | SinkPublish, run: SinkRun) -> Refused:
     return Refused(
         "batch_past",
-        f"{_named(turn, command)}: batch {command.batch} is not after the last one, "
+        f"{_named(context, command)}: batch {command.batch} is not after the last one, "
         f"{run.last_batch}, and is none of the latest {BATCHES_KEPT} that were published here; "
         "number batches upwards within a run, or give a new run",
     )
 
 
 def _stage_lost(
-    turn: Turn, command: SinkPublish, key: StageKey, blocks: int, part: RunStage | None
+    context: ApplyContext, command: SinkPublish, key: StageKey, blocks: int, part: RunStage | None
 ) -> Refused:
     found = "nothing" if part is None else f"{part.count} blocks"
     return Refused(
         "stage_lost",
-        f"{_named(turn, command)}: batch {key[0]}, partition {key[1]}, attempt {key[2]} has "
+        f"{_named(context, command)}: batch {key[0]}, partition {key[1]}, attempt {key[2]} has "
         f"{found} staged, not {blocks} blocks: it expired, was dropped, or is still being "
         "written; nothing was published: stage the batch again",
     )
 
 
-def _conflict(turn: Turn, command: SinkPublish, known: PublishedBatch, messages: int) -> Refused:
+def _conflict(
+    context: ApplyContext, command: SinkPublish, known: PublishedBatch, messages: int
+) -> Refused:
     return Refused(
         "batch_conflict",
-        f"{_named(turn, command)}: batch {command.batch} was published with {known.messages} "
+        f"{_named(context, command)}: batch {command.batch} was published with {known.messages} "
         f"messages, and these {messages} are not the same: the batch was computed again with "
         "another result, or two outputs share this sink and run; nothing was published",
     )
 
 
-def _full(turn: Turn) -> Refused:
-    state, config = turn.state, turn.config
+def _full(context: ApplyContext) -> Refused:
+    state, config = context.state, context.config
     return Refused(
         "queue_full",
         f"queue {config.name!r} holds {state.order.count} of at most {config.max_length} "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import enqueue, limits
-from warren_broker.queue.apply_context import Turn
+from warren_broker.queue.apply_context import ApplyContext
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
@@ -27,25 +27,25 @@ SINKS_MAX: Final = 65_536
 """Sinks whose last batch is remembered; beyond it the one that published longest ago goes."""
 
 
-def stage(turn: Turn, command: Stage) -> AnyReply:
+def stage(context: ApplyContext, command: Stage) -> AnyReply:
     """The entry's block joins a stage; one of a batch that was published already is dropped."""
-    shape = enqueue.shape_of(turn)
+    shape = enqueue.shape_of(context)
     if isinstance(shape, Refused):
         return shape
-    state = turn.state
+    state = context.state
     sink = state.sinks.get(command.sink) or Sink()
     if command.batch <= sink.last_batch or not shape.count:
         return DONE
-    if state.contents.has(turn.index):
+    if state.contents.has(context.index):
         return Refused(
-            "invalid", f"entry {turn.index}: only one command of a submission owns its block"
+            "invalid", f"entry {context.index}: only one command of a submission owns its block"
         )
     key = (command.batch, command.partition, command.attempt)
     part = sink.stages.get(key)
     if part is None:
         part = sink.stages[key] = StagePart()
     if part.lost:
-        return _lost(turn, command.sink, key)
+        return _lost(context, command.sink, key)
     # 1. A writer stages 7, 8 through node A.  2. A dies unanswered; both may be applied.
     # 3. The writer sends 7, 8 again through B.  Each uplink hands them on in order, from the first
     # unanswered one, so whatever is not above the last one seen is here already.
@@ -54,27 +54,28 @@ def stage(turn: Turn, command: Stage) -> AnyReply:
         return DONE
     part.last_seq = max(part.last_seq, command.seq)
     state.sinks[command.sink] = sink
-    state.contents.add(turn.index, shape)
-    part.blocks.append((turn.index, shape.count, shape.runs))
+    state.contents.add(context.index, shape)
+    part.blocks.append((context.index, shape.count, shape.runs))
     part.messages += shape.count
-    part.expires_ms = turn.now + command.ttl_ms if command.ttl_ms else 0
+    part.expires_ms = context.now + command.ttl_ms if command.ttl_ms else 0
     state.staged += shape.count
     if part.expires_ms:
-        turn.arm(part.expires_ms)
+        context.arm(part.expires_ms)
     return DONE
 
 
-def _lost(turn: Turn, sink: str, key: tuple[int, int, int]) -> Refused:
+def _lost(context: ApplyContext, sink: str, key: tuple[int, int, int]) -> Refused:
     return Refused(
         "stage_lost",
         f"sink {sink!r}, batch {key[0]}, partition {key[1]}, attempt {key[2]}: its stage in queue "
-        f"{turn.config.name!r} expired before it was published; stage it again under a new attempt",
+        f"{context.config.name!r} expired before it was published; stage it again under a new "
+        "attempt",
     )
 
 
-def publish(turn: Turn, command: PublishBatch) -> AnyReply:
+def publish(context: ApplyContext, command: PublishBatch) -> AnyReply:
     """The winning attempts become ready, in the order given, and the batch is recorded."""
-    state = turn.state
+    state = context.state
     sink = state.sinks.get(command.sink) or Sink()
     if command.batch <= sink.last_batch:
         return Count(0)
@@ -82,9 +83,9 @@ def publish(turn: Turn, command: PublishBatch) -> AnyReply:
     for key in keys:
         part = sink.stages.get(key)
         if part is not None and part.lost:
-            return _lost(turn, command.sink, key)
-    if limits.full(turn) and any(key in sink.stages for key in keys):
-        config = turn.config
+            return _lost(context, command.sink, key)
+    if limits.full(context) and any(key in sink.stages for key in keys):
+        config = context.config
         return Refused(
             "queue_full",
             f"queue {config.name!r} holds {state.order.count} of at most {config.max_length} "
@@ -97,7 +98,7 @@ def publish(turn: Turn, command: PublishBatch) -> AnyReply:
         if part is not None:
             for index, count, runs in part.blocks:
                 total = state.contents.size(index, 0, count - 1)
-                enqueue.make_ready(turn, index, count, runs, total)
+                enqueue.make_ready(context, index, count, runs, total)
             published += part.messages
     state.staged -= published
     for key in [key for key in sink.stages if key[0] <= command.batch]:
@@ -123,9 +124,9 @@ def _drop(state: QueueState, part: StagePart) -> None:
     state.staged -= part.messages
 
 
-def drop(turn: Turn, command: DropStages) -> AnyReply:
+def drop(context: ApplyContext, command: DropStages) -> AnyReply:
     """An aborted batch: its stages go."""
-    state = turn.state
+    state = context.state
     sink = state.sinks.get(command.sink)
     if sink is None:
         return DONE
@@ -136,16 +137,16 @@ def drop(turn: Turn, command: DropStages) -> AnyReply:
     return DONE
 
 
-def expire_stages(turn: Turn) -> None:
+def expire_stages(context: ApplyContext) -> None:
     """Drop stages that nobody published in time, keep their names; ask for the next timer."""
-    for sink in turn.state.sinks.values():
+    for sink in context.state.sinks.values():
         for part in sink.stages.values():
             if not part.expires_ms:
                 continue
-            if part.expires_ms > turn.now:
-                turn.arm(part.expires_ms)
+            if part.expires_ms > context.now:
+                context.arm(part.expires_ms)
                 continue
-            _drop(turn.state, part)
+            _drop(context.state, part)
             part.blocks, part.messages, part.expires_ms, part.lost = [], 0, 0, True
         lost = [key for key, part in sink.stages.items() if part.lost]
         for key in lost[: max(0, len(lost) - LOST_STAGES_MAX)]:

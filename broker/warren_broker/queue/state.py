@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
+from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.contents import Contents
-from warren_broker.queue.pages import LIVE, SIZE_SHIFT
 from warren_broker.queue.ranges import Held, Run, length
 from warren_broker.queue.ready_queue import PRIORITIES, Order
 
@@ -260,7 +259,7 @@ class QueueState:
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
-        self.contents = Contents()
+        self.contents = BlockIndex()
         self.order = Order()
         self.ready_bytes = 0
         self.uplinks: dict[int, Uplink] = {}

@@ -27,7 +27,7 @@ def resident_bytes() -> int:
 
 
 def release_memory() -> None:
-    """Give back what this process has let go of: cycles, and what the allocator keeps for later."""
+    """Return memory to the system: collect cycles, and trim what the allocator keeps."""
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -49,7 +49,7 @@ class Alarms:
         shortage: ResourceAlarms,
         reclaim: Callable[[], None],
     ) -> None:
-        """reclaim: free what the log holds and nobody needs."""
+        """reclaim: free what the log holds and no reader needs."""
         self._reclaim = reclaim
         self._loop = loop
         self._settings = settings

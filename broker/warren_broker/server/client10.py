@@ -93,7 +93,7 @@ class Client10:
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Resources run short, or no longer: links that bring blocks get no credit meanwhile.
 
-        The connection itself is read: heartbeats, management and what readers say go on.
+        The connection itself is read: heartbeats, management and readers' requests continue.
         """
         self._connection.short = bool(reasons)
         self._flush_later()

@@ -53,7 +53,7 @@ class ConnectionLog:
         )
 
     def login_refused(self, user: str, mechanism: str, why: str) -> None:
-        """Wrong credentials, or a user who may not connect from there."""
+        """Wrong credentials, or a user without permission to connect from there."""
         log.error(
             "connection %s (AMQP %s): login refused: user %s, mechanism %s: %s",
             self._peer,
@@ -85,7 +85,7 @@ class ConnectionLog:
         self._end(logging.INFO if self._opened else logging.WARNING, "closed", reason)
 
     def lost(self, error: Exception | None) -> None:
-        """The socket is gone, and nobody had said so."""
+        """The socket was closed without a close of the protocol."""
         if not self._opened and error is None:
             self._end(logging.INFO, "ended before it was opened", "the client closed it")
             return

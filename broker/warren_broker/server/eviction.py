@@ -1,4 +1,4 @@
-"""Clients whose user or vhost is gone are sent away."""
+"""Disconnects clients when their user or vhost was deleted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from warren_broker.server.listener import AmqpListener, Client
 from warren_raft.runtime.loop import Loop
 
 LEAVING_DELAY_MS = 1_000
-"""So long after the change, for its answer leaves before: whoever asked for it may be sent away,
-too. Nothing is permitted to these clients from the change on."""
+"""From the change to the disconnect: the answer to the request leaves before, because the client
+that made it may be concerned, too. These clients are permitted nothing from the change on."""
 
 
 class Admission:

@@ -127,7 +127,7 @@ class Connection:
 class AmqpListener:
     """The port for clients.
 
-    Invariant: `_acceptor` is None exactly while nobody is let in (`suspend`, `stop`).
+    Invariant: `_acceptor` is None exactly while no client is accepted (`suspend`, `stop`).
     """
 
     def __init__(
@@ -169,9 +169,9 @@ class AmqpListener:
                 connection.client.blocked(reasons)
 
     def suspend(self, reason: str) -> None:
-        """Accept nobody, say good-bye to everybody, until `resume`; a repeat is harmless.
+        """Accept no client and close all connections until `resume`; a repeat is harmless.
 
-        The port is closed: a client's library goes on to the next node at once.
+        The port is closed: a client's library tries the next node at once.
         """
         if self._reopening is not None:
             self._reopening.cancel()

@@ -14,8 +14,8 @@ EXIT_STILL_UNDER_WAY = 75
 
 
 def main() -> None:
-    """Run it; an error of ours is one line on standard error with exit code 1 (75: what was begun
-    goes on, but was not done in time)."""
+    """Run it; a WarrenError is one line on standard error with exit code 1 (75: the operation
+    continues, but was not complete in time)."""
     try:
         app()
     except WarrenError as error:

@@ -18,12 +18,12 @@ ERRORS = Console(stderr=True)
 
 
 def as_json(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table; numbers stand right."""
+    """Print a table; integer columns are right-aligned."""
     made = Table(title=escape(title) or None)
     for i, column in enumerate(columns):
         number = bool(rows) and all(isinstance(row[i], int) for row in rows)
@@ -34,17 +34,17 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
 
 def facts(title: str, values: Mapping[str, Any]) -> None:
-    """Names with their values."""
+    """Print names with their values."""
     table(title, ("", ""), [(name, _text(value)) for name, value in values.items()])
 
 
 def say(text: str) -> None:
-    """A line."""
+    """Print a line."""
     _OUT.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
-    """A line on standard error that is no failure."""
+    """Print a line on standard error that is not a failure."""
     ERRORS.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -54,7 +54,7 @@ def plain_text(text: str) -> str:
 
 
 def fail(text: str) -> None:
-    """A line on standard error."""
+    """Print a failure on standard error."""
     ERRORS.print(f"warren: {text}", markup=False, highlight=False, soft_wrap=True)
 
 

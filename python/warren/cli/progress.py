@@ -1,4 +1,4 @@
-"""What is going on while a command waits, on standard error."""
+"""Progress on standard error while a command waits."""
 
 from __future__ import annotations
 

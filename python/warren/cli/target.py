@@ -16,7 +16,7 @@ from warren.uri import Address, parse_uri
 
 DIRECTORY = Path("warren-cluster")
 GUESS_TIMEOUT_S = 15.0
-"""Of one request to where nobody said that there is a broker."""
+"""Timeout of a request to the default address, where there may be no broker."""
 TIMEOUT_S = 40.0
 """Of one request, where the address does not say: longer than the broker's operation_timeout_ms, so
 that a cluster without a majority is heard to say so; a library waits longer, for it has to."""

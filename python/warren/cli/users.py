@@ -70,7 +70,7 @@ def add(
 
 @users.command()
 def change_password(user: User, password: Password = None, uri: Uri = None) -> None:
-    """Give a user another password; who is connected stays so."""
+    """Give a user another password; open connections stay open."""
     given = _password(user, password, twice=True)
     with connect(uri) as connection:
         admin = Admin(connection)

@@ -1,4 +1,4 @@
-"""The thread that rewrites files while the log is being appended to."""
+"""The thread that writes segments, manifest and snapshots while the log is appended to."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Work = tuple[Job, Callable[[Any], None], Callable[[OSError], None]]
 
 
 class BackgroundWriter:
-    """Runs one job after the other, and says on the owner's thread what came of it.
+    """Runs one job at a time and reports its outcome on the owner's thread.
 
-    What a job writes is vouched for by nobody before it is told to be done, so a full disk only
-    puts it off. Any other failure means that the disk is not what it was: it ends the node.
+    Nothing rests on what a job writes until it is reported as done, so a full disk
+    only delays it. After any other failure the disk's content is unknown: it ends the node.
     """
 
     def __init__(self, post: Post, path: Path) -> None:
@@ -38,7 +38,7 @@ class BackgroundWriter:
         self._jobs.put((job, done, full))
 
     def close(self) -> None:
-        """Finish what was asked for; nobody is told any more."""
+        """Finish the queued jobs; their outcomes are not reported any more."""
         self._closed = True
         self._jobs.put(None)
         self._thread.join()

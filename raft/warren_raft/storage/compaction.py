@@ -1,11 +1,11 @@
-"""In which order files are rewritten or removed, so that the disk holds what lives.
+"""Compaction: rewrite or remove files in an order that is safe at a crash after any step.
 
-A cycle, each step begun when the one before is done:
+A cycle; each step begins when the one before is done:
 
 1. snapshots that were handed in are written, once the log is on disk as far as they reach
-2. each group lets go of what its snapshot made needless; the plan is made from what is left
+2. each group drops the entries that its snapshot made unnecessary; the plan is made from the rest
 3. segments are written, then the manifest, once the log is on disk as far as it reflects it
-4. places are moved, then the files that nobody needs are removed
+4. the entries' places are updated, then files that are not needed are removed
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from warren_raft.types import Entry, GroupId, Index
 log = logging.getLogger("warren.raft")
 
 SMALL_SEGMENTS_MAX = 8
-"""So many small segments may stand next to each other before they become one."""
+"""Number of adjacent small segments above which they are merged."""
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ class Compactor:
 
     damaged  files some record of which is damaged: they are rewritten as soon as may be, from what
              other members sent where the record is that of an entry that is kept
-    left     files with a damaged entry that nobody else has: they are not rewritten
+    left     files with a damaged entry that no other member has: they are not rewritten
     manifest_damaged   the manifest's file is: it is to be written again
     snapshots_damaged  groups of which another snapshot is to be taken: the file of the one they
-                       have is damaged, or it keeps an entry that is lost and that nobody needs
+                       have is damaged, or it keeps an entry that is lost and not needed
 
     Invariant: WAL files are retired in their order, from the oldest on. So no record that is
     replayed, and no row of a segment of later files, is older than a row of one of earlier files:
@@ -209,8 +209,8 @@ class Compactor:
     def _may_retire(self, file: int) -> bool:
         """No group needs the file's own records: what it has of entries can go to a segment.
 
-        Whether they are applied, or ever will be, is no matter: else one group that has lost its
-        majority, or that nobody starts, would keep every file of the node.
+        Whether they are applied is irrelevant: else one group that has lost its
+        majority, or that is not started, would keep every file of the node.
         """
         log_files = self._log_files
         for number in log_files.use.live[file]:
@@ -246,7 +246,7 @@ class Compactor:
         self._copy(plan, sparse)
 
     def source(self, identity: int, path: Path) -> Source:
-        """What is kept of a file."""
+        """Return what is kept of a file."""
         return self._source(identity, path)[0]
 
     def _source(self, identity: int, path: Path) -> tuple[Source, list[GroupLog]]:
@@ -338,12 +338,12 @@ class Compactor:
     # ------------------------------------------------------------ doing
 
     def _leave(self, damage: EntryDamaged) -> None:
-        """Nobody else has that entry: its file stays as it is, the others are rewritten."""
+        """Leave a file as it is because no other member has its damaged entry."""
         if damage.file not in self.left:
             self.left.add(damage.file)
             log.critical(
-                "%s. No other member has it; the file is left alone. Whoever needs that entry will "
-                "end this node: restore the file from a copy, or delete the queue",
+                "%s. No other member has it; the file is left alone. A read of that entry "
+                "ends this node: restore the file from a copy, or delete the queue",
                 damage,
             )
 
@@ -363,8 +363,8 @@ class Compactor:
             if plan.manifest is not None:
                 rewrite.prepare_manifest(files, path, plan.manifest)
         except OSError:
-            # 1. A merged segment is written, for the next one there is no space.  2. This life
-            # goes on with the old ones, and merges them otherwise.  3. A start would find both.
+            # 1. A merged segment is written, for the next one there is no space.  2. This process
+            # continues with the old ones, and merges them otherwise.  3. A start would find both.
             rewrite.take_back(files, plan.targets)
             raise
         if plan.manifest is not None:

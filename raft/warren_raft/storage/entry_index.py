@@ -62,7 +62,7 @@ class Columns:
         return columns
 
     def packed(self) -> bytes:
-        """As a page."""
+        """Encode as a page."""
         total = sum(self.lengths)
         runs = [pack(self.indexes), pack(self.lengths)]
         if self.files.count(self.files[0]) == len(self.files):
@@ -77,32 +77,32 @@ class Columns:
         return HEAD.pack(MIXED, 0, 0, total) + b"".join(runs)
 
     def number(self, index: Index) -> int:
-        """Which of them an entry is; raises KeyError."""
+        """Return the position of an entry; raises KeyError."""
         at = bisect_left(self.indexes, index)
         if at == len(self.indexes) or self.indexes[at] != index:
             raise KeyError(index)
         return at
 
     def place(self, at: int) -> Place:
-        """Where one of them stands."""
+        """Return where the entry at a position stands."""
         return Place(self.files[at], self.offsets[at], self.lengths[at])
 
     def extend(self, other: Columns) -> None:
-        """Those after them."""
+        """Append the entries of other columns."""
         self.indexes.extend(other.indexes)
         self.files.extend(other.files)
         self.offsets.extend(other.offsets)
         self.lengths.extend(other.lengths)
 
     def part(self, first: int, end: int) -> Columns:
-        """Those at first … end - 1."""
+        """Return the entries at positions first … end - 1."""
         part = Columns()
         part.indexes, part.files = self.indexes[first:end], self.files[first:end]
         part.offsets, part.lengths = self.offsets[first:end], self.lengths[first:end]
         return part
 
     def where(self, chosen: Sequence[bool]) -> Columns:
-        """Those that are chosen."""
+        """Return the entries that are chosen."""
         part = Columns()
         part.indexes.extend(compress(self.indexes, chosen))
         part.files.extend(compress(self.files, chosen))
@@ -112,12 +112,12 @@ class Columns:
 
 
 def run_of(page: bytes) -> bytes:
-    """The run of a page's indexes."""
+    """Return the run of a page's indexes."""
     return page[HEAD.size : end_of(page, HEAD.size)]
 
 
 def pick(page: bytes, run: bytes) -> bytes:
-    """Of a page those entries whose indexes `run` has; nothing when it has none of them."""
+    """Return a page of those entries that are in `run`; empty when there are none."""
     wanted = unpack(run)
     if is_consecutive(page, HEAD.size) and HEAD.unpack_from(page)[0] == ONE_FILE:
         first = value(page, HEAD.size, 0)
@@ -131,7 +131,7 @@ def pick(page: bytes, run: bytes) -> bytes:
 
 
 def _picked(page: bytes, run: bytes, choose: itemgetter[tuple[int, ...]]) -> bytes:
-    """The same, from neighbours in one file and without a detour: the loop waits for this."""
+    """Do so for neighbours in one file without unpacking to columns: the loop waits for this."""
     _, file, offset, _ = HEAD.unpack_from(page)
     at = end_of(page, HEAD.size)
     every = unpack(page, at)
@@ -168,7 +168,7 @@ class EntryIndex:
     # ------------------------------------------------------------ adding
 
     def add(self, index: Index, place: Place) -> None:
-        """One more, after all others."""
+        """Append one entry."""
         newest = self._newest
         if newest is None or index >> PAGE_BITS != self._number:
             newest = self._begin(index >> PAGE_BITS)
@@ -183,7 +183,7 @@ class EntryIndex:
     def add_rows(
         self, file: int, indexes: array[int], offsets: array[int], lengths: array[int]
     ) -> None:
-        """The same for many that stand in one file."""
+        """Append many entries that stand in one file."""
         first = 0
         while first < len(indexes):
             page = indexes[first] >> PAGE_BITS
@@ -197,7 +197,7 @@ class EntryIndex:
             first = end
 
     def extend(self, other: EntryIndex) -> None:
-        """Those of another one, after all of these."""
+        """Append the entries of another index."""
         self._seal()
         for page, data in other._all():
             if page in self._pages:
@@ -218,7 +218,7 @@ class EntryIndex:
         self.bytes += sum(columns.lengths)
 
     def _begin(self, page: int) -> Columns:
-        """The newest page is that one from here on."""
+        """Make that page the newest."""
         self._seal()
         data = self._pages.pop(page, None)
         assert not self._pages or next(reversed(self._pages)) < page, page
@@ -251,14 +251,14 @@ class EntryIndex:
         return self._read
 
     def at(self, index: Index) -> Place:
-        """Where an entry stands; raises KeyError."""
+        """Return where an entry stands; raises KeyError."""
         columns = self._columns(index >> PAGE_BITS)
         if columns is None:
             raise KeyError(index)
         return columns.place(columns.number(index))
 
     def get(self, index: Index) -> Place | None:
-        """The same; None: it is not among them."""
+        """Return where an entry stands; None: it is not here."""
         try:
             return self.at(index)
         except KeyError:
@@ -270,11 +270,11 @@ class EntryIndex:
             yield self._number, self._newest.packed()
 
     def indexes(self) -> Indexes:
-        """Of which entries these are."""
+        """Return the indexes of the entries."""
         return Indexes(run_of(data) for _, data in self._all())
 
     def bytes_after(self, index: Index) -> int:
-        """The bytes of data of those above `index`."""
+        """Return the bytes of data of the entries above `index`."""
         page, total = index >> PAGE_BITS, 0
         for number in reversed(self._numbers()):
             if number <= page:
@@ -295,7 +295,7 @@ class EntryIndex:
         return int(HEAD.unpack_from(self._pages[page])[3])
 
     def bytes_of(self, wanted: Indexes) -> int:
-        """The bytes of data of those entries that are here; of parts of pages in proportion."""
+        """Return the bytes of data of the `wanted` here; of parts of pages in proportion."""
         total = 0
         for page, run in wanted.pages():
             if page == self._number and self._newest is not None:
@@ -348,7 +348,7 @@ class EntryIndex:
             self._count(self._pages[number], 1)
 
     def pick(self, wanted: Indexes) -> EntryIndex:
-        """Those of `wanted` that are here."""
+        """Return an index of those `wanted` that are here."""
         picked = EntryIndex()
         own = dict(self._all())
         for page, run in wanted.pages():
@@ -390,7 +390,7 @@ class EntryIndex:
             _tally_each(self._newest, into)
 
     def rows(self, file: int) -> Columns:
-        """Those that stand in that file, ascending."""
+        """Return the entries that stand in that file, ascending."""
         found = Columns()
         for columns in self._in_file(file):
             count = columns.files.count(file)
@@ -401,7 +401,7 @@ class EntryIndex:
         return found
 
     def last_in(self, file: int) -> Index | None:
-        """The last entry that stands in that file; None: there is none."""
+        """Return the last entry that stands in that file; None: there is none."""
         for number in reversed(self._numbers()):
             if number != self._number:
                 form, found, _, _ = HEAD.unpack_from(self._pages[number])
@@ -425,7 +425,7 @@ class EntryIndex:
         new: int,
         afters: array[int],
     ) -> None:
-        """These stand in file `new` at `afters` now, unless they are not at `befores` in `old`."""
+        """Move entries that stand in `old` at `befores` to file `new` at `afters`; skip others."""
         first = 0
         while first < len(indexes):
             page = indexes[first] >> PAGE_BITS
@@ -504,7 +504,7 @@ class Rows:
         return len(self.indexes)
 
     def add(self, columns: Columns, terms: Iterable[Term]) -> None:
-        """Those, after all others."""
+        """Append the entries of columns."""
         self.indexes.extend(columns.indexes)
         self.terms.extend(terms)
         self.offsets.extend(columns.offsets)

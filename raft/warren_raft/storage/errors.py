@@ -69,8 +69,8 @@ class GroupAlone(LogDamaged):
 
     def __str__(self) -> str:
         return (
-            f"{self.what}; group {self.group} is on this node alone, so nobody can heal it, and "
-            "this node does not start. Restore the file from a copy of this node, or give its "
+            f"{self.what}; group {self.group} is on this node alone, so no other node can heal it, "
+            "and this node does not start. Restore the file from a copy of this node, or give its "
             "groups up: move the data directory away and let the node join again with an empty one"
         )
 

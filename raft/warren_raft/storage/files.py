@@ -70,7 +70,7 @@ class Files:
         return sorted(os.listdir(directory))
 
     def lock(self, path: Path) -> int | None:
-        """Hold the lock file until the returned descriptor is closed; None: somebody has it."""
+        """Lock the file until the descriptor returned is closed; None: it is locked already."""
         fd: int = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,7 +182,7 @@ class Files:
         self.sync_directory(path.parent)
 
     def close(self, fd: int) -> None:
-        """Let go of a descriptor, or of a lock."""
+        """Close a descriptor; releases a lock held by it."""
         self.system.close(fd)
 
     def sync_directory(self, path: Path) -> None:

@@ -34,7 +34,7 @@ followed by its GROUP_DELETED.
 | 4 GROUP_DELETED | yes | 0 | 0 | 0 | empty; earlier records of the group are void |
 | 5 BATCH_END | 0 | records in the batch | 0 | 0 | empty |
 | 6 LIVE | yes | of the entry | of the entry | its stamp | its own; replaces nothing |
-| 7 BASE | yes | of a snapshot | of a snapshot | 0 | empty; the log begins anew after it |
+| 7 BASE | yes | of a snapshot | of a snapshot | 0 | empty; the log begins again after it |
 | 8 LINK | 0 | end of file n - 1 | its salt | disk | u64 reserved; of no batch (batch 0) |
 
 LIVE is an entry that another member's snapshot refers to, received with it; BASE says that the

@@ -144,7 +144,7 @@ class GroupLog:
     # ------------------------------------------------------------ what a snapshot made needless
 
     def drop_to(self, index: Index, live: Sequence[Index], time_ms: int) -> None:
-        """Let go of everything up to `index` that is not among `live` (ascending)."""
+        """Drop everything up to `index` that is not in `live` (ascending)."""
         assert not self.volatile, self.group
         assert self.first - 1 <= index <= self.last, (self.first, index, self.last)
         kept = Indexes.of(live)
@@ -165,7 +165,7 @@ class GroupLog:
             self._run_starts[0] = index + 1
 
     def reset_to(self, index: Index, term: Term, time_ms: int) -> None:
-        """Forget everything: the log begins anew after `index`, whose snapshot is here."""
+        """Drop everything: the log begins again after `index`, of which a snapshot is here."""
         self.entries.clear()
         self.bytes_held = 0
         self.live_places, self._places = EntryIndex(), EntryIndex()
@@ -244,7 +244,7 @@ class GroupLog:
             places.move(rows.indexes[part], old, rows.offsets[part], new, offsets[part])
 
     def release_but(self, live: Iterable[Index], up_to: Index) -> None:
-        """A volatile log lets go of every entry up to `up_to` that is not among `live`."""
+        """Drop every entry of a volatile log up to `up_to` that is not in `live`."""
         assert self.volatile, self.group
         keep = set(live)
         for index in [i for i in self.entries if i <= up_to and i not in keep]:

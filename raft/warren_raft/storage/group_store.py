@@ -82,17 +82,17 @@ class GroupStore:
         self._healed: dict[Index, tuple[Place, Entry]] = {}
 
     def begun(self) -> None:
-        """The machine has its state: the snapshot's bytes are on disk, not in memory."""
+        """Release the snapshot's bytes: the machine has been restored from them."""
         self.snapshot = None
 
     def adopt(self, taken: Snapshot) -> None:
-        """A snapshot of this member's own is on disk: let go of what it made needless."""
+        """Adopt this member's own snapshot, which is on disk: drop what it made unnecessary."""
         assert self.snapshot_index <= taken.index <= self.applied, (taken.index, self.applied)
         self.snapshot_index = taken.index
         self.drop(taken)
 
     def drop(self, taken: Snapshot) -> None:
-        """Let go of entries up to the snapshot that neither it nor another member needs."""
+        """Drop entries up to the snapshot that neither it nor another member needs."""
         log, index = self.log, taken.index
         if self.retain_from is not None:
             index = min(index, max(self.retain_from() - 1, log.first - 1))
@@ -104,17 +104,17 @@ class GroupStore:
     # ------------------------------------------------------------ another member's snapshot
 
     def begin_incoming(self) -> None:
-        """A snapshot is going to be received; what came of another one is void."""
+        """Prepare to receive a snapshot; what was received of another one is void."""
         self.received = []
         self.incoming_file = self._wal.current_file
 
     def receive(self, entry: Entry) -> None:
-        """A live entry of it, ascending; written with what is submitted next."""
+        """Add a live entry of it (ascending); it is written with what is submitted next."""
         assert not self.received or self.received[-1][0] < entry.index, entry.index
         self.received.append((entry.index, self._wal.live(self.log.group, entry)))
 
     def incoming_places(self, snapshot: Snapshot, base: Index) -> EntryIndex | None:
-        """Where the snapshot's live entries stand: up to `base` in this log, then as received.
+        """Locate the snapshot's live entries: up to `base` in this log, then as received.
 
         None: one of them is not here.
         """
@@ -133,14 +133,14 @@ class GroupStore:
         return places
 
     def voided(self, snapshot: Snapshot) -> Base:
-        """What such a snapshot of another member voids here, taken before it is written.
+        """Return what such a snapshot of another member voids here; ask before it is written.
 
         Files from `incoming_file` on, which is not above `Base.file`, stay until it is installed.
         """
         return Base(self._wal.current_file, *self._wal.position, snapshot.index)
 
     def install(self, snapshot: Snapshot, places: EntryIndex) -> None:
-        """The snapshot, which is on disk, takes the place of the whole log."""
+        """Replace the whole log by the snapshot, which is on disk."""
         log = self.log
         log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
         log.live_places = places
@@ -149,19 +149,19 @@ class GroupStore:
         self._wal.base(log.group, snapshot.index, snapshot.term)
 
     def places_here(self, snapshot: Snapshot) -> EntryIndex | None:
-        """Where the snapshot's live entries stand in this log; None: one of them is not here."""
+        """Locate the snapshot's live entries in this log; None: one of them is not here."""
         try:
             return self.log.pick(snapshot.live_indexes())
         except KeyError:
             return None
 
     def skip_to(self, snapshot: Snapshot) -> None:
-        """The snapshot, which is on disk, takes the place of this log up to an entry in it."""
+        """Replace this log up to an entry in it by the snapshot, which is on disk."""
         self.applied = snapshot.index
         self.adopt(snapshot)
 
     def end_incoming(self) -> None:
-        """Nothing is being received any more."""
+        """Forget the snapshot that was being received."""
         self.received = []
         self.incoming_file = None
 
@@ -219,10 +219,10 @@ class GroupStore:
         return found
 
     def read(self, index: Index) -> Entry:
-        """One entry, from memory or disk.
+        """Read one entry from memory or disk.
 
-        raises  KeyError when it is not held; EntryDamaged when its bytes are not what they were:
-                other members are being asked, see `LogStore.on_damaged`
+        raises  KeyError when it is not held; EntryDamaged when its bytes are damaged: other
+                members are being asked for it, see `LogStore.on_damaged`
         """
         entry = self.log.entries.get(index)
         if entry is None:
@@ -238,14 +238,14 @@ class GroupStore:
     # ------------------------------------------------------------ healing
 
     def heal(self, entry: Entry) -> None:
-        """Another member's copy of an entry that is damaged here; for now in memory.
+        """Hold another member's copy of an entry that is damaged here, in memory.
 
-        Its file is rewritten with it. A crash before that finds the damage again.
+        Its file is rewritten with it. After a crash before that the damage is found again.
         """
         self._healed[entry.index] = self.log.place(entry.index), entry
 
     def healed(self, index: Index) -> Entry | None:
-        """The copy that was sent, if the entry still stands where it is damaged."""
+        """Return the copy that was sent, if the entry still stands where it is damaged."""
         found = self._healed.get(index) if self._healed else None
         if found is None:
             return None
@@ -255,16 +255,16 @@ class GroupStore:
                 return entry
         except KeyError:
             pass
-        del self._healed[index]  # rewritten, replaced or let go of since
+        del self._healed[index]  # rewritten, replaced or dropped since
         return None
 
     def healed_in(self, file: int) -> list[Entry]:
-        """Copies of entries that are damaged in that file."""
+        """Return copies of the entries that are damaged in that file."""
         entries = [self.healed(index) for index in list(self._healed)]
         return [e for e in entries if e is not None and self.log.place(e.index).file == file]
 
     def append(self, hard_state: HardState | None, entries: Iterable[Entry]) -> None:
-        """Add to the write that collects; the entries replace what stands from their index on."""
+        """Add to the collecting batch; the entries replace the log from their index on."""
         log = self.log
         if log.volatile:
             for entry in entries:
@@ -281,12 +281,12 @@ class GroupStore:
             self._writing.append(entry)
 
     def written(self, count: int) -> None:
-        """The oldest `count` appended entries are on disk: memory may let go of them."""
+        """Note that the oldest `count` appended entries are on disk: memory may drop them."""
         add, log = self._memtable.add, self.log
         for entry in self._writing[:count]:
             add(log, entry)
         del self._writing[:count]
 
     def release_but(self, live: Iterable[Index], up_to: Index) -> None:
-        """A volatile log lets go of what the machine does not refer to."""
+        """Drop what the machine does not refer to; for volatile logs."""
         self.log.release_but(live, up_to)

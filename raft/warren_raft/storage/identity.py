@@ -19,8 +19,8 @@
 Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the
 next change gives it one. Format 3 had neither `logged` nor `outdated`, format 4 no `vouched`.
 
-Without it one rotten digit of `disk` is another disk: the node would register as one that lost its
-data, and what it alone holds would begin anew, empty.
+Without it one damaged digit of `disk` is another disk: the node would register as one that lost its
+data, and what it alone holds would begin again, empty.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def open_directory(
     """Lock a node's directory; a new one is made for it.
 
     draw    gives a new directory its disk
-    raises  DirectoryRefused, having changed nothing, when it is somebody else's or in use
+    raises  DirectoryRefused, having changed nothing, when it belongs to another node or is in use
     """
     fresh = not files.exists(path / IDENTITY)
     if fresh:

@@ -103,7 +103,7 @@ class LogStore:
     def recreate(self, group: GroupId, data: bytes) -> GroupStore:
         """Begin a condemned group again; once that is on disk its damaged files are set aside.
 
-        Until then the next start finds the damage again, and comes here again.
+        Until then the next start finds the damage again and repeats this.
         """
         lost = self.condemned.pop(group)
         log.error("%s. Other members have group %s: it joins them again", lost.damage.what, group)
@@ -116,7 +116,7 @@ class LogStore:
             self.background_writer.run(
                 lambda: quarantine.set_aside(self.files, self.directory, paths, damage.what),
                 lambda place: log.warning("damaged files are set aside in %s", place),
-                lambda error: None,  # no space: the next start comes here again
+                lambda error: None,  # no space: the next start tries again
             )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ class Memtable:
     """Oldest out first, over all groups of a node; volatile groups are not counted.
 
     `add` is for entries that are on disk. An entry that is truncated leaves its line, which may
-    let go of its successor at that index early: that one is read from the disk then.
+    drop its successor at that index early: that one is then read from disk.
     Invariants: bytes_held counts every line's overhead, and its data unless its group was dropped
     """
 
@@ -25,7 +25,7 @@ class Memtable:
         self._queue: deque[tuple[GroupLog, Index, int]] = deque()
 
     def add(self, log: GroupLog, entry: Entry) -> None:
-        """That entry of `log`, held in memory, is on disk now."""
+        """Count an entry of `log` that is held in memory and on disk now."""
         if log.dropped:
             return
         size = len(entry.data)
@@ -44,7 +44,7 @@ class Memtable:
             log.forget(index)
 
     def drop(self, log: GroupLog) -> None:
-        """A group is gone; so is what it held."""
+        """Forget a deleted group and what it held."""
         self.bytes_held -= log.bytes_counted
         log.bytes_counted = 0
         log.drop()

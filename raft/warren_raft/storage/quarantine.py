@@ -1,17 +1,17 @@
-"""What is damaged at a start is set aside, never removed, so that the other members can heal it.
+"""Quarantine: files found damaged at a start are set aside, never removed; the members heal them.
 
 `damaged/NNNN/` (four digits, ascending) holds what one start set aside, under the names it had:
 
 | name | what |
 | --- | --- |
 | `reason` | file, offset and reason of the damage, as text |
-| `moving` | the same while the whole log is being moved; a start that finds it goes on with that |
+| `moving` | the same while the whole log is being moved; a start that finds it continues |
 | `wal/…`, `segments/…`, `snapshots/…`, `groups.manifest`, `synced` | the files |
 
 The snapshot of one group concerns that group alone. Of a damaged log, manifest or index it is not
-known whom it concerns: everything is set aside, and the directory is another disk from then on, for
-nothing that this node vouched for is on it. Order: 1. the marker  2. the new disk in `node.json`
-3. the files  4. the marker's end.
+known which groups it concerns: everything is set aside, and the directory gets another disk id, for
+nothing that this node vouched for is on it. Order: 1. `moving` is written  2. the new disk id is in
+`node.json`  3. the files are moved  4. `moving` is renamed to `reason`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REASON = "reason"
 
 
 def set_aside(files: Files, directory: Directory, paths: list[Path], reason: str) -> Path:
-    """Move single files out of the way; returns where they are."""
+    """Move single files to a new folder under `damaged/`; returns the folder."""
     place = _new_place(files, directory)
     files.write_whole(place / REASON, reason.encode() + b"\n")
     for path in paths:
@@ -45,7 +45,7 @@ def set_aside(files: Files, directory: Directory, paths: list[Path], reason: str
 def set_all_aside(
     files: Files, directory: Directory, damage: LogDamaged, draw: Callable[[], int]
 ) -> Path:
-    """Move the whole log out of the way: the directory is an empty one, of another disk."""
+    """Move the whole log to `damaged/`: the directory is empty then, with a new disk id."""
     place = _new_place(files, directory)
     files.write_whole(place / MOVING, damage.what.encode() + b"\n")
     _move_all(files, directory, place, draw)
@@ -53,14 +53,14 @@ def set_all_aside(
 
 
 def resume(files: Files, directory: Directory, draw: Callable[[], int]) -> None:
-    """Go on with what a crash interrupted; before anything of the log is read."""
+    """Continue what a crash interrupted; called before anything of the log is read."""
     for place in places(files, directory):
         if files.exists(place / MOVING):
             _move_all(files, directory, place, draw)
 
 
 def places(files: Files, directory: Directory) -> list[Path]:
-    """Everything that was ever set aside here, oldest first."""
+    """Return the folders of everything that was set aside here, oldest first."""
     root = directory.path / DAMAGED
     if not files.exists(root):
         return []
@@ -68,7 +68,7 @@ def places(files: Files, directory: Directory) -> list[Path]:
 
 
 def report(files: Files, directory: Directory) -> None:
-    """Name what is set aside: it takes space, and somebody should look at the disk."""
+    """Log what is set aside: it takes space, and the operator should check the disk."""
     for place in places(files, directory):
         if not files.exists(place / REASON):
             continue  # a crash came before anything was moved
@@ -78,7 +78,7 @@ def report(files: Files, directory: Directory) -> None:
         kept += sum(files.exists(place / name) for name in (manifest.NAME, SYNCED))
         reason = files.read(place / REASON).decode(errors="replace").strip()
         log.warning(
-            "%s holds %s files that were damaged once (%s); remove it when nobody needs them",
+            "%s holds %s files that were damaged once (%s); remove it when they are not needed",
             place,
             kept,
             reason,

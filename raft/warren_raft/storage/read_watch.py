@@ -9,7 +9,7 @@ class ReadWatch:
     """Measures reads that are made on the loop's thread: `with watch: read()`.
 
     Such a read cannot be left to another thread as a write is: what asked for it needs its bytes to
-    go on. While a disk does not answer, the loop stands, and the other nodes suspect this one.
+    continue. While a disk does not answer, the loop stands, and the other nodes suspect this one.
 
     since_ms  when the read under way began; None: there is none. May be looked at by any thread
     clock_ms  a monotonic clock

@@ -20,7 +20,7 @@ class RecoveredGroup:
 
     damage      entries are missing; raised at the end, for a deleted group's may be: 1. The
                 manifest tells of the group.  2. It is deleted, a cycle begins to drop its segments.
-                3. A crash, before the manifest is written anew: its end stands in the log
+                3. A crash, before the manifest is written again: its end stands in the log
     snapshot    the newest; entries up to its index count only when it refers to them
     log.live    while it is fed: what segments hold
     listed_last the log's end as the manifest has it: no row above it counts. 1. Entries 13 … 16 of

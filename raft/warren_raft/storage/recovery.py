@@ -1,4 +1,4 @@
-"""What a node's disk says after a crash: the final part first, then the log as it was written."""
+"""Recovery: read manifest, snapshots and segments, then replay the WAL files that follow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MayHeal = Callable[[GroupId, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A group whose data here are of no use: it begins anew, and is healed by the others.
+    """A group with damaged data: it begins with an empty log, and the other members heal it.
 
     paths  files of it alone, to be set aside
     """
@@ -49,7 +49,7 @@ class Condemned:
 
 @dataclass(slots=True)
 class Recovered:
-    """Everything the disk says.
+    """The result of recovery.
 
     use    which groups stand in which files of the log that are still to be replayed
     salts  per file, for reading it later; ends: where its records end, if another one follows
@@ -187,7 +187,7 @@ def _settle(files: Files, directory: Directory, newest: Path | None) -> None:
     1. A batch is written, and the process is killed before its sync, or ends because that failed.
     2. The next one reads it, out of the system's memory, and vouches for it.  3. The power goes,
     and the batch with it. After a sync that failed the system takes the batch for written: so it
-    is told to forget what it remembers.
+    is told to drop its cache of it.
     """
     for path in (directory.wal, directory.segments, directory.snapshots, directory.path):
         files.sync_directory(path)
@@ -432,7 +432,7 @@ class _File:
             return
         if found is None and self._reflected():
             return
-        if found is not None:  # it was condemned, and began anew: what it had is void
+        if found is not None:  # it was condemned, and began again: what it had is void
             self.memtable.drop(found.log)
             self.into.use.end(record.group)
         self.into.orphans.pop(record.group, None)

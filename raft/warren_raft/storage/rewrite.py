@@ -85,7 +85,7 @@ def prepare_manifest(files: Files, path: Path, manifest: Manifest) -> None:
 def put_manifest(files: Files, path: Path) -> None:
     """Put what was prepared in the place of the one before; raises WriteFailed.
 
-    Whether a rename that failed was made is unknown, so no space is no reason to go on.
+    Whether a rename that failed was made is unknown, so even a full disk ends the node here.
     """
     try:
         files.rename(_fresh(path), path)

@@ -17,10 +17,10 @@ are written when it was begun, before anything of it is vouched for; so a newest
 missing, or that another one has taken the place of, is noticed. They also say where it ended when
 the log last rested, and once a second while it does not:
 
-A torn end of the log is cut at a start, for nobody was told of it; damage to what was synced must
-not be. What stands before a later batch was synced, but of the last one the log itself does not
-tell: 1. A follower acknowledges entry 7, and the log rests.  2. A bit of it rots.  3. The node
-starts again, takes that for a torn end, and votes for somebody who lacks 7.
+A torn end of the log is cut at a start, because nothing of it was acknowledged; damage to what was
+synced must not be cut. What stands before a later batch was synced, but of the last one the log
+itself does not tell: 1. A follower acknowledges entry 7, and the log rests.  2. A bit of it is
+damaged.  3. The node starts again, takes that for a torn end, and votes for a node that lacks 7.
 
 One of the two may be missing, damaged or old: the other one counts. When both are unreadable, and
 `node.json` says that there is a log, that is damage.
@@ -46,7 +46,7 @@ NAME = SYNCED
 VERSION = 2
 MAGIC = b"WARRNSYN"
 BUSY_BEATS = 10
-"""A log that does not rest is marked every so many heartbeats."""
+"""Heartbeats between two marks of a log that is written to all the time."""
 _HEAD = struct.Struct("<8sI")
 _BODY = struct.Struct("<8sIIQQQ")
 _BODY_1 = struct.Struct("<8sIIQQ")
@@ -72,7 +72,7 @@ def encode(synced: SyncedMark) -> bytes:
 
 
 def decode(data: bytes) -> SyncedMark:
-    """What such a file says; SyncedMark() when it is not whole."""
+    """Decode such a file; SyncedMark() when it is damaged."""
     if len(data) < _HEAD.size:
         return SyncedMark()
     magic, version = _HEAD.unpack_from(data)
@@ -89,13 +89,13 @@ def decode(data: bytes) -> SyncedMark:
 
 
 def read(files: Files, directory: Path) -> SyncedMark:
-    """What the file in that folder says; SyncedMark() when there is none, or none that is whole."""
+    """Read the file in that folder; SyncedMark() when it is missing or damaged."""
     path = directory / NAME
     return decode(files.read(path)) if files.exists(path) else SyncedMark()
 
 
 def read_both(files: Files, directory: Directory) -> list[SyncedMark]:
-    """What is known of the newest file: what each of the two says that is whole, newest first."""
+    """Read both files: the marks of those that are intact, newest first."""
     found = [read(files, place) for place in (directory.wal, directory.path)]
     return sorted((each for each in found if each.file), key=lambda s: s[:2], reverse=True)
 
@@ -115,7 +115,7 @@ class SyncedMarkFiles:
         self._written = dict.fromkeys((directory.wal / NAME, directory.path / NAME), (0, 0))
 
     def write(self, file: int, end: int, salt: int) -> None:
-        """Have it on disk in both places, and in `node.json` that there is a log."""
+        """Write the mark to both files, and to `node.json` that there is a log."""
         with self._lock:
             disk = int(self._directory.identity.disk, 16)
             data = encode(SyncedMark(file, end, salt, disk))
@@ -142,17 +142,17 @@ class SyncedMarkFiles:
             raise
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for fd in self._fds.values():
             self._files.close(fd)
         self._fds.clear()
 
 
 class SyncedMarkWriter:
-    """Keeps them where the log ends, on the background writer's thread.
+    """Writes the end of the log to both files, on the background writer's thread.
 
     At most one write of both after each burst, and one a second in it. A disk without space for
-    them is no reason to stop: it is tried again at the next look.
+    them does not stop the node: it is tried again at the next beat.
 
     busy  they are being written
     """
@@ -168,7 +168,7 @@ class SyncedMarkWriter:
         self.busy = False
 
     def beat(self) -> None:
-        """A heartbeat interval has passed: if nothing was written in it, write down where."""
+        """Handle a heartbeat: write the mark if nothing was written since the last one."""
         synced = self._wal.on_disk
         self._beats += 1
         rests = synced == self._seen and self._wal.idle

@@ -33,7 +33,7 @@ SLOW_MAX = 16
 Mark = Callable[[int, int, int], None]
 """Have it on disk, beside the log, that file (number) is the newest, up to byte (end), its salt."""
 SPACE_RETRY_S = 0.2
-"""So long after a write that found no space it is tried again."""
+"""Interval between attempts to write a batch for which there is no space."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
 
 
@@ -82,14 +82,14 @@ class _Batch:
 
 
 class _Writer:
-    """The newest file, open; whoever has the batch in flight uses it: one at a time.
+    """The newest file, open. Used by the thread that has the batch in flight: one at a time.
 
     A write that finds no space leaves a torn end that nothing vouches for; the same bytes are
     written over it, at the same offset, when `write` is called for the batch again.
 
     file  its number; -1: none is open
-    unnamed  what `mark` is to be told of the file before the first one that is begun here; None:
-          it was told
+    unnamed  arguments for `mark` of the file before the first one that is begun here; None: that
+          was marked
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
     """
@@ -126,12 +126,12 @@ class _Writer:
     def _begin(self, batch: _Batch) -> None:
         # 1. The file is made, its directory synced.  2. It is noted elsewhere that there is such a
         # file.  3. Only then a record of it is vouched for. Without 2 a newest file that is missing
-        # at a start would be missed by nobody: the one before it is whole.
+        # at a start would not be noticed: the one before it is whole.
         # Replayed by tests/raft/storage/test_whole_directory.py
         self.close()
-        # 1. A life makes file 3, and ends before that is noted.  2. The next one makes file 4, and
-        # ends there, too.  3. What is noted names 2, and a start would take that for an old copy,
-        # with files that are whole. So file 3 is noted first: at most one file is ahead.
+        # 1. A process makes file 3, and ends before that is noted.  2. The next one makes file 4,
+        # and ends there, too.  3. What is noted names 2, and a start would take that for an old
+        # copy, with files that are whole. So file 3 is noted first: at most one file is ahead.
         # Replayed by tests/raft/storage/test_begun_files.py
         if self.unnamed is not None:
             self._mark(*self.unnamed)
@@ -143,7 +143,7 @@ class _Writer:
         self.file = batch.file
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.file = -1
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -179,14 +179,14 @@ class Wal:
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
-        on_full (set later) is told when there is no space for the batch in flight, and, with
-        None, when there was in the end. `on_disk` is the file of the last batch that is on disk,
-        and where it ends there; (0, 0) before the first. `synced_batch` is its number.
+        on_full (set later) is called when there is no space for the batch in flight, and, with
+        None, when it was written in the end. `on_disk` is the file of the last batch that is on
+        disk, and where it ends there; (0, 0) before the first. `synced_batch` is its number.
 
         salts        of the files there are; those of new ones are added
         link         what `next_file` is to say of the file before it
         mark         see Mark; called on the thread before a new file's first record is written
-        unnamed      the newest file there is, as for `mark`, when that was not told of it
+        unnamed      the newest file there is, as for `mark`, when it was not marked yet
         at_turn_end  calls when all that may leave before a sync has left, then calls what that
                      returns on the owner's thread; the job may block, and touches the writer
                      only. None: every batch goes to the thread
@@ -235,7 +235,7 @@ class Wal:
         )
 
     def base(self, group: GroupId, index: Index, term: Term) -> None:
-        """Add that the group's log begins anew after a snapshot, which is on disk."""
+        """Add that the group's log begins again after a snapshot, which is on disk."""
         self._add(int(RecordKind.BASE), group, index, term, b"")
 
     def created(self, group: GroupId, data: bytes) -> tuple[int, int]:
@@ -316,7 +316,7 @@ class Wal:
 
     @property
     def backlog_bytes(self) -> int:
-        """What was added and is not on disk yet."""
+        """Bytes that were added and are not on disk yet."""
         in_flight = self._in_flight
         return self._collecting.size + (0 if in_flight is None else in_flight.size)
 
@@ -373,7 +373,7 @@ class Wal:
         self._jobs.put(batch)
 
     def _is_full(self, error: OSError | None) -> None:
-        """There is no space for the batch in flight; None: there was, at last."""
+        """Report that there is no space for the batch in flight; None: it was written."""
         if (self.full is None) != (error is None):
             self.full = error
             self.on_full(error)
@@ -415,7 +415,7 @@ class Wal:
         return True
 
     def _work(self) -> None:
-        """The thread: takes a batch, writes it, syncs it, says so; ends at the first failure."""
+        """Run the thread: write and sync each batch and report it; end at the first failure."""
         ended = False
         try:
             while (batch := self._jobs.get()) is not None:
@@ -435,7 +435,7 @@ class Wal:
     def close(self) -> None:
         """Finish what was submitted, then end the thread; no completion is called any more.
 
-        For what finds no space there is one more attempt: nobody was told of it.
+        What finds no space is tried once more: nothing was acknowledged of it.
         """
         self._at_turn_end = None
         if self._here is not None:

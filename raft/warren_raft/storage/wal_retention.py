@@ -1,4 +1,4 @@
-"""Which files of the log are still needed."""
+"""Which WAL files are still needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from warren_raft.types import GroupId
 
 
 class FileUse:
-    """Per file that is to be replayed: which groups that exist have records in it."""
+    """Per WAL file that is to be replayed: the existing groups with records in it."""
 
     __slots__ = ("live",)
 
@@ -14,20 +14,20 @@ class FileUse:
         self.live: dict[int, set[GroupId]] = {}
 
     def add_file(self, file: int) -> None:
-        """That file exists."""
+        """Add a file."""
         self.live.setdefault(file, set())
 
     def mention(self, file: int, group: GroupId) -> None:
-        """The file has a record of that group."""
+        """Note that the file has a record of that group."""
         self.live[file].add(group)
 
     def end(self, group: GroupId) -> None:
-        """The group was deleted: its records are void."""
+        """Note that the group was deleted: its records are void."""
         for groups in self.live.values():
             groups.discard(group)
 
     def unneeded(self, current: int) -> list[int]:
-        """The oldest files, below `current`, in which nothing living is.
+        """Return the oldest files, below `current`, without a record of an existing group.
 
         Only from the oldest on: numbers are without gaps, so that a missing file is noticed.
         """
@@ -39,5 +39,5 @@ class FileUse:
         return gone
 
     def remove(self, file: int) -> None:
-        """That file is gone."""
+        """Forget a file."""
         del self.live[file]

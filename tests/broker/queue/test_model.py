@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 
 from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
+from warren_broker.queue import block_index
 from warren_broker.queue import commands as c
-from warren_broker.queue import contents
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained
 
 SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
@@ -50,8 +50,8 @@ CONFIGS = st.fixed_dictionaries(
 def few_pages_unpacked() -> Iterator[None]:
     """So that short logs come by every way of packing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contents, "FILLED_PAGES_MAX", 1)
-        patch.setattr(contents, "TOUCHED_PAGES_MAX", 1)
+        patch.setattr(block_index, "FILLED_PAGES_MAX", 1)
+        patch.setattr(block_index, "TOUCHED_PAGES_MAX", 1)
         yield
 
 

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from tests.broker.queue.logs import grow
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.block.block import compress, encode
+from warren_broker.queue import block_index
 from warren_broker.queue import commands as c
-from warren_broker.queue import contents
-from warren_broker.queue.backlog import Backlog
-from warren_broker.queue.block_index import Shape
-from warren_broker.queue.contents import Contents
+from warren_broker.queue.block_index import LIVE, BlockIndex, Shape
 from warren_broker.queue.enqueue import read_shape
-from warren_broker.queue.pages import LIVE
+from warren_broker.queue.ready_queue import Backlog
 from warren_raft.index_set import PAGE
 
 QUICK = settings(max_examples=150, deadline=None)
@@ -29,8 +27,8 @@ QUICK = settings(max_examples=150, deadline=None)
 def few_pages_unpacked() -> Iterator[None]:
     """So that short histories come by every way of packing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contents, "FILLED_PAGES_MAX", 1)
-        patch.setattr(contents, "TOUCHED_PAGES_MAX", 1)
+        patch.setattr(block_index, "FILLED_PAGES_MAX", 1)
+        patch.setattr(block_index, "TOUCHED_PAGES_MAX", 1)
         yield
 
 
@@ -51,18 +49,18 @@ STEPS = st.sampled_from([1, 1, 2, 17, 400, PAGE, 3 * PAGE + 1])
 def test_packed_contents_are_what_never_packed_ones_are(
     history: list[tuple[int, tuple[int, int, bool, int | None], bool, int]],
 ) -> None:
-    packed, plain = Contents(), Contents()
+    packed, plain = BlockIndex(), BlockIndex()
     live: dict[int, int] = {}
     index = 5
     for step, how, ready, choice in history:
         index += step
         shape = a_shape(*how)
         packed.add(index, shape)
-        contents.FILLED_PAGES_MAX = contents.TOUCHED_PAGES_MAX = 10**6
+        block_index.FILLED_PAGES_MAX = block_index.TOUCHED_PAGES_MAX = 10**6
         plain.add(index, shape)
         if ready:
             plain.ready_at(index, 1000 + index, 50 if choice % 2 else None)
-        contents.FILLED_PAGES_MAX = contents.TOUCHED_PAGES_MAX = 1
+        block_index.FILLED_PAGES_MAX = block_index.TOUCHED_PAGES_MAX = 1
         if ready:
             packed.ready_at(index, 1000 + index, 50 if choice % 2 else None)
         live[index] = shape.count
@@ -84,7 +82,7 @@ def test_packed_contents_are_what_never_packed_ones_are(
         plain.check()
         assert packed.dump() == plain.dump()
         assert list(packed.indexes()) == sorted(live)
-        loaded = Contents()
+        loaded = BlockIndex()
         loaded.load(packed.dump())
         loaded.check()
         assert loaded.dump() == packed.dump()

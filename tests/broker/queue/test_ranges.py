@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.queue.world import block, config
-from warren_broker.queue.contents import Contents
+from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.enqueue import read_shape
 from warren_broker.queue.ranges import Held, cut_runs, ids_of, take_ids
 
@@ -69,7 +69,7 @@ def test_bytes_add_up_and_what_fits_is_never_too_much(
 ) -> None:
     limits = config(max_length_bytes=10**9 if exact else None)
     shape = read_shape(memoryview(block(len(sizes), sizes)), limits)
-    contents = Contents()
+    contents = BlockIndex()
     contents.add(1, shape)
     edges = sorted({0, len(sizes), *(cut for cut in cuts if cut < len(sizes))})
     parts = [contents.size(1, a, b - 1) for a, b in pairwise(edges)]

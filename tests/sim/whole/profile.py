@@ -20,7 +20,7 @@ class QueuePlan:
 
     group_size  how many members it begins with
     volatile    it goes with its node: nothing is promised
-    forgets     messages may leave it unread, but only for these reasons of `bury`
+    forgets     messages may leave it unread, but only for these reasons of `dead_letter_or_drop`
     takes_back  what was delivered may be taken back although nobody lost it (timeouts)
     no_ack      some consumers take without acknowledging: what they got and lost is lost
     refuses     a publish may be refused

@@ -16,10 +16,10 @@ SHRUNK_SHARE = 0.5
 SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("metadata.incarnations", "RETIRED_KEPT_MAX", (1, 2)),
     ("metadata.nodes", "REMOVED_KEPT_MAX", (1, 2)),
-    ("queue.backlog", "CHUNK_RUNS_MAX", (2, 3)),
+    ("queue.ready_queue", "CHUNK_RUNS_MAX", (2, 3)),
     ("queue.claim", "CALLS_KEPT_MAX", (1,)),
-    ("queue.contents", "FILLED_PAGES_MAX", (1,)),
-    ("queue.contents", "TOUCHED_PAGES_MAX", (1, 2)),
+    ("queue.block_index", "FILLED_PAGES_MAX", (1,)),
+    ("queue.block_index", "TOUCHED_PAGES_MAX", (1, 2)),
     ("queue.limits", "EXPIRED_RUNS_MAX", (1, 2)),
     ("queue.limits", "UNLIMITED_WINDOW", (1, 4)),
     ("queue.limits", "WINDOW_BYTES", (1, 40)),

@@ -35,7 +35,7 @@ DEATHS_MIN = 1
 """The newest death stays where the properties are too long with it: without it, what expires in a
 circle of queues would go round for ever."""
 COUNT_MAX = 1 << 32
-"""Of a death: whoever wrote the header may have written anything."""
+"""Of a death: the client that wrote the header may have written anything."""
 Death = dict[str, Any]
 Run = tuple[int, int, int]
 """(index, first, last) of messages in one block, closed."""
@@ -222,9 +222,9 @@ class Letters:
 
 
 def is_cycle(deaths: list[Death], queue: str) -> bool:
-    """Whether a message died in `queue` before and nobody has rejected it since.
+    """Whether a message died in `queue` before and no consumer has rejected it since.
 
-    RabbitMQ's rule: a loop that a consumer takes part in may go on, one of timers alone ends.
+    RabbitMQ's rule: a loop that a consumer takes part in may continue, one of timers alone ends.
     """
     for death in deaths:
         if death.get("reason") == "rejected":

@@ -36,7 +36,7 @@ class DirectReplies:
         self._takers.pop(name, None)
 
     def exists(self, name: str) -> bool:
-        """Whether somebody may be there: known here, believed of another living node."""
+        """Whether a consumer may be there: known here, assumed of another reachable node."""
         if not name.startswith(REPLY_PREFIX):
             return False
         node = node_of(name)
@@ -46,7 +46,7 @@ class DirectReplies:
         return node is not None and host.connected(node) and not host.suspected(node)
 
     def publish(self, name: str, selection: Selection) -> bool:
-        """Hand messages over; False when nobody is there."""
+        """Hand messages over; False: there is no consumer."""
         node = node_of(name)
         if node == self._cluster.host.node_id:
             return self._take(name, selection.table, list(selection))

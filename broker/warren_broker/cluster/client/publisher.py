@@ -60,7 +60,7 @@ class Publisher:
         """Messages first <= i < last; the uplinks they went to, for backpressure.
 
         flags         of the messages, or-ed (`kernel.items`)
-        on_routed     called once, before any confirm; None: nobody wants to know
+        on_routed     called once, before any confirm; None: not wanted
         on_confirmed  called once for each part
         keep          asked for each queue and message; None: every queue gets its messages
         """
@@ -161,7 +161,7 @@ class Publisher:
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
-    """Messages first <= i < last, none of which says whom else it went to in secret."""
+    """Messages first <= i < last, without their BCC headers."""
     stored = MessageTable()
     for i in range(first, last):
         raw = table.properties_of(i)

@@ -67,7 +67,7 @@ class InFlight:
 class Uplink:
     """Numbers submissions, keeps them until answered, hands out what is to be sent.
 
-    parked  nobody answers for now, and nobody waits: what is under way counts nowhere
+    parked  the queue is unreachable and nothing waits for it: what is under way is not counted
 
     Invariants: unanswered seqs are consecutive; sent_seq <= the last of them; bytes_unanswered is
     their sum, and part of the node's bytes in flight unless it is parked.
@@ -100,8 +100,8 @@ class Uplink:
     ) -> None:
         """commands_max, unanswered_max: None: COMMANDS_MAX, UNANSWERED_MAX as they are then.
 
-        Together they must not be more than the machine remembers replies for: who is asked again
-        after that has only the machine's word that it was applied.
+        Together they must not be more than the machine remembers replies for: of a
+        repeat after that only the fact that it was applied is known.
         """
         self._commands_max = COMMANDS_MAX if commands_max is None else commands_max
         self._unanswered_max = UNANSWERED_MAX if unanswered_max is None else unanswered_max
@@ -174,11 +174,11 @@ class Uplink:
 
     @property
     def waited_for_bytes(self) -> int:
-        """What publishers are to wait for: nothing while nobody answers."""
+        """Bytes that publishers wait for: none while parked."""
         return 0 if self.parked else self.size_bytes
 
     def park(self, reply: Any) -> None:
-        """Nobody will answer for now: who has published hears `reply` instead.
+        """The queue is unreachable for now: publishers get `reply` instead.
 
         What is under way stays so: its numbers are given out, and it may have been applied. It is
         sent again as ever. Commands keep their callbacks: `cluster.client.queues` tells the caller.
@@ -199,7 +199,7 @@ class Uplink:
                 on_reply(reply, 0)
 
     def unpark(self) -> None:
-        """Somebody answers again."""
+        """The queue is reachable again."""
         if self.parked:
             self.parked = False
             self._in_flight.size_bytes += self.bytes_unanswered
@@ -292,7 +292,7 @@ class Carrier(Protocol):
         ...
 
     def seek(self, client: GroupClient) -> None:
-        """Nobody is known to lead: find out, then touch."""
+        """No leader is known: find it, then touch."""
         ...
 
     def answered(self, client: GroupClient) -> None:

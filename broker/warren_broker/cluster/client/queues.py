@@ -1,4 +1,4 @@
-"""From a queue's name to its uplink, with its refusals turned into the client's."""
+"""Finds the client of a queue by name, and turns the machine's refusals into the protocol's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
 
 
 class QueueClients:
-    """This node's way to every queue of the cluster."""
+    """The clients of every queue of the cluster, on this node."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class QueueClients:
     def find(self, vhost: str, name: str, connection: int = 0) -> Queue:
         """The queue; raises NotFound, ResourceLocked.
 
-        connection  who asks; 0: the broker itself
+        connection  of the client that asks; 0: the broker itself
         """
         queue = self.definitions.state.queue(vhost, name)
         if queue is None:
@@ -113,14 +113,14 @@ class QueueClients:
         return self.cluster.open_client(queue.group, queue.nodes, uplink)
 
     def tell(self, queue: Queue, command: AnyCommand) -> None:
-        """A command whose reply nobody waits for."""
+        """Send a command without waiting for its reply."""
         self.client(queue).command(command)
 
     def ask(self, queue: Queue, command: AnyCommand, done: Done, late: Done | None = None) -> None:
         """A command that nothing published later may overtake.
 
-        done  hears the reply, a Refusal, or Unavailable after the timeout
-        late  hears a reply that comes after that: it was applied all the same
+        done  called with the reply, a Refusal, or Unavailable after the timeout
+        late  called with a reply that comes after that: it was applied all the same
         """
         if self.absent(queue):
             done(self.unavailable(queue))
@@ -149,11 +149,11 @@ class QueueClients:
             del self._asked[group]
 
     def absent(self, queue: Queue) -> bool:
-        """Whether the only node that has the queue is not heard of."""
+        """Whether the only node that has the queue is unreachable."""
         return self.definitions.absent.holds(queue)
 
     def park(self, queue: Queue) -> None:
-        """Its only node is not heard of: nobody here waits for it any longer.
+        """Its only node is unreachable: stop waiting for it.
 
         A queue that does not outlive its node is as if it had never been routed to. What was
         published to another one is refused, as RabbitMQ does when a queue's process is lost.
@@ -169,13 +169,13 @@ class QueueClients:
                 done(self.unavailable(queue))
 
     def unpark(self, queue: Queue) -> None:
-        """Its only node is heard of again."""
+        """Its only node is reachable again."""
         client = self.cluster.client(queue.group)
         if client is not None:
             client.uplink.unpark()
 
     def unavailable(self, queue: Queue) -> errors.Unavailable:
-        """Nobody leads the queue."""
+        """The refusal for a queue without a reachable leader."""
         if self.absent(queue):
             durable = queue.config.durable
             return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)

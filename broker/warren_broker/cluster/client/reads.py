@@ -29,7 +29,7 @@ BLOCK_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """A read that found no answer; unavailable: nobody could be asked."""
+    """A read that found no answer; unavailable: no member could be asked."""
 
     detail: str
     unavailable: bool
@@ -162,7 +162,7 @@ class Reads:
         )
 
     def give_up(self, group: int) -> None:
-        """The only node that has the group is not heard of."""
+        """The only node that has the group is unreachable."""
         for request, pending in list(self._of_group.get(group, {}).items()):
             self._timeouts.answered(pending.number)
             self._give_up(request)
@@ -287,7 +287,7 @@ class Reads:
         return taken, bytes(concat(parts))
 
     def _unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
-        """What is said of a block that cannot be read: to the log, to who asked."""
+        """The text about an unreadable block, for the log and for the client."""
         entries = f"entries {runs[0][0]} to {runs[-1][0]}"
         self._cluster.set_aside.note(group, f"a read of {entries}", str(error))
         return f"queue {self._cluster.set_aside.name(group)}: {entries} cannot be read: {error}"

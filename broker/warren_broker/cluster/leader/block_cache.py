@@ -41,7 +41,7 @@ class BlockCache:
         return self.put(group, index, self._read(group, index) if data is None else data)
 
     def for_delivery(self, group: int, index: int, last: int, data: bytes | None = None) -> Block:
-        """The same, or, where the entry's block cannot be read, one that nobody can be sent.
+        """The same; where the entry's block cannot be read, one that no client can be sent.
 
         Only areas that were compressed wrongly come so far: everything before them the queue's
         machine has read. The consumer's node sets the messages aside, as it does with any that

@@ -1,4 +1,4 @@
-"""The order of what a leader has to do, kept while a message has to be fetched first."""
+"""The order of a leader's effects, kept while a damaged entry is fetched from another member."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Due:
 
 
 def lane_of(effect: Any) -> Lane | None:
-    """Whose order it belongs to; None: nobody's."""
+    """The order that it belongs to; None: none."""
     consumer = getattr(effect, "consumer", None)
     return None if consumer is None else (effect.uplink, consumer)
 
@@ -37,11 +37,11 @@ class EffectOrder:
     """Carries out each group's effects in their order; one that needs a damaged entry waits for it.
 
     What follows for the same consumer waits behind it, for deliveries must not overtake each other.
-    Others go on: perhaps nobody has that entry, and it never comes. Answers go on, so publishers
-    are confirmed, unless one of them waits itself (a get of that message): the answers to one node
-    are in order, too, and its consumers hear that they are ones before their first message. What
-    is for no consumer (timers, dead letters, the queue's end) never waits. Effects may be run
-    twice, so one that got half way starts again.
+    Others continue: perhaps no node has that entry, and it never comes. Answers continue, so
+    publishers are confirmed, unless one of them waits itself (a get of that message): the answers
+    to one node are in order, too, and its consumers hear that they are ones before their first
+    message. What is for no consumer (timers, dead letters, the queue's end) never waits. Effects
+    may be run twice, so one that got half way starts again.
     Bound: what waits is bounded as what is in flight, and by the consumers' credit.
     """
 
@@ -114,7 +114,7 @@ class EffectOrder:
                 damaged.append(damage.index)
             except KeyError:
                 # 1. A delivery waits for an entry.  2. Its consumer ends, the message is purged.
-                # 3. The entry is let go of: nobody is to get it any more.
+                # 3. The entry is released: no consumer is to get it any more.
                 if late:
                     log.info("group %s: a delivery to %s is needed no longer", group, lane)
                 else:

@@ -1,4 +1,4 @@
-"""What this node does for the queues it leads: carries out their effects."""
+"""Carries out the effects of the queues that this node leads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RETRY_MS = 100
 
 
 class _Life(NamedTuple):
-    """An uplink of a queue: whose, its number (0: none), whether it is held for suspected."""
+    """An uplink of a queue: its node, its number (0: none), whether it counts as suspected."""
 
     uplink: int
     node: str
@@ -116,7 +116,7 @@ class LeaderEffects:
             elif one.suspected:
                 # 1. The leader suspects a node, and says so in the log.  2. The node is back, or
                 # only that leader could not hear it, or it is this one.  3. The leader dies.
-                # Nothing changes any more, so nobody else would ever serve its consumers again.
+                # Nothing changes any more, so no other event would ever serve its consumers again.
                 self.command(group, NodeBack(node))
 
     def stop(self, group: int) -> None:
@@ -140,11 +140,11 @@ class LeaderEffects:
         self.command(group, NodeDown(life.uplink, life.node if life.number else "", life.number))
 
     def command(self, group: int, command: AnyCommand) -> None:
-        """Propose something of the node's own; lost when the leadership is, and then found anew.
+        """Propose something of the node's own; lost with the leadership, and then found again.
 
         1. The leadership is being handed over: nothing can be proposed. A node's life ends, or a
-        timer is due.  2. Whom it is handed to does not take it.  3. This node goes on leading:
-        what it was about to say must not be forgotten, for nobody else would ever say it.
+        timer is due.  2. The target does not take it.  3. This node keeps leading:
+        what it was about to propose must not be forgotten, since no other node proposes it.
         """
         waiting = self._waiting.get(group)
         if waiting is not None:
@@ -196,13 +196,13 @@ class LeaderEffects:
                     self._end(group, life)
 
     def _end_what_is_over(self, group: int, uplink: int) -> None:
-        """A life that the queue had not heard of, or that nobody answers to, has submitted.
+        """An uplink that is new to the queue, or that no connected node has, has submitted.
 
         1. A node's first submission to this queue is on its way.  2. The node restarts; the queue
         knows nothing of its old life, so nothing is ended.  3. The submission is applied.
-        Its consumers would hold messages for nobody until the leader changes.
+        Its consumers would hold messages in vain until the leader changes.
 
-        Or: 1. The node restarts.  2. Its new life submits here before this node has heard of that
+        Or: 1. The node restarts.  2. Its new life submits here before this node learns of that
         from the definitions.  The older life's consumers would hold messages until then.
         """
         lives = self._uplinks(group)
@@ -215,7 +215,7 @@ class LeaderEffects:
                 self._end(group, life)
 
     def _suspect_if_silent(self, group: int, uplink: int) -> None:
-        """A life that the queue had not heard of has submitted something.
+        """An uplink that is new to the queue has submitted something.
 
         1. A node's first submission to this queue is on its way.  2. The node falls silent: the
         queues that know it are told, this one does not know it.  3. The submission is applied.
@@ -234,7 +234,7 @@ class LeaderEffects:
         self._tell(node, self._suspicion(node))
 
     def node_back(self, node: str) -> None:
-        """Heard of again."""
+        """The node is reachable again."""
         self._tell(node, NodeBack(node))
 
     def _tell(self, node: str, command: AnyCommand) -> None:

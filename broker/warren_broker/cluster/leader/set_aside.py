@@ -2,7 +2,7 @@
 
 Whatever is done for one message (a delivery, a dead letter, an answer to basic.get) is done by code
 that serves every client of the node. A fault there concerns that message alone: it is named in the
-log, it is counted, and the queue goes on.
+log, it is counted, and the queue continues.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SetAside:
     ) -> bool:
         """Call it; False when it failed: the messages are noted, the fault goes no further.
 
-        An entry that is damaged or no longer here is no fault: who calls knows what to do then.
+        An entry that is damaged or no longer here is no fault: the caller handles it.
         """
         try:
             call(*args)

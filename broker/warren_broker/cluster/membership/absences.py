@@ -1,11 +1,11 @@
-"""Queues that live on one node, while that node is not heard of: they hold up nobody else.
+"""Queues of a single node while that node is unreachable: they delay no other queue.
 
-1. A node dies, or hangs; an exclusive queue of its is bound to a fanout exchange.  2. Somebody
+1. A node dies or hangs; one of its exclusive queues is bound to a fanout exchange.  2. A client
 publishes to the exchange, on another node.  3. The confirm would wait until the node is back, and
 what is published without confirms would pile up, for as long as it is away.
 
 So from the moment that this node suspects the other one, its exclusive, auto-delete and transient
-queues take no part in routing, nobody waits for what is under way to them, and operations on them
+queues take no part in routing, nothing waits for what is under way to them, and operations on them
 are refused. A durable one is refused by itself alone. Each node decides by what it hears itself.
 
 The node that leads the metadata group deletes the former when the node is gone, or has been silent
@@ -48,7 +48,7 @@ class Absences:
         self._cluster.on_led.append(self._led)
         self._definitions.on_nodes.append(self._nodes_changed)
 
-    # ------------------------------------------------------------ who is there
+    # ------------------------------------------------------------ which nodes are reachable
 
     def _suspected(self, node: str) -> None:
         self._definitions.absent.add(node)
@@ -67,7 +67,7 @@ class Absences:
             self._queues.unpark(queue)
 
     def _nodes_changed(self, node: str) -> None:
-        # One that has left the cluster is not looked for any more.
+        # A node that has left the cluster is not expected back.
         if node and node not in self._definitions.state.nodes:
             self._definitions.absent.remove(node)
             self._since.pop(node, None)
@@ -79,7 +79,7 @@ class Absences:
     # ------------------------------------------------------------ deleting
 
     def _led(self, group: int) -> None:
-        """Whoever led before may have died with its plans."""
+        """The previous leader may have died with its timers."""
         if group == METADATA_GROUP:
             for node in self._definitions.absent.nodes:
                 if self._cluster.host.gone(node):
@@ -94,7 +94,7 @@ class Absences:
         def due() -> None:
             if self._since.get(node) == number:
                 seconds = self._patience_ms / 1000
-                self._delete(node, f"it has not been heard of for {seconds:g} s")
+                self._delete(node, f"it has been unreachable for {seconds:g} s")
 
         self._cluster.loop.call_later(self._patience_ms, due)
 

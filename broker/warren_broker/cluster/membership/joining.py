@@ -1,8 +1,8 @@
 """A node's way into the cluster, with the ways between its nodes.
 
-A node that starts says `Join` to whom it can reach until it knows the definitions; who leads the
-metadata group registers it, or hears of it from another node. Being registered it is called by
-every node, wherever its configuration is silent about it, and the leader adds it to the group.
+A starting node sends `Join` to every reachable node until it knows the definitions. The leader of
+the metadata group registers it, directly or through another node. Every node then connects to it,
+also where the configuration does not name it, and the leader adds it to the group.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ JOIN_INTERVAL_MS = 500
 
 
 class Joining:
-    """This node as one of its cluster's.
+    """This node's part in joining: its own, and that of others.
 
-    Invariants: `_told` holds the addresses that the host was given last; `_configured` those nodes
-    whose address this node's configuration says. It counts: it may lead through a proxy, or another
-    network, and a node that has moved says so when it calls.
+    Invariants: `_told` holds the addresses that the host was given last; `_configured` the nodes
+    with an address in this node's configuration, which takes precedence: it may lead through a
+    proxy, or another network, and a node that has moved says so when it calls.
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions, peers: dict[str, str]) -> None:

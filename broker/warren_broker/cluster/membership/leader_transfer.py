@@ -63,7 +63,7 @@ class LeaderTransfer:
 
     def candidates(self, group: int, unfit: Iterable[str]) -> list[str]:
         """Which nodes could lead a group that this node leads, the furthest first: voters that are
-        heard of; of these the ones with quick disks, where there are any."""
+        reachable; of these the ones with fast disks, where there are any."""
         host = self._cluster.host
         if not host.is_leader(group):
             return []

@@ -5,7 +5,7 @@ never held it) or as one that joins (an empty log that may not). Taking the one 
 lose what was confirmed, so it is decided by definitions that are no older than this process:
 
 1. A node is a founder of a queue, and holds it.  2. It is taken out of the queue's members, and
-forgets its log.  3. It is wanted again, and dies before it has begun anew.  4. It starts, and
+forgets its log.  3. It is wanted again, and dies before it has begun again.  4. It starts, and
 replays the definitions from its disk: for a moment they say that it is a founder, as in step 1.
 
 So nothing that is not on disk begins until this process's own NodeStarted has come back, after

@@ -17,7 +17,7 @@ HANDED_OVER_MAX = 32
 """Leaderships handed over in one step."""
 STEP_MS = 100
 RETRY_MS = 2_000
-"""Between two rounds over groups that nobody could take."""
+"""Between two rounds over groups that no other node could take."""
 REASON = "Node was put into maintenance mode"
 """As RabbitMQ says it to the connections that it closes."""
 
@@ -25,7 +25,7 @@ REASON = "Node was put into maintenance mode"
 class Maintenance:
     """Follows this node's `drained` in the definitions.
 
-    on_drained  hears when it changes: the server closes its listener and its connections, or opens
+    on_drained  called when it changes: the server closes its listener and its connections, or opens
                 the listener again
     """
 

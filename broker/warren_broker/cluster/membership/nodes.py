@@ -159,7 +159,7 @@ class NodeService:
         return "learner" if name in members.learners else "none"
 
     def _moving(self, node: str, unsettled: Facts) -> list[Queue]:
-        """Queues whose member on the node is on its way in or out."""
+        """Queues of which the member on the node is being added or removed."""
         state = self._definitions.state
         found = {queue.group: queue for queue in state.queues() if node in queue.leaving}
         for group, facts in unsettled.items():
@@ -218,7 +218,7 @@ class NodeService:
                     "would end the maintenance; start it first"
                 )
             if drained and not self._others_fit(node):
-                # Else nobody would serve clients, through whom it could be revived.
+                # Otherwise no node would serve the client that is to revive it.
                 raise errors.PreconditionFailed(
                     f"node '{node}' is the last one that serves clients; start or revive another "
                     "one first, or just stop it"
@@ -241,8 +241,8 @@ class NodeService:
         """Forgetting: the node leaves the cluster for good. Refused while it is running.
 
         Its members leave every queue, it leaves the metadata group, then the registry: all of it
-        is intent in the definitions, carried on by whoever leads. Queues that live on it alone are
-        deleted, with their messages, as RabbitMQ does.
+        is intent in the definitions, carried out by the current leaders. Queues that live on it
+        alone are deleted, with their messages, as RabbitMQ does.
         """
         try:
             self.check_known(node)

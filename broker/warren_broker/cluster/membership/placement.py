@@ -1,4 +1,4 @@
-"""Where a new queue, or a new member, is to live, with who is to lead."""
+"""Choice of nodes for a new queue or member, and of its first leader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BALANCED_QUEUES_MAX = 1_000
 
 
 class Placement:
-    """Choices among nodes; a node in maintenance, or not heard of, is taken only when it must be.
+    """Choices among nodes; a node that is in maintenance or unreachable is the last choice.
 
     rng  `random`, or what a test puts in its place
     """
@@ -25,7 +25,7 @@ class Placement:
         self._rng = rng
 
     def fit(self, node: str) -> bool:
-        """Whether something new may be placed there now: heard of, not in maintenance, staying,
+        """Whether something new may be placed there now: reachable, not in maintenance, staying,
         with a disk that answers quickly."""
         known = self._definitions.state.nodes.get(node)
         if known is not None and (known.drained or known.forgetting):
@@ -33,7 +33,7 @@ class Placement:
         return self.running(node) and not self._cluster.host.disk_slow(node)
 
     def running(self, node: str) -> bool:
-        """Whether the node is heard of."""
+        """Whether the node is reachable."""
         host = self._cluster.host
         return node == host.node_id or (host.connected(node) and not host.suspected(node))
 
@@ -58,7 +58,7 @@ class Placement:
         return tuple(sorted([own, *others[: size - 1]]))
 
     def leader(self, nodes: Sequence[str], locator: str) -> str:
-        """Who of `nodes` is to lead first, by `client-local` or `balanced`."""
+        """Which of `nodes` is to lead first, by `client-local` or `balanced`."""
         own = self._cluster.host.node_id
         fit = [node for node in nodes if self.fit(node)] or list(nodes)
         if len(fit) == 1 or (locator == "client-local" and own in fit):
@@ -91,7 +91,7 @@ def balanced(
 ) -> list[tuple[int, str]]:
     """(group, its new leader): each move narrows the gap between two nodes.
 
-    leaders     who leads each group; candidates: who could; nodes: who is to have a share
+    leaders     the leader of each group; candidates: nodes that could lead it; nodes: to be used
     """
     counts = dict.fromkeys(sorted(nodes), 0)
     if not counts:

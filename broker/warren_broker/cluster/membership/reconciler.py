@@ -1,10 +1,10 @@
 """Groups led here get the members that the definitions say.
 
-The intent is in the definitions, so it outlives whoever began it: each leader compares it with its
-group's members and takes one step at a time, and the next leader goes on wherever this one dies. It
-is looked at when something happened (the intent, the leader or the members changed, a node came
-back) and, while a group is not as it is to be, now and then. Groups that are as they are to be cost
-nothing.
+The intent is in the definitions, so it outlives the node that began it: each leader compares it
+with its group's members and takes one step at a time, and the next leader continues wherever this
+one dies. It is looked at when something happened (the intent, the leader or the members changed, a
+node came back) and, while a group is not as it is to be, now and then. Groups that are as they are
+to be cost nothing.
 
 | after a crash, the next leader finds | and does |
 | --- | --- |
@@ -42,7 +42,7 @@ from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 MOVING_MAX = 8
-"""Groups led here whose new members are catching up at one time: each moves all that is live."""
+"""Groups led here with members that catch up at one time: each transfer moves all live data."""
 RETRY_MS = 2_000
 """A group that is not as it is to be is looked at again so often, whatever happens."""
 LOOKED_AT_MAX = 200
@@ -51,7 +51,7 @@ LOOKED_AT_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """wanted: who is to be a member; leaving: whose departure is to be told when it is done."""
+    """wanted: nodes that are to be members; leaving: nodes to be reported when they have left."""
 
     wanted: tuple[str, ...]
     leaving: tuple[str, ...]
@@ -83,7 +83,7 @@ class Reconciler:
         definitions.on_nodes.append(lambda node: self.look(METADATA_GROUP))
 
     def unsettled(self) -> tuple[int, ...]:
-        """Groups led here whose members are not as they are to be."""
+        """Groups led here with other members than wanted."""
         return tuple(self._open)
 
     # ------------------------------------------------------------ when to look
@@ -168,7 +168,7 @@ class Reconciler:
         if forgotten:
             needed = {name for queue in state.queues() for name in queue.carriers}
             forgotten = [name for name in forgotten if name not in needed]
-        # A founder that has never been heard of is not registered; it is a member all the same.
+        # A founder that has never connected is not registered; it is a member all the same.
         wanted = {*members.voters, *members.learners, *state.nodes} - {*forgotten}
         return Intent(tuple(sorted(wanted)), tuple(sorted(forgotten)))
 

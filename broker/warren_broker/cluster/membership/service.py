@@ -2,7 +2,7 @@
 
 Every node answers for the whole cluster. Each call ends in `done`, called once with a value of
 `management.membership`, or with a Refusal. Long work answers as soon as it is sure to be done (the
-intent is in the definitions, so that it survives whoever began it), and is watched through
+intent is in the definitions, so that it survives the node that began it), and is watched through
 `queue_status` and `node_status`. A rebalancing is no intent: it ends with the node that was asked.
 """
 

@@ -19,17 +19,17 @@ from warren_raft.runtime.host import UnknownGroup
 PATIENCE_MS = 2_000
 """A leader that does not answer by then is taken for none."""
 SEEK_MS = 300
-"""Groups of which no leader has been heard of are asked for, and looked at again after that."""
+"""Groups without a known leader are asked for, and looked at again after this time."""
 UNCERTAIN_MS = 30_000
 """So long after a node has connected groups are looked through for members that have not answered:
 later there are none, or their groups are being changed."""
 IN_STEP_ENTRIES = 1_000
-"""A member that lacks more would have to catch up before its group could go on without another."""
+"""A member that lacks more entries would have to catch up before it could replace another."""
 ASKED_MAX = 500
 """Groups in one question."""
 
 Facts = dict[int, GroupFacts]
-"""Of groups that somebody leads; the others are missing."""
+"""Of groups with a known leader; the others are missing."""
 Led = dict[str, messages.LedAre]
 """By node; those that did not answer are missing."""
 
@@ -46,7 +46,7 @@ class _Question:
 
 @dataclass(slots=True)
 class _LedQuestion:
-    """missing: who has not answered; number: in the deadlines."""
+    """missing: nodes that have not answered; number: in the deadlines."""
 
     done: Callable[[Led], None]
     found: Led = field(default_factory=dict)
@@ -55,10 +55,10 @@ class _LedQuestion:
 
 
 class LeaderQueries:
-    """Questions to leaders; of what this node leads it answers at once.
+    """Questions to the leaders of groups; groups led here are answered at once.
 
     replicated  whether a group lives on more nodes than one, or could
-    unsettled   groups led here whose members are not as they are to be
+    unsettled   groups led here with other members than wanted
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LeaderQueries:
         if question.parts <= 0:
             self._finish(message.request)
 
-    # ------------------------------------------------------------ who leads what
+    # ------------------------------------------------------------ which node leads which group
 
     def ask_led(self, done: Callable[[Led], None], stopping: str = "") -> None:
         """Call `done` with what every node in reach leads, this one included."""
@@ -224,8 +224,8 @@ class LeaderQueries:
         return any((one.lost or one.probing) and not one.suspected for one in states)
 
     def _needs(self, group: int, node: str) -> bool:
-        """Whether the group would be without a majority: who counts is a voter under its own id,
-        is heard of, and holds nearly all that the leader does."""
+        """Whether the group would be without a majority: a member counts that is a voter under its
+        own id, is reachable, and holds nearly all that the leader does."""
         host = self._cluster.host
         members = host.members(group)
         if node not in members.voters or not self._replicated(group):
@@ -255,7 +255,7 @@ class LeaderQueries:
 def members_of(
     queue: Queue, facts: GroupFacts | None, running: Callable[[str], bool]
 ) -> QueueMembers:
-    """A queue's members; facts None: nobody leads it, or can be heard of."""
+    """A queue's members; facts None: it has no reachable leader."""
     if facts is None:
         members = tuple(_unknown(node, running) for node in sorted(queue.carriers))
         return QueueMembers(
@@ -287,7 +287,7 @@ def member(
     facts: GroupFacts,
     running: Callable[[str], bool],
 ) -> MemberInfo:
-    """One member of a group that somebody leads; known None: it is none (yet, or any longer)."""
+    """One member of a group with a leader; known None: it is not a member (yet, or any longer)."""
     if known is None:
         state: MemberState = "starting" if node in queue.nodes else "leaving"
         return MemberInfo(node, "none", state if running(node) else "down", lag=facts.last)

@@ -1,0 +1,35 @@
+"""What the pages name exists."""
+
+from __future__ import annotations
+
+import re
+
+from tidy import house
+
+NAMED = re.compile(r"[\w./{},*…-]+\.py\b")
+NOT_OURS = {"journal.py", "syncobj.py"}
+"""Modules of the projects that docs/benchmarks.md compares with."""
+
+
+def test_every_module_that_a_page_names_exists() -> None:
+    """By the end of its path: `core/node.py` is raft/warren_raft/core/node.py."""
+    places = [f"/{module.place}" for module in house.everything()]
+    pages = [*sorted((house.ROOT / "docs").glob("*.md")), *sorted(house.ROOT.glob("*.md"))]
+    findings = []
+    for page in pages:
+        if page.name == "CHANGELOG.md":
+            continue  # it tells what was
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            for name in NAMED.findall(line):
+                known = any(place.endswith(f"/{name.lstrip('./')}") for place in places)
+                if not known and name not in NOT_OURS and not set(name) & set("{}*…"):
+                    findings.append(f"{page.name}:{number}: {name}")
+    house.report(findings, "name the module where it is now")
+
+
+def test_every_walk_has_a_diagram() -> None:
+    text = (house.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walks = re.split(r"^### Walk: ", text, flags=re.MULTILINE)[1:]
+    assert len(walks) == 5
+    findings = [walk.splitlines()[0] for walk in walks if "```mermaid" not in walk]
+    house.report(findings, "draw it as one Mermaid sequence diagram")
