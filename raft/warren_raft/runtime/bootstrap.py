@@ -40,7 +40,7 @@ REMIND_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Formation:
+class BootstrapPlan:
     """How this node begins with group 0: `start_group(GroupSpec(0, voters, joining=joining))`.
 
     joining  the cluster exists: this node's member of group 0 begins empty and votes for nobody
@@ -54,7 +54,7 @@ class Formation:
     stored: bool = False
 
 
-class Forming:
+class Bootstrap:
     """A node's way into its cluster.
 
     Invariant: the founders' disks are noted on this node's disk before group 0 begins on it
@@ -72,7 +72,7 @@ class Forming:
         self._directory = directory
         self._hellos = hellos
         self._stored = stored
-        self._callback: Callable[[Formation], None] | None = None
+        self._callback: Callable[[BootstrapPlan], None] | None = None
         self._asked = False
         self._missing: tuple[NodeId, ...] | None = None
         self._said_ms = 0
@@ -132,14 +132,16 @@ class Forming:
 
     # ------------------------------------------------------------ finding out
 
-    def begin(self, callback: Callable[[Formation], None], now_ms: int) -> None:
+    def begin(self, callback: Callable[[BootstrapPlan], None], now_ms: int) -> None:
         """Call back when it is known how to begin with group 0."""
         assert not self._asked, "formation is asked for once"
         self._asked = True
         identity = self._directory.identity
         self._callback = callback
         if self._stored():
-            self._decide(Formation(False, tuple(sorted({identity.node, *identity.founders})), True))
+            self._decide(
+                BootstrapPlan(False, tuple(sorted({identity.node, *identity.founders})), True)
+            )
         elif identity.formed:
             log.warning(
                 "%s: this directory belongs to a cluster that is formed, but the cluster's "
@@ -197,7 +199,7 @@ class Forming:
         known = set(self._hellos) | self._config.peers.keys()
         own = self._directory.identity.node
         log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "nobody yet")
-        self._decide(Formation(True, tuple(sorted(known | {own}))))
+        self._decide(BootstrapPlan(True, tuple(sorted(known | {own}))))
 
     def _found(self) -> None:
         own = self._directory.identity
@@ -206,9 +208,9 @@ class Forming:
             return
         voters = tuple(sorted({own.node, *disks}))
         log.info("%s: forms the cluster of %s", own.node, ", ".join(voters))
-        self._decide(Formation(False, voters))
+        self._decide(BootstrapPlan(False, voters))
 
-    def _decide(self, formation: Formation) -> None:
+    def _decide(self, formation: BootstrapPlan) -> None:
         callback, self._callback = self._callback, None
         assert callback is not None
         callback(formation)

@@ -35,7 +35,7 @@ def without_entries(message: Append) -> Append:
     )
 
 
-class DiskPace:
+class DiskBackpressure:
     """Bounds what waits in memory for a disk that is slow, or has no space.
 
     1. This leader's disk is full; two others have what it proposes.  2. It is committed, applied,

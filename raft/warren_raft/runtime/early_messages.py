@@ -12,7 +12,7 @@ MESSAGES_MAX = 8
 """Per group; a new group's first candidate and leader say less than that."""
 
 
-class WaitingMessages:
+class EarlyMessages:
     """The first few messages per group, oldest groups out first.
 
     A new group's preferred member campaigns as soon as it has heard of the group, perhaps before

@@ -13,7 +13,6 @@ from warren_raft.machine import Machine, Meta
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.loop import Timer
 from warren_raft.runtime.observer import Observer
-from warren_raft.runtime.snapshot_policy import Upkeep
 from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
@@ -21,6 +20,20 @@ from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 TRIM_ENTRIES_MIN = 256
 TRIM_BYTES_MIN = 4 << 20
 """A volatile log that has grown by less is not looked through for entries to let go."""
+
+
+class LastLook:
+    """What the snapshot policy found when it last looked at a group.
+
+    applied  the group's applied index then
+    live     how many entries the machine referred to
+    """
+
+    __slots__ = ("applied", "live")
+
+    def __init__(self, applied: Index) -> None:
+        self.applied = applied
+        self.live = 0
 
 
 class Group:
@@ -47,6 +60,7 @@ class Group:
         "applied_ms",
         "deleted",
         "id",
+        "last_look",
         "leading",
         "lost",
         "machine",
@@ -58,7 +72,6 @@ class Group:
         "timer",
         "timer_ms",
         "touched",
-        "upkeep",
         "volatile",
     )
 
@@ -92,7 +105,7 @@ class Group:
         store.retain_from = self.retained_from
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
-        self.upkeep = Upkeep(self.applied)
+        self.last_look = LastLook(self.applied)
         self._trim_entries = TRIM_ENTRIES_MIN
         self._trim_bytes = TRIM_BYTES_MIN
 
@@ -101,7 +114,7 @@ class Group:
         self.state = self.machine.restore(snapshot.state)
         self.applied = snapshot.index
         self.applied_ms = snapshot.time_ms
-        self.upkeep = Upkeep(self.applied)
+        self.last_look = LastLook(self.applied)
 
     def retained_from(self) -> Index:
         """The first entry that a member which is heard of still lacks, within reason.

@@ -18,7 +18,7 @@ log = logging.getLogger("warren.raft")
 
 
 class LostEntries:
-    """Does without them, where that is possible. Healing goes on asking, and reports again.
+    """Does without them, where that is possible. Repair continues to ask, and reports again.
 
     Not applied here: the core asks the leader for its snapshot (core.lost).
 

@@ -51,7 +51,7 @@ class _Wanted:
     said_ms: int | None = None
 
 
-class Healing:
+class Repair:
     """Asks other members, one after the other; what comes is checked, served, and written again.
 
     An entry is (group, index, term), and log matching makes it the same on every member. Where only

@@ -13,8 +13,8 @@ from warren_raft.core.snapshot_transfer import Incoming, Outgoing
 from warren_raft.int_runs import Unreadable
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
 from warren_raft.runtime.group import Group
+from warren_raft.runtime.group_start import known_members
 from warren_raft.runtime.net.codec import BadFrame
-from warren_raft.runtime.snapshot_policy import known_members
 from warren_raft.storage import rewrite
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
