@@ -12,7 +12,7 @@ that exists, it could vote in the place of the disk it lost. So it asks all the 
 may hold such an entry, and only remember with which disks they founded:
 
 1. a, b, c found. a leads, and b has its first entry: it is committed.  2. a loses its disk before
-anybody was told of the commit.  3. a is back, hears b and c, none of them formed. As a founder it
+any node was told of the commit.  3. a is back, hears b and c, none of them formed. As a founder it
 could elect c, which has nothing. But b has noted a's disk before it voted, and tells a so.
 Replayed by tests/raft/runtime/test_bootstrap.py
 """
@@ -36,14 +36,14 @@ from warren_raft.types import Entry, NodeId
 log = logging.getLogger("warren.raft")
 
 REMIND_MS = 30_000
-"""So often it is said again whom this node waits for."""
+"""How often the log repeats which nodes this one waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class BootstrapPlan:
     """How this node begins with group 0: `start_group(GroupSpec(0, voters, joining=joining))`.
 
-    joining  the cluster exists: this node's member of group 0 begins empty and votes for nobody
+    joining  the cluster exists: this node's member of group 0 begins empty and does not vote
              until the leader has added it. False: it is one of the founders, or has group 0 on disk
     voters   the founders, this node among them; when joining: nodes that are known to be in it
     stored   group 0 is on this node's disk
@@ -187,7 +187,7 @@ class Bootstrap:
             )
 
     def leader_heard(self, now_ms: int) -> None:
-        """Somebody leads group 0 already.
+        """Group 0 has a leader already.
 
         1. a, b, c are to form the cluster. a has met b, and waits for c.  2. b and c form it.
         3. c dies: a would wait for it for ever. In an ordinary start a meets c a moment later.

@@ -44,10 +44,10 @@ class Group:
     timer_ms    when `timer` fires on the epoch clock; it may fire before the core's deadline
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
-    sending     its snapshot is on its way to somebody: nothing is let go of
-    lost        an applied entry that cannot be read here, and that nobody has (`LostEntries`):
+    sending     its snapshot is on its way to a member: nothing is released
+    lost        an applied entry that cannot be read here, and that no member has (`LostEntries`):
                 nothing is retained up to there; 0: none
-    members     those whose state (suspected or not) the core was told of
+    members     those of which the core knows whether they are suspected
     Invariant: applied is the last entry that `state` has seen
     """
 
@@ -117,7 +117,7 @@ class Group:
         self.last_look = LastLook(self.applied)
 
     def retained_from(self) -> Index:
-        """The first entry that a member which is heard of still lacks, within reason.
+        """Return the first entry that a reachable member still lacks, within reason.
 
         It could be sent a snapshot instead; but one that is only a little behind needs none,
         unless what it lacks is lost here.
@@ -144,7 +144,7 @@ class Group:
         return core.leadership is not None and node in core.leadership.progress
 
     def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
-        """Move the messages whose write is on disk to the outbox."""
+        """Move to the outbox the messages for which the write is on disk."""
         waiting, synced = self.after_sync, self.node.synced
         while waiting and waiting[0][0] <= synced:
             for message in waiting.popleft()[1]:
@@ -179,7 +179,7 @@ class Group:
                 self._trim()
 
     def follow(self, soft: SoftState, own: NodeId, observer: Observer) -> None:
-        """The core says who leads now."""
+        """Note the leader that the core reports."""
         leads = soft.role is Role.LEADER
         if not leads:
             self.leading = False

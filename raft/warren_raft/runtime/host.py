@@ -212,7 +212,7 @@ class Host:
         self._snapshot_policy = SnapshotPolicy(store, self._groups, self._loop, config)
 
     def stop(self) -> None:
-        """Finish the write under way, close the files and connections; the loop goes on."""
+        """Finish the write under way, close the files and connections; the loop keeps running."""
         if self._stopped:
             return
         self._stopped = self._ready_loop.stopped = True
@@ -283,7 +283,7 @@ class Host:
     # ------------------------------------------------------------ groups
 
     def stored_groups(self) -> tuple[GroupId, ...]:
-        """Groups found on disk or started, ascending; those nobody wants should be deleted."""
+        """Groups found on disk or started, ascending; delete those that are not wanted."""
         return tuple(sorted(self._logs.groups))
 
     def groups(self) -> tuple[GroupId, ...]:
@@ -345,7 +345,7 @@ class Host:
         self._touch(found)
 
     def leader(self, group: GroupId) -> NodeId | None:
-        """Who leads, as far as this node knows; None: nobody, or the group is unknown."""
+        """The leader, as far as this node knows; None: none, or the group is unknown."""
         found = self._groups.get(group)
         return None if found is None else found.node.leader
 
@@ -386,7 +386,7 @@ class Host:
         return self._group(group).applied
 
     def members(self, group: GroupId) -> Membership:
-        """Who is in the group; raises UnknownGroup."""
+        """The members of the group; raises UnknownGroup."""
         return self._group(group).node.membership
 
     def change_members(self, group: GroupId, change: Change) -> Index:
@@ -463,11 +463,11 @@ class Host:
         return self._transport.up(node)
 
     def suspected(self, node: NodeId) -> bool:
-        """That peer has not been heard of for too long; itself never."""
+        """That peer has not been heard for too long; itself never."""
         return self._peers.suspected(node)
 
     def gone(self, node: NodeId) -> bool:
-        """Whether it is suspected, and its machine says that nobody listens there."""
+        """Whether it is suspected, and its machine says that nothing listens there."""
         return self._peers.gone(node)
 
     def peer_boot_id(self, node: NodeId) -> int | None:
@@ -510,7 +510,7 @@ class Host:
         self._snapshot_policy.reclaim()
 
     def _group_restored(self, group: Group) -> None:
-        self._ready_loop.ask_submit()  # for the record that the log begins anew
+        self._ready_loop.ask_submit()  # for the record of the log's new beginning
         if group.id == METADATA_GROUP:
             self._bootstrap.committed(())
         self._observer.restored(group.id)

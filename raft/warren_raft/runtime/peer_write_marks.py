@@ -4,7 +4,7 @@ A directory cannot prove that it is the newest one: an older copy of all of it o
 node would vote again in terms in which it has voted, and help to elect a leader that lacks what it
 has acknowledged. So every node tells its peers the number of the last write of its log that is on
 its disk, before anything that rests on it and with every heartbeat (`wire`, HEARTBEAT), and they
-remember the highest for the disk id that it has. Hello tells it back: who hears that its log ended
+remember the highest for the disk id that it has. Hello tells it back: a node with a log that ended
 before that stops, says so in `node.json`, and is another disk after the next start (`LogStore`).
 """
 
@@ -59,7 +59,7 @@ class PeerWriteMarks:
 
         1. This node acknowledges entry 7 to a, its leader, with write 9.  2. Its directory is
         replaced by a copy from before that.  3. a dies. With this node's vote b, which lacks 7,
-        would lead. But a, or whoever else has heard of write 9, says so in its Hello, before
+        would lead. But a, or any other that knows of write 9, says so in its Hello, before
         anything else is said on that connection. What counts is where the log ended when this life
         began: meanwhile it may have met others, and have written as much again.
         Replayed by tests/raft/runtime/test_outdated.py

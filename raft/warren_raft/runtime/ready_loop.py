@@ -31,7 +31,7 @@ class ReadyLoop:
     The order of a turn, on which safety rests:
     1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
     2. messages that need no disk leave: a leader's appends travel while it writes itself
-    3. the batch is submitted; the loop goes on (a small one is written at the turn's end: `Wal`)
+    3. the batch is submitted; the loop continues (a small one is written at the turn's end: `Wal`)
     4. committed entries are applied
     5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
     A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
@@ -73,7 +73,7 @@ class ReadyLoop:
     ) -> None:
         """The log is open.
 
-        acquaint           is told of a group whose members have changed
+        acquaint           is told of a group when its members have changed
         cluster_committed  is told of committed entries of group 0, before they are applied
         """
         self._wal = store.wal

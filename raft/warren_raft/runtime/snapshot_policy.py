@@ -39,7 +39,7 @@ def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | N
         return None
     members = group.node.membership_at(group.applied)
     if members is None:
-        return None  # it joins, and was not told yet who is in the group
+        return None  # it joins, and was not told the group's members yet
     held_log = group.store.log
     look.applied = group.applied
     live = group.machine.live_indexes(group.state)
@@ -92,7 +92,7 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
 
 
 def take_now(group: Group) -> Snapshot | None:
-    """A snapshot in the place of one whose file is damaged; None: not now."""
+    """Return a snapshot to replace one with a damaged file; None: not now."""
     members = group.node.membership_at(group.applied)
     if group.volatile or group.sending or members is None:
         return None
