@@ -16,7 +16,7 @@ class RaftConfig:
     new_group_delay_ms     in a new group those that are not preferred wait this much longer
     retransmit_ms          the leader repeats itself after that long without an answer
     append_bytes_max       payload of one AppendEntries; one entry is sent even if larger
-    probe_bytes_max        payload of one whose place in the follower's log is a guess
+    probe_bytes_max        payload of one with a guessed place in the follower's log
     inflight_messages_max  unanswered AppendEntries per follower
     inflight_bytes_max     unanswered payload per follower
     apply_bytes_max        payload of the committed entries of one Ready

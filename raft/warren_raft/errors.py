@@ -1,4 +1,4 @@
-"""The tree of errors: which branch says who must act.
+"""The tree of errors: which branch says what must be done by which side.
 
 `UsageError`: you, the caller. `PeerError`: another node. `StorageError`: the operator.
 `Unavailable`: nobody, try again later.
@@ -32,7 +32,7 @@ class Unavailable(RaftError):
 class NotLeader(Unavailable):
     """Only the leader can do that.
 
-    leader  whom to ask instead; None while nobody is known to lead
+    leader  the node to ask instead; None while no leader is known
     """
 
     def __init__(self, group: GroupId, node: NodeId, leader: NodeId | None) -> None:

@@ -27,7 +27,7 @@ class Meta:
 class Applied:
     """What came of a command.
 
-    reply    for whoever proposed it; None when there is nothing to say
+    reply    for the caller that proposed it; None when there is nothing to say
     effects  values to be carried out by the leader, in this order; each may be carried out
              twice or never (a leader that dies in between), so they must be repeatable
     """
@@ -66,7 +66,7 @@ class Machine(Protocol, Generic[State]):
         ...
 
     def live_indexes(self, state: State) -> Sequence[Index]:
-        """Indexes of the entries whose bytes the state still refers to, ascending.
+        """Indexes of the entries that the state still refers to, ascending.
 
         `indexes.Indexes` when there may be many: the loop waits for this, and for `snapshot`.
         """
@@ -82,7 +82,7 @@ class GroupSpec:
     volatile   the log lives in memory (a group of one for transient queues)
     preferred  the node that should campaign first when the group is new
     joining    the group exists elsewhere: this member begins with an empty log and an id of its
-               own, votes for nobody, and takes part once the group's leader adds it
+               own, does not vote, and takes part once the group's leader adds it
     """
 
     group: int

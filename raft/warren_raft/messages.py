@@ -20,7 +20,7 @@ WireLive: TypeAlias = tuple[Index, Term, EntryKind, int, bytes]
 
 
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The parent of all: which group, from whom, to whom, in which term the sender is."""
+    """The parent of all: the group, the sender, the receiver, and the sender's term."""
 
     group: GroupId
     sender: NodeId
@@ -127,7 +127,7 @@ class SnapshotChunk(RaftMessage, frozen=True, array_like=True, gc=False, tag="sc
 class SnapshotWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="sw"):
     """Answer to SnapshotChunk: what is wanted next.
 
-    repeat  the chunk was not the one that was wanted: go on from here
+    repeat  the chunk was not the one that was wanted: continue from here
 
     last_term 0: it answers nothing. The sender cannot read entry `index`, and wants a snapshot that
     has it; index 0: no longer.

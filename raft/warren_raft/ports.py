@@ -45,7 +45,7 @@ class LogStore(Protocol):
         """Entries first … last, cut after `bytes_max` bytes of data, but never less than one.
 
         Neither copied nor changed by the core; the same Entry objects may be given out again.
-        Cut before one whose bytes are damaged, none when that is the first: another member is
+        Cut before one with damaged bytes, none when that is the first: another member is
         asked for it. The host takes the node's outbox again when it is here.
         """
         ...

@@ -58,9 +58,9 @@ class HardState:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who is in a group; all tuples sorted, voters and learners disjoint.
+    """The members of a group; all tuples sorted, voters and learners disjoint.
 
-    ids  (node, member id) of every voter whose id is not 0; a learner has none here
+    ids  (node, member id) of every voter with an id other than 0; a learner has none here
     """
 
     voters: tuple[NodeId, ...]
@@ -97,7 +97,7 @@ class MemberState:
     voter         it votes, or will once the change under way is committed; else a learner
     leader        it is the leader itself
     match         it holds everything up to there on disk; last: the end of the leader's log
-    suspected     its node is not heard of
+    suspected     nothing is heard from its node
     snapshotting  it is being sent a snapshot
     lost          a voter that answers under another id: its log was lost, it does not count
     changing      its place in the group is not committed yet

@@ -25,7 +25,7 @@ from warren_broker.queue.effects import DeadLetter
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
-from warren_raft.runtime.peer_write_marks import Positions
+from warren_raft.runtime.peer_write_marks import PeerWriteMarks
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import recovery, rewrite, wal
 from warren_raft.storage.compaction import Compactor
@@ -385,7 +385,7 @@ def what_can_be_read_is_on_the_disk() -> list[Replacement]:
 
 def an_older_copy_is_judged_by_nobody() -> list[Replacement]:
     """No node tells another one that its directory was a later one once."""
-    return [(Positions, "judge", lambda self, hello: None)]
+    return [(PeerWriteMarks, "judge", lambda self, hello: None)]
 
 
 def one_message_ends_the_node() -> list[Replacement]:

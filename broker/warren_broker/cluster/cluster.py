@@ -466,7 +466,7 @@ class Cluster:
                 continue
             # A leader only hands out what is committed, so (index, term) is this entry for good.
             entry = self.host.entry(message.group, delivery.index, term)
-            if entry is None and self.host.healing.awaits(message.group, delivery.index):
+            if entry is None and self.host.repair.awaits(message.group, delivery.index):
                 self._deliver_later(delivery.index, (node, message, rest))
                 return
             if entry is None:
@@ -494,7 +494,7 @@ class Cluster:
             for each in self._late.pop(key, []):
                 self._on_delivered(*each)
 
-        self.host.healing.when(message.group, index, healed)
+        self.host.repair.when(message.group, index, healed)
 
     def _on_cancelled(
         self, node: str, message: messages.ConsumerCancelled, rest: memoryview

@@ -41,7 +41,7 @@ from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.topology import Topology
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
-from warren_raft.runtime.bootstrap import Formation
+from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Stage
 from warren_raft.types import METADATA_GROUP
@@ -119,7 +119,7 @@ class Definitions:
         self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, numbered=True))
         host.formation(self._formed)
 
-    def _formed(self, formation: Formation) -> None:
+    def _formed(self, formation: BootstrapPlan) -> None:
         self._begun = True
         spec = GroupSpec(METADATA_GROUP, formation.voters, joining=formation.joining)
         self._cluster.host.start_group(spec, self._machine)

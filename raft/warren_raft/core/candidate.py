@@ -43,7 +43,7 @@ def on_stalled(node: NodeState) -> None:
     """The node's disk has stopped answering, or answers again.
 
     A candidate gives up, because a leader needs its disk for its own vote and for every vote after
-    that. A leader goes on: it commits what the other members have on their disks. Its host hands
+    that. A leader continues: it commits what the other members have on their disks. Its host hands
     the leadership over where another member can take it.
     Replayed by tests/raft/transcripts/stalled_disk.txt
     """
@@ -54,7 +54,7 @@ def on_stalled(node: NodeState) -> None:
 
 
 def ask_whether(node: NodeState) -> None:
-    """Ask everybody for a pre-vote; nothing rests on it, so it may leave at once."""
+    """Ask every voter for a pre-vote; nothing rests on it, so it may leave at once."""
     log = node.log
     for voter in node.others(node.membership.voters):
         node.messages.append(
@@ -71,12 +71,12 @@ def ask_whether(node: NodeState) -> None:
 
 
 def ask_who_leads(node: NodeState) -> None:
-    """What one that may not stand does instead: it asks for a pre-vote, and counts no answer.
+    """Ask for a pre-vote without counting the answers, on a member that may not stand.
 
-    The leader answers it like any other, with an append. And whoever believes in the asker learns
-    that it does not lead: 1. a leads and loses its disk.  2. It is back under another id before
-    anybody misses it.  3. An append of its life before comes late: b follows a, which will never
-    send another.
+    The leader answers it like any other, with an append. And a member that believes in the asker
+    learns that it does not lead: 1. a leads and loses its disk.  2. It is back under another id
+    before any member misses it.  3. An append of its life before comes late: b follows a, which
+    will never send another.
     """
     log = node.log
     for voter in node.others(node.membership.voters):
@@ -94,7 +94,7 @@ def ask_who_leads(node: NodeState) -> None:
 
 
 def ask(node: NodeState) -> None:
-    """Ask everybody for a vote, once term, own vote and log are on disk.
+    """Ask every voter for a vote, once term, own vote and log are on disk.
 
     1. A asks for votes in term 5 with entries 8, 9 unsynced.  2. It crashes and comes back with 7,
     in term 4, and campaigns in term 5 again.  3. A vote for its first life arrives: it would lead

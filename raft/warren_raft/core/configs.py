@@ -15,7 +15,7 @@ class Configs:
     4.1), and no longer when the entry is cut.
 
     base_index  `base` holds from there on: 0, or the index of a snapshot
-    hinted      `base` is not the membership as of base_index but only whom to listen to: the
+    hinted      `base` is not the membership as of base_index but only which nodes to listen to: the
                 member is joining and has not been told yet
     entries     (index, membership), ascending, all above base_index
     missing     where CONFIGs stand whose bytes were damaged at the start, and have not come yet

@@ -7,8 +7,8 @@ the member follows, votes, and keeps what it is sent, but does not stand for ele
 1. The last entry was stamped by a clock that is ahead; its stamp is unknown here.  2. This member
 leads, and stamps with its own clock: the log's time falls.
 
-1. 9 makes d a voter beside a, b, c; a, b, d commit it, and it rots on a.  2. 10 makes e one;
-b, d, e commit it.  3. By what a can read, a and c are a majority: they elect a, who lacks 10.
+1. 9 makes d a voter beside a, b, c; a, b, d commit it, and it is damaged on a.  2. 10 makes e one;
+b, d, e commit it.  3. By what a can read, a and c are a majority: they elect a, which lacks 10.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a member does with the messages of whoever leads, or wants to."""
+"""What a member does with the messages of leaders and candidates."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def on_append(node: NodeState, message: Append) -> None:
 
 
 def take(node: NodeState, first: Index, wire: tuple[WireEntry, ...]) -> None:
-    """Entries whose predecessor matches: keep those that are here, replace what differs."""
+    """Take entries that follow a matching one: keep those that are here, replace what differs."""
     log = node.log
     skip = 0
     cut = False
@@ -108,9 +108,9 @@ def on_snapshot_chunk(node: NodeState, message: SnapshotChunk) -> None:
     """InstallSnapshot of this term (Raft paper, figure 13): the host collects it.
 
     One that holds no more than what is committed here is not needed: saying so ends it. Nor is one
-    whose last entry is in this log: 1. A leader commits 60 with this member's acknowledgement.
+    that ends with an entry of this log: 1. A leader commits 60 with this member's acknowledgement.
     2. The next leader knows nothing of it, and sends a snapshot up to 53.  3. If 54 … 60 went with
-    it, this member could help to elect somebody who lacks 60. One that lacks an entry (`lost`) may
+    it, this member could help to elect one that lacks 60. One that lacks an entry (`lost`) may
     need it all the same: it skips what it has not applied, and keeps what follows.
     """
     follow(node, message.sender)
@@ -142,7 +142,7 @@ def installed(
     """See Node.installed."""
     assert lost.may_install(node, index, term), (index, term, node.log.committed)
     if node.candidacy is not None:
-        # Who was asked, and under which id, is no longer who would be counted.
+        # The members asked, and their ids, are no longer those that would be counted.
         become_follower(node, node.term)
     if node.log.has(index, term):
         lost.skipped(node, index, membership)
@@ -232,7 +232,7 @@ def on_timeout_now(node: NodeState, message: TimeoutNow) -> None:
 
 
 def refuse_stale(node: NodeState, message: object) -> None:
-    """A message of an earlier term: tell whoever lives in the past what the term is.
+    """Reject a message of an earlier term and report the current term.
 
     Answers and TimeoutNow of earlier terms need none. The term must be on disk before it is told.
     """

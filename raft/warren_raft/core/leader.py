@@ -55,7 +55,7 @@ def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> N
     if progress.next < log.store.first_index():
         if progress.leaving:
             return  # not worth a snapshot
-        # The entry before `next` need not be known either: where the log begins anew, it is.
+        # The entry before `next` need not be known either: at the log's beginning it is.
         progress.become_snapshotting()
         node.snapshots.append(to)
         return
@@ -135,7 +135,7 @@ def on_append_reply(node: NodeState, message: AppendReply) -> None:
 
 
 def on_pre_vote(node: NodeState, message: PreVote) -> None:
-    """Somebody has not heard of this leader: refuse, and tell it who leads.
+    """Refuse a member that does not know this leader, and tell it that this one leads.
 
     The append says nothing that is not known to match, so it can be sent even to a member that is
     suspected, outside its window; and to one that was removed and does not know, or not for sure:

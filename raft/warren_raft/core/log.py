@@ -19,7 +19,7 @@ class LogView:
     writing     handed out to be written
     durable     on this member's disk
     last        the end
-    lost        an entry that could not be read, and nobody could give (core.lost); 0: never; it
+    lost        an entry that could not be read, and no member could give (core.lost); 0: never; it
                 counts until it is applied
     ahead_ms    of a leader: how far the log's time is ahead of its clock
     dated       last_time_ms is known; it is not while the last entry's bytes are damaged
@@ -106,7 +106,7 @@ class LogView:
         return self.tail[start:stop]
 
     def hint(self, index: Index, term: Term) -> tuple[Index, Term]:
-        """The highest place at or below `index` whose term is at most `term`, with its term.
+        """The highest place at or below `index` with a term of at most `term`, with its term.
 
         Above it two logs that differ at (index, term) cannot agree: one step skips a whole term.
         """
@@ -129,7 +129,7 @@ class LogView:
                 self.last_time_ms, self.dated = found, True
 
     def lead_from(self, now_ms: int) -> None:
-        """This member leads: the log's time goes on from where it is, at the pace of its clock.
+        """This member leads: the log's time continues from where it is, at the pace of its clock.
 
         1. A leader's clock is three hours ahead; it stamps entries.  2. Another member leads, whose
         clock is right.  3. If its entries were stamped with the last entry's time until its clock
@@ -258,7 +258,7 @@ class LogView:
         self.applied = index
 
     def trim(self) -> None:
-        """Let go of the part of the tail that is durable and handed out."""
+        """Release the part of the tail that is durable and handed out."""
         keep = min(self.durable, self.applying) + 1
         if keep > self.tail_first:
             del self.tail[: keep - self.tail_first]

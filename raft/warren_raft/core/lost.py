@@ -1,8 +1,8 @@
-"""A committed entry that this member cannot read, and that the others have let go of.
+"""A committed entry that this member cannot read, and that the others have released.
 
 1. a, b, c hold 1 … 65 on their disks; a has applied 4 and stops.  2. b and c apply 65, take a
-snapshot of it and let go of what is below: a holds that, they know.  3. Entry 5 rots on a's disk.
-4. a starts. Nobody can give it 5, and it is appended what follows 65: it would never apply again.
+snapshot of it and release what is below: they know that a holds it.  3. Entry 5 is damaged on a.
+4. a starts. None can give it 5, and it is appended what follows 65: it would never apply again.
 
 So it asks its leader for the snapshot. What the log holds after the snapshot's last entry stays:
 this member has vouched for it. One that leads itself lets another lead, which it can ask then.
@@ -17,7 +17,7 @@ from warren_raft.types import Index, Membership, Term
 
 
 def report(node: NodeState, index: Index, now_ms: int) -> None:
-    """Nobody who is heard has that entry: ask for a snapshot. Say it again while it is so."""
+    """Ask for a snapshot, because no reachable member has that entry. Repeat while it is so."""
     node.now_ms = now_ms
     log = node.log
     if not log.applying < index <= log.committed:
@@ -27,14 +27,14 @@ def report(node: NodeState, index: Index, now_ms: int) -> None:
     if lead is None:
         ask(node, index)
     elif lead.transfer_to is None:
-        # By chance: whoever is asked may have lost an entry, too, and hand it back.
+        # By chance: the one that is asked may have lost an entry, too, and hand it back.
         voters = [v for v in node.others(node.membership.voters) if v not in node.suspected]
         if voters:
             leader_transfer.begin_transfer(node, lead, node.rng.choice(voters))
 
 
 def found(node: NodeState) -> None:
-    """What this member asked for, if it ever did, it needs no longer."""
+    """Tell the leader that the entry asked for, if any, is no longer needed."""
     if node.log.lost:
         ask(node, 0)
 
@@ -53,7 +53,7 @@ def helps(node: NodeState, index: Index) -> bool:
 
 
 def skipped(node: NodeState, index: Index, membership: Membership) -> None:
-    """The state is that of a snapshot whose last entry is in this log; what follows it stays."""
+    """Continue from a snapshot that ends with an entry of this log; what follows it stays."""
     node.log.skip_to(index)
     node.configs.begin_at(index, membership)
     membership_change.adopt(node)

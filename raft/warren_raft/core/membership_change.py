@@ -74,7 +74,7 @@ def obstacle(node: NodeState, lead: Leadership) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------------- who counts
+# ---------------------------------------------------------------------- which voters count
 
 
 def is_lost(node: NodeState, lead: Leadership, voter: NodeId) -> bool:
@@ -95,7 +95,7 @@ def adopt(node: NodeState) -> None:
 
 
 def adopt_as_leader(node: NodeState, lead: Leadership) -> None:
-    """The membership in effect may be another one: whom to tell, and who counts."""
+    """Send to the members of the membership in effect, and count its voters."""
     members = node.membership
     last, now_ms = node.log.last, node.now_ms
     for member in node.others(members.voters + members.learners):
@@ -119,7 +119,7 @@ def adopt_as_leader(node: NodeState, lead: Leadership) -> None:
 
 
 def count(node: NodeState, lead: Leadership) -> None:
-    """Work out whose copies count for a commit, and whether there is anything to settle."""
+    """Work out which copies count for a commit, and whether there is anything to settle."""
     members = node.membership
     counting = []
     absent = 0
@@ -146,7 +146,7 @@ def heard_as(
 ) -> Progress | None:
     """A member answers under another id than the last time; its Progress now.
 
-    None: the answer is of no use: a founding member's, after another life of that node was heard of
+    None: the answer is of no use: a founding member's, after another life of that node answered
     that its process has now, or this member leads no longer. What the life before held is believed
     no more.
 
@@ -227,7 +227,7 @@ def due(node: NodeState, lead: Leadership) -> Change | None:
 def ask_whether_still(
     node: NodeState, lead: Leadership, learner: NodeId, progress: Progress
 ) -> None:
-    """Before a learner is promoted it says once more who it is, in a round like that of a read.
+    """Before a learner is promoted it confirms its id once more, in a round like that of a read.
 
     1. b acknowledges everything as 7, loses its disk, and is back as 8, which this leader hears.
     2. A late answer of 7 comes.  3. Promoted as 7, b would be a voter that never votes; in a group

@@ -59,10 +59,10 @@ class Node(NodeState):
         self.now_ms = now_ms
         kind = type(message)
         if message.term > self.term:
-            # A pre-vote speaks of the term after the sender's, which nobody is in yet; so does
+            # A pre-vote speaks of the term after the sender's, which no member is in yet; so does
             # consent to it. But what the sender is in, it got into by a majority's consent:
             # 1. a is removed, and hands over.  2. b leads the next term with c's vote, and dies.
-            # 3. d has heard of neither, and a's node lives: it would refuse c for good.
+            # 3. d has heard neither of them, and a's node lives: it would refuse c for good.
             if kind is PreVote:
                 if message.term - 1 > self.term:
                     become_follower(self, message.term - 1)
@@ -78,7 +78,7 @@ class Node(NodeState):
     def propose(self, data: bytes, now_ms: int) -> Index:
         """Append a COMMAND; returns where it will stand if it is committed in `term`.
 
-        Raises NotLeader (with a hint) on anybody but the leader, and while leadership is being
+        Raises NotLeader (with a hint) on any member but the leader, and while leadership is being
         handed over. The entry is lost if another leader's entry is committed at that index.
         """
         lead = self.leadership
@@ -120,7 +120,7 @@ class Node(NodeState):
         return self.election_at_ms
 
     def campaign(self, now_ms: int) -> None:
-        """Try to become the leader (pre-vote first); nothing on who may not stand, or leads."""
+        """Try to become the leader (pre-vote first); not if it may not stand, or leads."""
         self.now_ms = now_ms
         if self.stands and self.role is not Role.LEADER:
             self.leader = None
@@ -162,7 +162,7 @@ class Node(NodeState):
             lose_leader(self)
 
     def peer_connected(self, node: NodeId, now_ms: int, restarted: bool = False) -> None:
-        """A connection was (re-)established, or a suspected node was heard of again.
+        """A connection was (re-)established, or a suspected node was heard again.
 
         Must follow every `peer_suspected` when the suspicion ends: until then a leader sends
         that follower nothing.
@@ -185,7 +185,7 @@ class Node(NodeState):
     def peer_restarted(self, node: NodeId, now_ms: int) -> None:
         """That node's process is a new one: it leads nothing. Implies peer_connected.
 
-        No message of the process before may follow: whoever believed in that leader again, because
+        No message of the process before may follow: one that believed in that leader again, because
         of a late append, would wait for good for a member that lost its disk.
         """
         self.peer_connected(node, now_ms, True)
@@ -323,7 +323,7 @@ class Node(NodeState):
         return self.configs.at(index)
 
     def member_states(self) -> tuple[MemberState, ...]:
-        """All members as their leader sees them; raises NotLeader on anybody else."""
+        """All members as their leader sees them; raises NotLeader on any other member."""
         if self.leadership is None:
             raise NotLeader(self.group, self.id, self.leader)
         return membership_change.states(self, self.leadership)

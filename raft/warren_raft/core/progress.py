@@ -107,7 +107,7 @@ class Progress:
         self.paused = True
 
     def resume(self, restarted: bool = False) -> None:
-        """Its node is heard of (again); a new process of it has forgotten what is committed."""
+        """Its node is reachable (again); a new process of it has forgotten what is committed."""
         self.heard = self.heard and not restarted
         self.become_probe()
         self.asked, self.vouched = 0, False

@@ -27,7 +27,7 @@ def held_by_majority(held: Iterable[Index]) -> Index:
 def decided(answers: Mapping[NodeId, bool], voters: tuple[NodeId, ...]) -> bool | None:
     """Whether the voters have granted: a majority has (True), can no more (False), neither (None).
 
-    answers  of whoever answered; those of nodes that are no voters do not count
+    answers  of the nodes that answered; those of nodes that are no voters do not count
     """
     granted = sum(1 for voter in voters if answers.get(voter) is True)
     refused = sum(1 for voter in voters if answers.get(voter) is False)

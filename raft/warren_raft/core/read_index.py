@@ -8,7 +8,7 @@ from warren_raft.core.quorum import held_by_majority
 from warren_raft.types import Index, NodeId
 
 Request = tuple[NodeId, int]
-"""Who asked, and its context."""
+"""The member that asked, and its context."""
 
 
 class Reads:
@@ -19,7 +19,7 @@ class Reads:
     rounds   (round, commit index when it began, its requests), oldest first
     heard    the newest round that each voter confirmed
 
-    Invariants: rounds ascend and none is above `round`; nobody confirmed a round above `round`.
+    Invariants: rounds ascend and none is above `round`; no voter confirmed a round above `round`.
     """
 
     __slots__ = ("asked", "heard", "round", "rounds")

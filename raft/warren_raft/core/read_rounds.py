@@ -21,7 +21,7 @@ def begin_round(node: NodeState, lead: Leadership) -> None:
 
 
 def ask_confirm(node: NodeState, lead: Leadership) -> None:
-    """Send (again) the newest round, which stands for the older ones, to all who owe an answer."""
+    """Send (again) the newest round, which stands for the older ones, to all that owe an answer."""
     asked = node.others(node.membership.voters) if lead.reads.rounds else []
     asked += [member for member, progress in lead.progress.items() if progress.vouching]
     lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms if asked else None
@@ -30,7 +30,7 @@ def ask_confirm(node: NodeState, lead: Leadership) -> None:
 
 
 def answer_reads(node: NodeState, lead: Leadership, voter: NodeId, round_: int) -> None:
-    """Answer the reads whose round a majority has confirmed."""
+    """Answer the reads of the rounds that a majority has confirmed."""
     for index, requests in lead.reads.confirmed(voter, round_, node.membership.voters, node.id):
         for asker, context in requests:
             if asker == node.id:
@@ -43,6 +43,6 @@ def answer_reads(node: NodeState, lead: Leadership, voter: NodeId, round_: int) 
 
 
 def end_rounds(lead: Leadership) -> None:
-    """Wait no longer when nobody owes an answer."""
+    """Wait no longer when no member owes an answer."""
     if not lead.reads.rounds and not any(p.vouching for p in lead.progress.values()):
         lead.confirm_due_ms = None

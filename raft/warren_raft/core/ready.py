@@ -20,7 +20,7 @@ class Role(IntEnum):
 
 
 class SoftState(msgspec.Struct, frozen=True, gc=False):
-    """Who leads, as far as this member knows; never written to disk."""
+    """The role and the leader, as far as this member knows; never written to disk."""
 
     role: Role
     leader: NodeId | None
@@ -60,7 +60,7 @@ class Ready(msgspec.Struct, frozen=True):
                          and a committed entry is never truncated
     reads                answers to read_index
     soft_state           None: unchanged; else act on it after `committed` was applied
-    snapshots            members whose next entry the log no longer has: send them a snapshot
+    snapshots            members with a next entry that the log no longer has: send them a snapshot
                          (core.snapshot_transfer); each is named once, and again when it was lost
                          sight of
     chunks               parts of a snapshot for this member, and answers to its own, in order

@@ -12,7 +12,7 @@ class Candidacy:
     """The answers to one attempt.
 
     sequence  the write that holds this member's vote for itself; None: not handed out yet.
-              The vote counts once that write is done, like anybody's
+              The vote counts once that write is done, like any other
     """
 
     __slots__ = ("answers", "sequence")
@@ -29,9 +29,9 @@ class Leadership:
                     these are committed by counting (Raft paper, 5.4.2)
     progress        of every other member, voters and learners, and of those that are leaving
     counting        of the other voters that answer under the right id; absent: a 0 for each voter
-                    whose copy counts for nothing
+                    with a copy that counts for nothing
     unsettled       whether there may be something for membership_change.settle to do
-    transfer_to     whom leadership is being handed to; nothing is proposed meanwhile
+    transfer_to     the voter that leadership is being handed to; nothing is proposed meanwhile
     transfer_by_ms  when that is given up
     confirm_due_ms  when a round of reads is asked for again; None: no round is open
     wire            the last batch built, so that followers in step share it:

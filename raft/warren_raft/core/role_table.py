@@ -26,7 +26,7 @@ from warren_raft.messages import (
 
 Handler = Callable[[NodeState, Any], None]
 
-ANYBODY: dict[type, Handler] = {
+EVERY_ROLE: dict[type, Handler] = {
     Append: follower.on_append,
     SnapshotChunk: follower.on_snapshot_chunk,
     Confirm: follower.on_confirm,
@@ -39,9 +39,9 @@ ANYBODY: dict[type, Handler] = {
 }
 
 HANDLERS: tuple[dict[type, Handler], ...] = (
-    ANYBODY,
-    ANYBODY | {PreVoteReply: candidate.on_pre_vote_reply},
-    ANYBODY | {VoteReply: candidate.on_vote_reply},
+    EVERY_ROLE,
+    EVERY_ROLE | {PreVoteReply: candidate.on_pre_vote_reply},
+    EVERY_ROLE | {VoteReply: candidate.on_vote_reply},
     {
         # Append and Confirm of its own term cannot come: one leader per term. They are here so
         # that `follow` finds out.

@@ -1,4 +1,4 @@
-"""A snapshot on its way from a leader to a member whose entries the leader no longer has.
+"""A snapshot on its way from a leader to a member that needs what its log no longer has.
 
 First the live entries go, ascending, those that the receiver does not hold anyway; then the
 snapshot's payload. Every answer says what is wanted next, and nothing else steers the sender: a
@@ -149,7 +149,7 @@ class Outgoing:
 
 
 class Incoming:
-    """The member's side: one snapshot at a time; another one begins anew.
+    """The member's side: one snapshot at a time; another one begins from its start.
 
     base        what this member had applied when it began: live entries up to there are here
     live_after  the last live entry received; payload: what was received of it
@@ -178,7 +178,7 @@ class Incoming:
     def take(self, chunk: SnapshotChunk) -> tuple[tuple[Entry, ...], bool]:
         """Take a chunk if it is the one that was wanted.
 
-        returns  the live entries that are new, to be written; and whether the sender is to go on
+        returns  the live entries that are new, to be written; and whether the sender is to continue
                  from what is wanted instead of from what it sent last
         """
         if chunk.entries:

@@ -30,16 +30,16 @@ class NodeState:
     member_id       which life of this node's log it is; it votes only where the membership names
                     it under that id
     configs         the memberships of the log; membership: the one in effect
-    leader          whom this member believes to lead; None: nobody, or its node is suspected
-    suspected       nodes not heard of
+    leader          the member believed to lead; None: not known, or its node is suspected
+    suspected       nodes from which nothing is heard
     unread          some of the log could not be read, see core.damaged; ready() comes after looking
     stalled         this node's disk does not answer: it does not stand; one that leads still does
     election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
-                    leader is known, when nobody would hear, and on one that is no member
+                    leader is known, when no majority would hear it, and on one that is no member
     attempts        elections stood for in vain since the last leader was known
 
     Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
-    itself; only a voter stands or leads, or one whose own removal is under way; a member with a
+    itself; only a voter stands or leads, or one with its own removal under way; a member with a
     leader has no election ahead; votes in a term are given once (`vote` changes only with `term`,
     or from None).
     """
@@ -93,15 +93,15 @@ class NodeState:
         """Begin as a follower that knows no leader.
 
         membership       as of the snapshot; without one the founders; on a member that is joining
-                         and has no snapshot only whom to listen to
+                         and has no snapshot only which nodes to listen to
         hard_state, log  as they were on disk; all of the log is durable
         rng              may be shared by all groups of a node
         applied          what the machine's state holds already: the index of its snapshot
         configs          see LogStore.configs
-        preferred        who campaigns at once when the group is new (term 0, empty log); the
+        preferred        which campaigns at once when the group is new (term 0, empty log); the
                          others wait new_group_delay_ms longer. A group of one campaigns at once
 
-        Nobody is suspected at first: a host tells `peer_suspected` for those that are.
+        No node is suspected at first: a host tells `peer_suspected` for those that are.
         """
         self.group = group
         self.id = node_id
@@ -155,7 +155,7 @@ class NodeState:
         return self.configs.latest_index > self.log.committed
 
     def hears(self, lead: Leadership, voter: NodeId, membership: Membership) -> bool:
-        """Whether that voter of `membership` is heard of, and is the life that is meant.
+        """Whether that voter of `membership` is reachable, under the id that it has there.
 
         lead  this member's own, which leads
         """
@@ -166,7 +166,7 @@ class NodeState:
         return progress is not None and not progress.paused and progress.member == member
 
     def hears_majority(self, lead: Leadership, membership: Membership) -> bool:
-        """Whether a majority of those voters is heard of."""
+        """Whether a majority of those voters is reachable under their ids."""
         voters = membership.voters
         return sum(self.hears(lead, v, membership) for v in voters) >= majority(len(voters))
 
@@ -201,7 +201,7 @@ class NodeState:
 
     @property
     def asks(self) -> bool:
-        """Whether it cares who leads: a member does; and one that led in this term until it was
+        """Whether it needs a leader: a member does; and one that led in this term until it was
         removed, because others may believe in it still."""
         named = self.id in self.membership or self.vote == self.id
         return named or self.stands or bool(self.configs.missing)

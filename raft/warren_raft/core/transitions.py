@@ -14,10 +14,10 @@ from warren_raft.types import NodeId, Term
 
 
 def set_election(node: NodeState, delay_ms: int) -> None:
-    """Stand for election (a learner: ask who leads) that much later.
+    """Stand for election (a learner: ask for the leader) that much later.
 
     Without a majority in hearing, or when it is not known to be a member at all, it gives up
-    after a few attempts, until somebody is heard: the first ones tell members that still
+    after a few attempts, until another member is heard: the first ones tell members that still
     believe in this one that it leads no longer.
     """
     many = node.attempts > node.config.election_backoff_max
@@ -28,15 +28,17 @@ def set_election(node: NodeState, delay_ms: int) -> None:
 
 
 def next_attempt(node: NodeState) -> None:
-    """When to try again if this attempt comes to nothing."""
+    """Set the time of the next attempt, should this one come to nothing."""
     delay_ms = node.rng.randrange(*node.config.election_timeout_ms)
     set_election(node, delay_ms << min(node.attempts, node.config.election_backoff_max))
     node.attempts += 1
 
 
 def stand_soon(node: NodeState) -> None:
-    """Something has changed for the better: a leader, if there is one, has one more
-    `election_timeout_ms` to say so."""
+    """Stand within one more `election_timeout_ms` unless a leader is heard before.
+
+    Called when a majority has become more likely.
+    """
     if node.leadership is None and node.leader is None and node.asks:
         node.attempts = 0
         soon = node.now_ms + node.rng.randrange(*node.config.election_timeout_ms)
@@ -48,7 +50,7 @@ def stand_soon(node: NodeState) -> None:
 
 
 def follow(node: NodeState, sender: NodeId) -> None:
-    """`sender` has shown that it leads this term."""
+    """Follow `sender`, which has shown that it leads this term."""
     if node.leader == sender:
         return
     assert node.role is not Role.LEADER, (node.term, node.id, sender)
@@ -85,7 +87,7 @@ def become_follower(node: NodeState, term: Term) -> None:
     assert term >= node.term, (term, node.term)
     if node.leadership is not None:
         asked = node.leadership.reads.drain()
-        node.reads += [ReadState(context, None) for who, context in asked if who == node.id]
+        node.reads += [ReadState(context, None) for asker, context in asked if asker == node.id]
         node.leadership = None
         # A snapshot that it sends is stamped with the term that it is in by then:
         # 1. b asks a for the next chunk, and c asks a for a vote.  2. a's chunk is of c's term:

@@ -12,7 +12,7 @@ that exists, it could vote in the place of the disk it lost. So it asks all the 
 may hold such an entry, and only remember with which disks they founded:
 
 1. a, b, c found. a leads, and b has its first entry: it is committed.  2. a loses its disk before
-anybody was told of the commit.  3. a is back, hears b and c, none of them formed. As a founder it
+any node was told of the commit.  3. a is back, hears b and c, none of them formed. As a founder it
 could elect c, which has nothing. But b has noted a's disk before it voted, and tells a so.
 Replayed by tests/raft/runtime/test_bootstrap.py
 """
@@ -36,14 +36,14 @@ from warren_raft.types import Entry, NodeId
 log = logging.getLogger("warren.raft")
 
 REMIND_MS = 30_000
-"""So often it is said again whom this node waits for."""
+"""How often the log repeats which nodes this one waits for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Formation:
+class BootstrapPlan:
     """How this node begins with group 0: `start_group(GroupSpec(0, voters, joining=joining))`.
 
-    joining  the cluster exists: this node's member of group 0 begins empty and votes for nobody
+    joining  the cluster exists: this node's member of group 0 begins empty and does not vote
              until the leader has added it. False: it is one of the founders, or has group 0 on disk
     voters   the founders, this node among them; when joining: nodes that are known to be in it
     stored   group 0 is on this node's disk
@@ -54,7 +54,7 @@ class Formation:
     stored: bool = False
 
 
-class Forming:
+class Bootstrap:
     """A node's way into its cluster.
 
     Invariant: the founders' disks are noted on this node's disk before group 0 begins on it
@@ -72,7 +72,7 @@ class Forming:
         self._directory = directory
         self._hellos = hellos
         self._stored = stored
-        self._callback: Callable[[Formation], None] | None = None
+        self._callback: Callable[[BootstrapPlan], None] | None = None
         self._asked = False
         self._missing: tuple[NodeId, ...] | None = None
         self._said_ms = 0
@@ -132,14 +132,16 @@ class Forming:
 
     # ------------------------------------------------------------ finding out
 
-    def begin(self, callback: Callable[[Formation], None], now_ms: int) -> None:
+    def begin(self, callback: Callable[[BootstrapPlan], None], now_ms: int) -> None:
         """Call back when it is known how to begin with group 0."""
         assert not self._asked, "formation is asked for once"
         self._asked = True
         identity = self._directory.identity
         self._callback = callback
         if self._stored():
-            self._decide(Formation(False, tuple(sorted({identity.node, *identity.founders})), True))
+            self._decide(
+                BootstrapPlan(False, tuple(sorted({identity.node, *identity.founders})), True)
+            )
         elif identity.formed:
             log.warning(
                 "%s: this directory belongs to a cluster that is formed, but the cluster's "
@@ -185,7 +187,7 @@ class Forming:
             )
 
     def leader_heard(self, now_ms: int) -> None:
-        """Somebody leads group 0 already.
+        """Group 0 has a leader already.
 
         1. a, b, c are to form the cluster. a has met b, and waits for c.  2. b and c form it.
         3. c dies: a would wait for it for ever. In an ordinary start a meets c a moment later.
@@ -197,7 +199,7 @@ class Forming:
         known = set(self._hellos) | self._config.peers.keys()
         own = self._directory.identity.node
         log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "nobody yet")
-        self._decide(Formation(True, tuple(sorted(known | {own}))))
+        self._decide(BootstrapPlan(True, tuple(sorted(known | {own}))))
 
     def _found(self) -> None:
         own = self._directory.identity
@@ -206,9 +208,9 @@ class Forming:
             return
         voters = tuple(sorted({own.node, *disks}))
         log.info("%s: forms the cluster of %s", own.node, ", ".join(voters))
-        self._decide(Formation(False, voters))
+        self._decide(BootstrapPlan(False, voters))
 
-    def _decide(self, formation: Formation) -> None:
+    def _decide(self, formation: BootstrapPlan) -> None:
         callback, self._callback = self._callback, None
         assert callback is not None
         callback(formation)

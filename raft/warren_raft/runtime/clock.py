@@ -21,7 +21,7 @@ class Clock(Protocol):
 class SystemClock:
     """The operating system's clocks, made one that never goes back.
 
-    The wall clock's steps forward are followed; after a step back time goes on at its ordinary
+    The wall clock's steps forward are followed; after a step back time continues at its ordinary
     pace from where it was: it stays ahead of the wall until the process is restarted, but no
     deadline waits for the wall to catch up.
     Invariant: epoch - monotonic never falls.

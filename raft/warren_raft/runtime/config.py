@@ -26,7 +26,7 @@ class HostConfig:
     data_dir                  belongs to this node alone
     raft                      the groups' settings
     heartbeat_ms              a sign of life is sent when nothing else was for that long
-    suspect_after_ms          a connected peer not heard of for that long is suspected
+    suspect_after_ms          a connected peer not heard for that long is suspected
     disconnect_grace_ms       a peer whose connection broke may take that long to be back
     reconnect_ms_min, _max    back-off between attempts to connect; refused by the peer: _max
     handshake_ms_max          a connection that has not proved itself by then is closed
@@ -39,7 +39,7 @@ class HostConfig:
     scrub_bytes_per_second    files are looked through for damage, at that rate; 0: never
     scrub_interval_ms         from the beginning of one such look to the next
     retained_bytes_max        kept below the snapshot for a member that is behind; one that is
-                              further behind, or not heard of, is sent the snapshot
+                              further behind, or not reachable, is sent the snapshot
     peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
     frame_bytes_max           largest frame taken from a peer
     connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection

@@ -23,7 +23,7 @@ ToApply = list[tuple["Group", Ready]]
 
 
 def without_entries(message: Append) -> Append:
-    """It still says who leads, and where the logs agree."""
+    """It still names the leader, and where the logs agree."""
     return Append(
         message.group,
         message.sender,
@@ -35,14 +35,14 @@ def without_entries(message: Append) -> Append:
     )
 
 
-class DiskPace:
+class DiskBackpressure:
     """Bounds what waits in memory for a disk that is slow, or has no space.
 
     1. This leader's disk is full; two others have what it proposes.  2. It is committed, applied,
-    answered: publishers go on.  3. What its own disk is to write grows without end. So while that
-    is more than `bytes_max` nothing is applied: what is not applied is not answered, and what is
-    not answered is bounded at those who sent it. Of other leaders nothing is taken that is to be
-    written, as if it had been lost: they send it again. Who leads is learned all the same.
+    answered: publishers continue.  3. What its own disk is to write grows without end. So while
+    that is over `bytes_max` nothing is applied: what is not applied is not answered, and what is
+    not answered is bounded at its senders. Of other leaders nothing is taken that is to be
+    written, as if it had been lost: they send it again. The leader is learned all the same.
     """
 
     __slots__ = ("_bytes_max", "_late", "_place", "_tell", "_wal")
@@ -98,7 +98,7 @@ class DiskPace:
         self._late = to_apply
 
     def ripe(self, to_apply: ToApply) -> ToApply:
-        """What is to be applied now, in order; news of who leads does not wait."""
+        """What is to be applied now, in order; news of the leader does not wait."""
         if self._late:
             to_apply = self._late + to_apply
             self._late = []

@@ -31,7 +31,7 @@ class DiskWatch:
     committed. Here all of them are SLOW, and the leader stays.
     A read under way keeps the loop from looking, and is told of when it is done: it counts for the
     one look after it.
-    A process that was stopped itself (a long pause between two looks) begins the measurement anew.
+    A process that was stopped itself (a long pause between two looks) restarts the measurement.
     Times are milliseconds of one monotonic clock.
     Invariant: `since_ms` is None exactly while no write is under way
     """

@@ -12,10 +12,10 @@ MESSAGES_MAX = 8
 """Per group; a new group's first candidate and leader say less than that."""
 
 
-class WaitingMessages:
+class EarlyMessages:
     """The first few messages per group, oldest groups out first.
 
-    A new group's preferred member campaigns as soon as it has heard of the group, perhaps before
+    A new group's preferred member campaigns as soon as it knows the group, perhaps before
     the others have: without this its request for votes would be lost, and the group would wait for
     an election timeout. All of them may be lost: Raft asks again.
     Bounds: GROUPS_MAX groups, MESSAGES_MAX messages each, none with entries.

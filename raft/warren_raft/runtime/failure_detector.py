@@ -28,13 +28,13 @@ class _Peer:
 class FailureDetector:
     """Signs of life in, suspicions out.
 
-    A connected peer is suspected when nothing was heard of it for `suspect_after_ms`; one whose
+    A connected peer is suspected when nothing was heard from it for `suspect_after_ms`; one whose
     connection broke, after `disconnect_grace_ms`, or at once when its port refuses: its process
     is gone, as far as its machine says (a firewall that refuses looks the same: no promise may rest
-    on it). A process that was stopped itself (a long pause between two checks) begins anew rather
-    than suspecting everybody: what they sent meanwhile lies unread in its sockets.
+    on it). A process that was stopped itself (a long pause between two checks) begins again rather
+    than suspecting every peer: what they sent meanwhile lies unread in its sockets.
     Times are milliseconds of one monotonic clock.
-    Invariants: a suspected peer is connected only between being heard of and the next check; one
+    Invariants: a suspected peer is connected only between being heard and the next check; one
     that is gone is suspected
     """
 
@@ -63,7 +63,7 @@ class FailureDetector:
         return peer is not None and peer.suspected
 
     def gone(self, node: NodeId) -> bool:
-        """Its port has refused a connection since it was heard of last."""
+        """Its port has refused a connection since it was heard last."""
         peer = self._peers.get(node)
         return peer is not None and peer.gone
 
@@ -82,7 +82,7 @@ class FailureDetector:
         return None if peer.suspected else self._grace_ms
 
     def refused(self, node: NodeId) -> list[tuple[NodeId, News]]:
-        """The peer's machine says that nobody listens there."""
+        """The peer's machine says that nothing listens there."""
         peer = self._peers[node]
         news: list[tuple[NodeId, News]] = []
         if peer.connected or peer.gone:
@@ -99,7 +99,7 @@ class FailureDetector:
         self._peers[node].heard_ms = now_ms
 
     def check(self, now_ms: int) -> list[tuple[NodeId, News]]:
-        """Who is suspected, or back, as of now; to be called at least every heartbeat."""
+        """Peers that are suspected, or back, as of now; to be called at least every heartbeat."""
         paused = now_ms - self._checked_ms > self._suspect_after_ms // 2
         self._checked_ms = now_ms
         news: list[tuple[NodeId, News]] = []

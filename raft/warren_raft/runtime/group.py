@@ -13,7 +13,6 @@ from warren_raft.machine import Machine, Meta
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.loop import Timer
 from warren_raft.runtime.observer import Observer
-from warren_raft.runtime.snapshot_policy import Upkeep
 from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
@@ -21,6 +20,20 @@ from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 TRIM_ENTRIES_MIN = 256
 TRIM_BYTES_MIN = 4 << 20
 """A volatile log that has grown by less is not looked through for entries to let go."""
+
+
+class LastLook:
+    """What the snapshot policy found when it last looked at a group.
+
+    applied  the group's applied index then
+    live     how many entries the machine referred to
+    """
+
+    __slots__ = ("applied", "live")
+
+    def __init__(self, applied: Index) -> None:
+        self.applied = applied
+        self.live = 0
 
 
 class Group:
@@ -31,10 +44,10 @@ class Group:
     timer_ms    when `timer` fires on the epoch clock; it may fire before the core's deadline
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
-    sending     its snapshot is on its way to somebody: nothing is let go of
-    lost        an applied entry that cannot be read here, and that nobody has (`LostEntries`):
+    sending     its snapshot is on its way to a member: nothing is released
+    lost        an applied entry that cannot be read here, and that no member has (`LostEntries`):
                 nothing is retained up to there; 0: none
-    members     those whose state (suspected or not) the core was told of
+    members     those of which the core knows whether they are suspected
     Invariant: applied is the last entry that `state` has seen
     """
 
@@ -47,6 +60,7 @@ class Group:
         "applied_ms",
         "deleted",
         "id",
+        "last_look",
         "leading",
         "lost",
         "machine",
@@ -58,7 +72,6 @@ class Group:
         "timer",
         "timer_ms",
         "touched",
-        "upkeep",
         "volatile",
     )
 
@@ -92,7 +105,7 @@ class Group:
         store.retain_from = self.retained_from
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
-        self.upkeep = Upkeep(self.applied)
+        self.last_look = LastLook(self.applied)
         self._trim_entries = TRIM_ENTRIES_MIN
         self._trim_bytes = TRIM_BYTES_MIN
 
@@ -101,10 +114,10 @@ class Group:
         self.state = self.machine.restore(snapshot.state)
         self.applied = snapshot.index
         self.applied_ms = snapshot.time_ms
-        self.upkeep = Upkeep(self.applied)
+        self.last_look = LastLook(self.applied)
 
     def retained_from(self) -> Index:
-        """The first entry that a member which is heard of still lacks, within reason.
+        """Return the first entry that a reachable member still lacks, within reason.
 
         It could be sent a snapshot instead; but one that is only a little behind needs none,
         unless what it lacks is lost here.
@@ -131,7 +144,7 @@ class Group:
         return core.leadership is not None and node in core.leadership.progress
 
     def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
-        """Move the messages whose write is on disk to the outbox."""
+        """Move to the outbox the messages for which the write is on disk."""
         waiting, synced = self.after_sync, self.node.synced
         while waiting and waiting[0][0] <= synced:
             for message in waiting.popleft()[1]:
@@ -166,7 +179,7 @@ class Group:
                 self._trim()
 
     def follow(self, soft: SoftState, own: NodeId, observer: Observer) -> None:
-        """The core says who leads now."""
+        """Note the leader that the core reports."""
         leads = soft.role is Role.LEADER
         if not leads:
             self.leading = False

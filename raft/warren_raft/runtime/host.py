@@ -12,17 +12,17 @@ from typing import Any
 from msgspec import structs
 
 from warren_raft.core.membership import Change
-from warren_raft.core.node import Node
 from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import log_identity
-from warren_raft.runtime.bootstrap import Formation, Forming
+from warren_raft.runtime.bootstrap import Bootstrap, BootstrapPlan
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.disk_backpressure import DiskPace
-from warren_raft.runtime.early_messages import WaitingMessages
+from warren_raft.runtime.disk_backpressure import DiskBackpressure
+from warren_raft.runtime.early_messages import EarlyMessages
 from warren_raft.runtime.group import Group
+from warren_raft.runtime.group_start import begin_group
 from warren_raft.runtime.loop import Loop, Stage, Timer
 from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.net.codec import BadFrame
@@ -30,12 +30,12 @@ from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.net.stream import Buffer
 from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
-from warren_raft.runtime.peer_write_marks import Kept, Positions
+from warren_raft.runtime.peer_write_marks import PeerWriteMarks, marks_of
 from warren_raft.runtime.peers import Peers
-from warren_raft.runtime.ready_loop import Turns
-from warren_raft.runtime.repair import Healing
+from warren_raft.runtime.ready_loop import ReadyLoop
+from warren_raft.runtime.repair import Repair
 from warren_raft.runtime.scrub import Scrub
-from warren_raft.runtime.snapshot_policy import NodeUpkeep, known_members
+from warren_raft.runtime.snapshot_policy import SnapshotPolicy
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
 from warren_raft.storage.errors import DirectoryOutdated
@@ -92,15 +92,13 @@ class Host:
         self._files = files if files is not None else Files()
         self._rng = rng if rng is not None else Random(os.urandom(16))
         self._groups: dict[GroupId, Group] = {}
-        self._waiting = WaitingMessages()
+        self._early = EarlyMessages()
         self._transport = Transport(config, loop, self.boot_id, self)
-        self._turns = Turns(config.node, loop, observer, self._transport.send_raft)
-        self._touch = self._turns.touch
+        self._ready_loop = ReadyLoop(config.node, loop, observer, self._transport.send_raft)
+        self._touch = self._ready_loop.touch
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
         self.on_second = self._peers.on_second
-        self._positions = Positions(self._keep_positions)
-        self.on_position = self._positions.heard
         self._disk = StalledDisk(
             config.node,
             config.data_dir,
@@ -111,12 +109,13 @@ class Host:
             self._clock.epoch_ms,
         )
         self.on_condition = self._disk.peer_said
-        self._forming: Forming
+        self._write_marks: PeerWriteMarks
+        self._bootstrap: Bootstrap
         self._heartbeat: Timer | None = None
         self._store: LogStore | None = None
-        self._upkeep: NodeUpkeep
-        self._pace: DiskPace
-        self.healing: Healing
+        self._snapshot_policy: SnapshotPolicy
+        self._backpressure: DiskBackpressure
+        self.repair: Repair
         self._transfers: Transfers
         self._lost: LostEntries
         self._stopped = False
@@ -159,15 +158,19 @@ class Host:
         for group, lost in sorted(store.condemned.items()):
             again = log_identity.again(group, lost.created, self._rng, config.peers)
             store.recreate(group, again)
+        self._write_marks = marks_of(store, self.boot_id)
         identity = store.directory.identity
-        self._positions.begin(self.disk, self.position(), self.boot_id, identity.vouched)
-        self._forming = Forming(
+        self._bootstrap = Bootstrap(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
         )
-        self._turns.begin(
-            store, self._pace, self._transfers, self._peers.acquaint, self._forming.committed
+        self._ready_loop.begin(
+            store,
+            self._backpressure,
+            self._transfers,
+            self._peers.acquaint,
+            self._bootstrap.committed,
         )
-        self._forming.recognize(store.groups.get(METADATA_GROUP))
+        self._bootstrap.recognize(store.groups.get(METADATA_GROUP))
         for node, address in sorted({**identity.peers, **config.peers}.items()):
             self.add_peer(node, address)
         self._beat()
@@ -176,14 +179,14 @@ class Host:
     def _make_parts(self, store: LogStore) -> None:
         """The parts that work on the store."""
         config = self.config
-        self._pace = DiskPace(
+        self._backpressure = DiskBackpressure(
             store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
         )
-        self.healing = Healing(
+        self.repair = Repair(
             config.node,
             store,
             self._groups,
-            self._turns.send,
+            self._ready_loop.send,
             self.connected,
             self._touch,
             self._clock.monotonic_ms,
@@ -198,21 +201,21 @@ class Host:
         self._transfers = Transfers(
             store,
             config.node,
-            self._turns.send,
+            self._ready_loop.send,
             self._touch,
             self._group_restored,
-            self.healing.awaits,
+            self.repair.awaits,
         )
         self._lost = LostEntries(
             config.node, store, self._groups, self._transfers, self._clock.epoch_ms, self._touch
         )
-        self._upkeep = NodeUpkeep(store, self._groups, self._loop, config)
+        self._snapshot_policy = SnapshotPolicy(store, self._groups, self._loop, config)
 
     def stop(self) -> None:
-        """Finish the write under way, close the files and connections; the loop goes on."""
+        """Finish the write under way, close the files and connections; the loop keeps running."""
         if self._stopped:
             return
-        self._stopped = self._turns.stopped = True
+        self._stopped = self._ready_loop.stopped = True
         if self._watch_read in self._loop.on_guard:
             self._loop.on_guard.remove(self._watch_read)
         if self._heartbeat is not None:
@@ -223,8 +226,8 @@ class Host:
         self._peers.stopped = True
         self._transport.close()
         if self._store is not None:
-            self._upkeep.stopped = True
-            self._positions.keep()
+            self._snapshot_policy.stopped = True
+            self._write_marks.keep()
             self._store.close()
 
     def abandon(self) -> None:
@@ -252,9 +255,9 @@ class Host:
         `judge_peer` keeps it out; without that it is a peer again as soon as it calls.
         """
         self._peers.remove(node)
-        self._waiting.forget(node)
-        self._forming.forget(node)
-        self._positions.forget(node)
+        self._early.forget(node)
+        self._bootstrap.forget(node)
+        self._write_marks.forget(node)
 
     def peer_hello(self, node: NodeId) -> Hello | None:
         """What that peer said of itself on the last connection: disk, formed, address, founders."""
@@ -280,7 +283,7 @@ class Host:
     # ------------------------------------------------------------ groups
 
     def stored_groups(self) -> tuple[GroupId, ...]:
-        """Groups found on disk or started, ascending; those nobody wants should be deleted."""
+        """Groups found on disk or started, ascending; delete those that are not wanted."""
         return tuple(sorted(self._logs.groups))
 
     def groups(self) -> tuple[GroupId, ...]:
@@ -296,41 +299,13 @@ class Host:
         """
         if spec.group in self._groups:
             return
-        assert not spec.volatile or (len(spec.voters) == 1 and not spec.joining), spec
-        store = self._logs.groups.get(spec.group)
-        if store is None:
-            assert spec.joining or self.node_id in spec.voters, (spec, self.node_id)
-            member = self._rng.getrandbits(64) or 1 if spec.joining else 0
-            born = log_identity.Birth(tuple(sorted(spec.voters)), member)
-            store = self._logs.create(spec.group, log_identity.encode(born), volatile=spec.volatile)
-        else:
-            born = log_identity.decode(spec.group, store.created)
-        members = born.membership(self.node_id)
-        if store.snapshot is not None:
-            members = known_members(store.snapshot, machine.version)
         now = self._clock.epoch_ms()
-        node = Node(
-            spec.group,
-            self.node_id,
-            members,
-            store.hard_state,
-            store,
-            self.config.raft,
-            self._rng,
-            now,
-            spec.preferred,
-            store.snapshot_index,
-            born.member,
-            store.configs(),
-        )
-        group = Group(
-            spec.group, node, store, machine, spec.volatile, self.config.retained_bytes_max
-        )
+        group = begin_group(spec, machine, self._logs, self.config, self._rng, now)
         self._groups[spec.group] = group
         self._disk.begun(group)
         self._peers.acquaint(group)
-        for message in self._waiting.take(spec.group):
-            node.step(message, now)
+        for message in self._early.take(spec.group):
+            group.node.step(message, now)
         self._touch(group)
 
     def delete_group(self, group: GroupId) -> None:
@@ -341,13 +316,13 @@ class Host:
             found.leading = False
             if found.timer is not None:
                 found.timer.cancel()
-        self._waiting.take(group)
+        self._early.take(group)
         self._transfers.drop(group)
-        self.healing.drop(group)
+        self.repair.drop(group)
         self._lost.drop(group)
         if group in self._logs.groups:
             self._logs.delete(group)
-            self._turns.ask_submit()
+            self._ready_loop.ask_submit()
 
     def propose(self, group: GroupId, data: bytes) -> Index:
         """Append a command to the group's log; `Observer.applied` tells when it has been applied.
@@ -370,7 +345,7 @@ class Host:
         self._touch(found)
 
     def leader(self, group: GroupId) -> NodeId | None:
-        """Who leads, as far as this node knows; None: nobody, or the group is unknown."""
+        """The leader, as far as this node knows; None: none, or the group is unknown."""
         found = self._groups.get(group)
         return None if found is None else found.node.leader
 
@@ -411,7 +386,7 @@ class Host:
         return self._group(group).applied
 
     def members(self, group: GroupId) -> Membership:
-        """Who is in the group; raises UnknownGroup."""
+        """The members of the group; raises UnknownGroup."""
         return self._group(group).node.membership
 
     def change_members(self, group: GroupId, change: Change) -> Index:
@@ -444,19 +419,19 @@ class Host:
         """This node's disk has a member of that group (started or not)."""
         return group in self._logs.groups
 
-    def formation(self, callback: Callable[[Formation], None]) -> None:
+    def formation(self, callback: Callable[[BootstrapPlan], None]) -> None:
         """Find out how to begin with group 0; `callback` is called once, perhaps at once.
 
         A node that is among the founders of a new cluster waits until it has heard all of them;
         what it waits for is logged.
         """
-        self._forming.begin(callback, self._clock.epoch_ms())
+        self._bootstrap.begin(callback, self._clock.epoch_ms())
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
         """An entry, from memory or disk.
 
         raises  UnknownGroup; KeyError when it is not held; EntryDamaged when its bytes are damaged:
-                other members are asked for it, `healing.when` tells when to try again
+                other members are asked for it, `repair.when` tells when to try again
         """
         return self._group(group).store.read(index)
 
@@ -488,11 +463,11 @@ class Host:
         return self._transport.up(node)
 
     def suspected(self, node: NodeId) -> bool:
-        """That peer has not been heard of for too long; itself never."""
+        """That peer has not been heard for too long; itself never."""
         return self._peers.suspected(node)
 
     def gone(self, node: NodeId) -> bool:
-        """Whether it is suspected, and its machine says that nobody listens there."""
+        """Whether it is suspected, and its machine says that nothing listens there."""
         return self._peers.gone(node)
 
     def peer_boot_id(self, node: NodeId) -> int | None:
@@ -532,12 +507,12 @@ class Host:
 
     def reclaim_disk(self) -> None:
         """The disk runs short: let go at once of what no group needs. A repeat is harmless."""
-        self._upkeep.reclaim()
+        self._snapshot_policy.reclaim()
 
     def _group_restored(self, group: Group) -> None:
-        self._turns.ask_submit()  # for the record that the log begins anew
+        self._ready_loop.ask_submit()  # for the record of the log's new beginning
         if group.id == METADATA_GROUP:
-            self._forming.committed(())
+            self._bootstrap.committed(())
         self._observer.restored(group.id)
         if not group.deleted:
             self._observer.members_changed(group.id, group.node.membership)
@@ -549,34 +524,34 @@ class Host:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
         self._peers.beat()
         self._disk.beat(self._clock.monotonic_ms(), self._logs)
-        self._upkeep.beat()
+        self._snapshot_policy.beat()
         self._transfers.beat(self._clock.epoch_ms())
-        self.healing.beat()
+        self.repair.beat()
         self._lost.beat()
         self._scrub.beat(self._clock.monotonic_ms())
-        self._forming.look(self._clock.epoch_ms())
+        self._bootstrap.look(self._clock.epoch_ms())
 
     # ------------------------------------------------------------ what the transport says
 
     def greeting(self, to: NodeId) -> Hello:
         """See TransportOwner."""
-        hello = self._forming.greeting(to, self.boot_id, self.address)
-        return structs.replace(hello, written=self.position(), vouched=self._positions.known(to))
+        hello = self._bootstrap.greeting(to, self.boot_id, self.address)
+        return structs.replace(hello, written=self.position(), vouched=self._write_marks.known(to))
 
     def judge(self, hello: Hello) -> str | None:
         """See TransportOwner."""
-        outdated = self._positions.judge(hello)
+        outdated = self._write_marks.judge(hello)
         if outdated is not None:
-            self._forming.change(outdated=outdated)
+            self._bootstrap.change(outdated=outdated)
             raise DirectoryOutdated(self.config.data_dir, outdated)
         self._peers.check_alone(hello)
-        return self._forming.judge(hello) or self.judge_peer(hello)
+        return self._bootstrap.judge(hello) or self.judge_peer(hello)
 
     def on_met(self, hello: Hello, address: Address) -> None:
         """See TransportOwner."""
         self._peers.met(hello)
-        self._positions.heard(hello.node, hello.disk, hello.written, hello.boot_id)
-        self._forming.met(hello, address, self._clock.epoch_ms())
+        self._write_marks.heard(hello.node, hello.disk, hello.written, hello.boot_id)
+        self._bootstrap.met(hello, address, self._clock.epoch_ms())
 
     def on_up(self, node: NodeId, boot_id: int) -> None:
         """See TransportOwner."""
@@ -585,19 +560,16 @@ class Host:
 
     def on_down(self, node: NodeId) -> None:
         """See TransportOwner."""
-        self._positions.keep()
+        self._write_marks.keep()
         self._peers.on_down(node)
 
     def position(self) -> int:
         """See TransportOwner."""
         return self._logs.wal.synced_batch
 
-    def _keep_positions(self, vouched: Kept) -> None:
-        # No space: what memory holds of it is as good, until a restart.
-        directory = self._logs.directory
-        self._logs.background_writer.run(
-            lambda: directory.change(vouched=vouched), lambda _: None, lambda error: None
-        )
+    def on_position(self, node: NodeId, disk: int, write: int, boot: int) -> None:
+        """See TransportOwner."""
+        self._write_marks.heard(node, disk, write, boot)
 
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """See TransportOwner."""
@@ -608,15 +580,15 @@ class Host:
                     f"node {node!r} sent a message from {message.sender!r} to {message.to!r}"
                 )
             if isinstance(message, EntryWanted | EntryIs):
-                self.healing.take(message)
+                self.repair.take(message)
                 continue
             group = self._groups.get(message.group)
             if group is None:
                 if message.group == METADATA_GROUP and type(message) is Append:
-                    self._forming.leader_heard(now)
-                self._waiting.add(message)
+                    self._bootstrap.leader_heard(now)
+                self._early.add(message)
                 continue
-            admitted = self._pace.admit(message, group)
+            admitted = self._backpressure.admit(message, group)
             if admitted is not None:
                 group.node.step(admitted, now)
                 self._touch(group)

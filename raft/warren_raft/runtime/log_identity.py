@@ -1,7 +1,7 @@
 """What stands in a group's GROUP_CREATED record.
 
 A MessagePack array of [1, voters, member]: the format, the names of the founders (on a member that
-joins: those it asks who leads), and the id of this life of the log, 0 on a founder. Before there
+joins: those it asks for the leader), and the id of this log's life, 0 on a founder. Before there
 were ids it was the array of the voters alone.
 """
 
@@ -30,7 +30,7 @@ class Birth:
         """The members before the first entry.
 
         A joining member does not know them. It is a learner to itself, which asks those it was
-        told of who leads, until the log says more.
+        told of the leader, until the log says more.
         """
         if not self.member:
             return Membership(self.voters)
@@ -73,7 +73,7 @@ def has_others(group: GroupId, data: bytes) -> bool:
 def again(group: GroupId, data: bytes, rng: Random, peers: Iterable[NodeId]) -> bytes:
     """The record's data of a member that has lost its log of that group: it joins, as another.
 
-    peers  are asked who leads, beside those it knew of
+    peers  are asked for the leader, beside those it knew of
     """
     voters = tuple(sorted({*decode(group, data).voters, *peers}))
     return encode(Birth(voters, rng.getrandbits(64) or 1))

@@ -119,7 +119,7 @@ class Loop:
     stages in their order until none has work. Only `post` and `stop` may be called from other
     threads. An exception without an error handler of its own ends `run`, which raises it.
 
-    The loop's thread may change while `run` goes on, as a Go scheduler takes its processor from a
+    The loop's thread may change while `run` continues, as a Go scheduler takes its processor from a
     thread that a system call holds: 1. A small write to the log is made on the loop's thread,
     because waking another one costs as much as the write.  2. The disk hangs, and the system call
     does not return.  3. A guard sees that `wait_for` takes too long, and turns the loop itself.
@@ -318,7 +318,7 @@ class Loop:
         self._run_stages()
 
     def close(self) -> None:
-        """Let go of the loop's own descriptors."""
+        """Close the loop's own descriptors."""
         self._epoll.close()
         os.close(self._wake_fd)
 
@@ -341,7 +341,7 @@ class Loop:
             if events & WRITE and registration.writable is not None:
                 if self._registrations.get(registration.fd) is registration:
                     registration.writable()
-        except Exception as error:  # the rim of one connection: it ends, the others go on
+        except Exception as error:  # the rim of one connection: it ends, the others continue
             if registration.on_error is None:
                 raise
             registration.on_error(error)
@@ -361,7 +361,7 @@ class Loop:
                 call()
 
     def _timer_cancelled(self) -> None:
-        # A timer that is set anew for every command would otherwise fill the heap until it is due.
+        # A timer that is set again for every command would otherwise fill the heap until it is due.
         self._timers_cancelled += 1
         if self._timers_cancelled > 64 and self._timers_cancelled * 2 > len(self._timers):
             self._timers[:] = [item for item in self._timers if item[2].active]
@@ -404,7 +404,7 @@ def listen(address: tuple[str, int], backlog: int = 1024) -> list[socket.socket]
     """Listening sockets, non-blocking, for every address the name stands for (IPv4 and IPv6).
 
     address  ("" or "*": all interfaces; port 0: one free port, the same for all of them)
-    raises   OSError with the address when none can be had
+    raises   OSError with the address when none is available
     """
     host, port = address
     name = None if host in ("", "*") else host

@@ -1,4 +1,4 @@
-"""Entries that are damaged here, and that no member that is heard of can give."""
+"""Entries that are damaged here, and that no reachable member can give."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ log = logging.getLogger("warren.raft")
 
 
 class LostEntries:
-    """Does without them, where that is possible. Healing goes on asking, and reports again.
+    """Does without them, where that is possible. Repair continues to ask, and reports again.
 
     Not applied here: the core asks the leader for its snapshot (core.lost).
 
     Applied, and nothing in the state refers to it: it is only kept for members that are behind, and
     these are helped by a snapshot as well. 1. c was away and needs 5; a leads, keeps 5 for c, and b
-    has let go of it.  2. 5 rots on a.  3. As long as a holds its place c is sent no snapshot, and
-    nobody can give 5: c would never catch up. So a takes a snapshot, and lets go of its log up to
+    has released it.  2. 5 rots on a.  3. As long as a holds its place c is sent no snapshot, and
+    no member can give 5: c would never catch up. So a takes a snapshot, and releases its log up to
     there.
 
     Applied, and the state refers to it: nothing helps. It is said once; its file is left alone, so
     that the others are rewritten; and a snapshot that refers to it is put off, for a group that
-    sends one takes no other, and would let go of nothing any more.
+    sends one takes no other, and would release nothing any more.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LostEntries:
         try:
             file = group.store.log.place(index).file
         except KeyError:
-            return  # let go of since it was reported
+            return  # released since it was reported
         self._store.compactor.left.add(file)
         said = self._said.setdefault(group.id, set())
         if index not in said:

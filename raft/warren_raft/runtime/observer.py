@@ -55,7 +55,7 @@ class Observer(Protocol):
     def disk_full(self, full: bool) -> None:
         """There is no space for what is to be written; False: there is again, all was written.
 
-        Meanwhile nothing leaves that rests on this node's disk; it goes on by itself.
+        Meanwhile nothing leaves that rests on this node's disk; it continues by itself.
         """
         ...
 
@@ -76,7 +76,7 @@ class Observer(Protocol):
         ...
 
     def peer_gone(self, node: NodeId) -> None:
-        """The machine of a suspected node says that nobody listens there: its process has ended.
+        """The machine of a suspected node says that nothing listens there: its process has ended.
 
         Comes after `peer_suspected`, perhaps much later. A firewall that refuses connections looks
         the same.
@@ -84,7 +84,7 @@ class Observer(Protocol):
         ...
 
     def peer_back(self, node: NodeId) -> None:
-        """A suspected node was heard of again, in the same or in another life."""
+        """A suspected node was heard again, in the same or in another life."""
         ...
 
     def peer_restarted(self, node: NodeId, old_boot_id: int, new_boot_id: int) -> None:

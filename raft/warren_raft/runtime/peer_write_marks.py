@@ -4,7 +4,7 @@ A directory cannot prove that it is the newest one: an older copy of all of it o
 node would vote again in terms in which it has voted, and help to elect a leader that lacks what it
 has acknowledged. So every node tells its peers the number of the last write of its log that is on
 its disk, before anything that rests on it and with every heartbeat (`wire`, HEARTBEAT), and they
-remember the highest for the disk id that it has. Hello tells it back: who hears that its log ended
+remember the highest for the disk id that it has. Hello tells it back: a node with a log that ended
 before that stops, says so in `node.json`, and is another disk after the next start (`LogStore`).
 """
 
@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 
 from warren_raft.runtime.net.handshake import Hello
+from warren_raft.storage.log_store import LogStore
 from warren_raft.types import NodeId
 
 log = logging.getLogger("warren.raft")
@@ -24,7 +25,7 @@ Kept = dict[NodeId, tuple[str, int, int]]
 """The same as `node.json` has it: the disk's id as 16 hexadecimal digits."""
 
 
-class Positions:
+class PeerWriteMarks:
     """The highest write that each peer had on its disk, as far as it told.
 
     What is on this node's own disk of it is renewed when a connection ends, and at a stop: in a
@@ -32,17 +33,19 @@ class Positions:
     Invariant: of one disk the number never falls
     """
 
-    def __init__(self, keep: Callable[[Kept], None]) -> None:
-        """keep: have it on disk, some time."""
-        self._keep = keep
-        self._began: Known = (0, 0, 0)
-        self._known: dict[NodeId, Known] = {}
-        self._kept: dict[NodeId, Known] = {}
+    def __init__(
+        self, keep: Callable[[Kept], None], disk: int, written: int, boot: int, kept: Kept
+    ) -> None:
+        """Begin a process (boot) with that disk and a log that ends with that write.
 
-    def begin(self, disk: int, written: int, boot: int, kept: Kept) -> None:
-        """This life (boot) begins with that disk and a log that ends with that write."""
-        self._began = (disk, written, boot)
-        self._kept = {n: (int(disk, 16), write, boot) for n, (disk, write, boot) in kept.items()}
+        keep  write the marks to disk, at any later time
+        kept  what was written so by an earlier process
+        """
+        self._keep = keep
+        self._began: Known = (disk, written, boot)
+        self._kept: dict[NodeId, Known] = {
+            n: (int(disk, 16), write, boot) for n, (disk, write, boot) in kept.items()
+        }
         self._known = dict(self._kept)
 
     def heard(self, node: NodeId, disk: int, write: int, boot: int) -> None:
@@ -56,7 +59,7 @@ class Positions:
 
         1. This node acknowledges entry 7 to a, its leader, with write 9.  2. Its directory is
         replaced by a copy from before that.  3. a dies. With this node's vote b, which lacks 7,
-        would lead. But a, or whoever else has heard of write 9, says so in its Hello, before
+        would lead. But a, or any other that knows of write 9, says so in its Hello, before
         anything else is said on that connection. What counts is where the log ended when this life
         began: meanwhile it may have met others, and have written as much again.
         Replayed by tests/raft/runtime/test_outdated.py
@@ -94,3 +97,18 @@ class Positions:
     def forget(self, node: NodeId) -> None:
         """That node is a peer no longer."""
         self._known.pop(node, None)
+
+
+def marks_of(logs: LogStore, boot: int) -> PeerWriteMarks:
+    """Return the marks for a process that begins with that log; `node.json` keeps them."""
+    directory = logs.directory
+    identity = directory.identity
+
+    def keep(vouched: Kept) -> None:
+        # Without space on the disk the marks in memory serve as well, until a restart.
+        logs.background_writer.run(
+            lambda: directory.change(vouched=vouched), lambda _: None, lambda error: None
+        )
+
+    disk, written = int(identity.disk, 16), logs.wal.synced_batch
+    return PeerWriteMarks(keep, disk, written, boot, identity.vouched)

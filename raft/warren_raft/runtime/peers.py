@@ -22,9 +22,9 @@ SECOND_SUSPICIONS = 2
 
 
 class Peers:
-    """Who is there, who is suspected, and which life of a node it is.
+    """Which peers are known, which are suspected, and which process of each was met last.
 
-    A member that is no peer (nobody has said where it is) counts as suspected: nothing can be sent
+    A member that is no peer (its address is not known) counts as suspected: nothing can be sent
     to it.
     Invariant: a group's core suspects exactly those of its members that are `silent`, but for
     peers that were added and have not been met yet
@@ -55,7 +55,7 @@ class Peers:
         self.hellos: dict[NodeId, Hello] = {}
         self.stopped = False
 
-    # ------------------------------------------------------------ who there is
+    # ------------------------------------------------------------ the peers
 
     def add(self, node: NodeId, address: Address) -> None:
         """A node whose address became known, or changed."""
@@ -75,15 +75,15 @@ class Peers:
                 self._touch(group)
 
     def suspected(self, node: NodeId) -> bool:
-        """A peer that has not been heard of for too long."""
+        """A peer that has not been heard for too long."""
         return self._detector.suspected(node)
 
     def gone(self, node: NodeId) -> bool:
-        """A suspected peer at whose address nobody listens any more."""
+        """A suspected peer with nothing that listens at its address any more."""
         return self._detector.gone(node)
 
     def silent(self, node: NodeId) -> bool:
-        """Nothing can be expected of it: it is suspected, or nobody knows where it is."""
+        """Nothing can be expected of it: it is suspected, or its address is not known."""
         return self._detector.suspected(node) or not self._detector.knows(node)
 
     def boot_id(self, node: NodeId) -> int | None:
@@ -166,7 +166,7 @@ class Peers:
             )
 
     def met(self, hello: Hello) -> None:
-        """Who a connection is with; a node that was unknown is a peer now."""
+        """Note which node a connection is with; a node that was unknown is a peer now."""
         self._detector.add(hello.node, self._clock.monotonic_ms())
         self.hellos[hello.node] = hello
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from warren_raft.core import damaged
 from warren_raft.core.ready import Ready, Role
 from warren_raft.messages import AnyRaftMessage
-from warren_raft.runtime.disk_backpressure import DiskPace
+from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.loop import Loop, Stage
 from warren_raft.runtime.observer import Observer
@@ -20,7 +20,7 @@ TURN_MS_MAX = 50
 """A turn of the loop that has taken that long leaves the rest to the next one."""
 
 
-class Turns:
+class ReadyLoop:
     """Takes outboxes, sends, writes, applies; idle groups cost nothing.
 
     1. A node starts again and applies the log of its queues, some seconds of work.  2. Until that
@@ -31,7 +31,7 @@ class Turns:
     The order of a turn, on which safety rests:
     1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
     2. messages that need no disk leave: a leader's appends travel while it writes itself
-    3. the batch is submitted; the loop goes on (a small one is written at the turn's end: `Wal`)
+    3. the batch is submitted; the loop continues (a small one is written at the turn's end: `Wal`)
     4. committed entries are applied
     5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
     A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
@@ -57,7 +57,7 @@ class Turns:
         self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
         self._awaiting: list[tuple[Group, int, int]] = []
         self._wal: Wal
-        self._pace: DiskPace
+        self._pace: DiskBackpressure
         self._transfers: Transfers
         self._acquaint: Callable[[Group], None]
         self._cluster_committed: Callable[[Sequence[Entry]], None]
@@ -66,14 +66,14 @@ class Turns:
     def begin(
         self,
         store: LogStore,
-        pace: DiskPace,
+        pace: DiskBackpressure,
         transfers: Transfers,
         acquaint: Callable[[Group], None],
         cluster_committed: Callable[[Sequence[Entry]], None],
     ) -> None:
         """The log is open.
 
-        acquaint           is told of a group whose members have changed
+        acquaint           is told of a group when its members have changed
         cluster_committed  is told of committed entries of group 0, before they are applied
         """
         self._wal = store.wal

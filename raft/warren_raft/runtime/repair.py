@@ -1,4 +1,4 @@
-"""Entries whose bytes are damaged here, brought back from members that have them."""
+"""Entries that are damaged here, brought back from members that have them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("warren.raft")
 
 ASK_AGAIN_MS = 1_000
-"""Who was asked may have died: then the next one is; and who had it not may have it now."""
+"""The node asked may have failed: then the next one is; one that lacked it may have it now."""
 REWRITE_AGAIN_MS = 1_000
 UNDER_WAY_MAX = 32
 """Entries asked for at a time; the others wait for an answer."""
 SAY_AGAIN_MS = 60_000
-"""So often an entry is named that nobody could give."""
+"""How often the log names an entry that no member could give."""
 
 Key = tuple[GroupId, Index]
 
@@ -51,14 +51,14 @@ class _Wanted:
     said_ms: int | None = None
 
 
-class Healing:
+class Repair:
     """Asks other members, one after the other; what comes is checked, served, and written again.
 
     An entry is (group, index, term), and log matching makes it the same on every member. Where only
     the record said the term, the entry is below a snapshot, so committed: its index names it, and
-    only a member that has applied it answers. Until it is here whoever needs it waits: the core
+    only a member that has applied it answers. Until it is here, what needs it waits: the core
     sends, applies, nothing after it; `when` tells others. Then the file with the damage is
-    rewritten. A group of one has nobody to ask: its damage ends the node, with file and offset.
+    rewritten. A group of one has no other to ask: its damage ends the node, with file and offset.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Healing:
         return len(self._wanted)
 
     def is_damaged(self, damage: EntryDamaged) -> bool:
-        """That entry was found damaged; returns False when there is nobody to ask."""
+        """That entry was found damaged; returns False when there is no other to ask."""
         key = damage.group, damage.index
         if key in self._wanted:
             return True
@@ -101,9 +101,9 @@ class Healing:
             store = self._store.groups[damage.group]
             length = store.log.place(damage.index).length
         except KeyError:
-            return True  # let go of since
+            return True  # released since
         if damage.group not in self._groups:
-            # It is being started, or will be: who needs the entry then reads it again.
+            # It is being started, or will be: what needs the entry then reads it again.
             return log_identity.has_others(damage.group, store.created)
         if store.healed(damage.index) is not None:
             return True  # met by a rewriting that began before it came; the next one has it

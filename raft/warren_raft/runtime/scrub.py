@@ -1,4 +1,4 @@
-"""A slow look through files that nobody reads, so that rot is found while others can heal it."""
+"""A slow read of files that are not read otherwise, to find damage while others can repair it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Piece:
     """What one job reads of a file.
 
     file    number in places, 0: it is read whole
-    group   whose snapshot it is
+    group   of the snapshot
     offset  where it begins; end: of what counts of the file
     """
 
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Seen:
-    """What came of it: how much was read, where to go on (None: at its end), what is wrong."""
+    """What came of it: how much was read, where to continue (None: at its end), what is wrong."""
 
     size: int = 0
     offset: int | None = None
@@ -74,9 +74,9 @@ class Round:
 class Scrub:
     """Reads every complete file, at most so many bytes a second, then rests.
 
-    What is found is repaired as if somebody had needed it: entries come from other members, then
+    What is found is repaired as if a read had needed it: entries come from other members, then
     the file is rewritten; a segment's index or the manifest is written again from memory, a
-    snapshot taken anew. The newest file of the log is left alone: it is being written.
+    snapshot taken again. The newest file of the log is left alone: it is being written.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class Scrub:
         files = store.files
 
         def told(found: list[EntryDamaged]) -> None:
-            # What has rotted of entries that nobody keeps is only rewritten. Rewriting also finds
-            # what nobody else has, and leaves that file alone: nobody has needed it yet.
+            # Damage in entries that are not kept is only rewritten. Rewriting also finds
+            # what no other has, and leaves that file alone: it was not needed yet.
             store.compactor.damaged.add(piece.file)
             for each in found:
                 group = store.groups.get(each.group)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from warren_raft.errors import StorageError
 from warren_raft.index_set import Indexes
 from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.group import Group
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Index, Membership
-
-if TYPE_CHECKING:
-    from warren_raft.runtime.group import Group
 
 log = logging.getLogger(__name__)
 
@@ -31,74 +27,48 @@ LOOK_EVERY_BEATS = 20
 """So many heartbeats lie between two looks when no WAL file came to its end."""
 
 
-class MachineTooOld(StorageError):
-    """A snapshot that a newer version of the machine wrote."""
+def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
+    """Return a snapshot of the group as it stands when that is worth its cost.
 
-    def __init__(self, group: GroupId, found: int, known: int) -> None:
-        self.group = group
-        self.found = found
-        self.known = known
-        super().__init__(group, found, known)
-
-    def __str__(self) -> str:
-        return (
-            f"the snapshot of group {self.group} was written by version {self.found} of its "
-            f"machine, this program has version {self.known}; start it with the version that "
-            "wrote it, or a newer one"
-        )
-
-
-class Upkeep:
-    """What is remembered between two looks at a group.
-
-    looked_at  what was applied then; live: how many entries the machine referred to
+    closed  a WAL file is complete: what it has of the group is to be made final
     """
+    look = group.last_look
+    new = group.applied - look.applied
+    few = max(config.snapshot_entries_min, look.live // LIVE_SHARE)
+    if group.volatile or group.sending or new < few:
+        return None
+    members = group.node.membership_at(group.applied)
+    if members is None:
+        return None  # it joins, and was not told the group's members yet
+    held_log = group.store.log
+    look.applied = group.applied
+    live = group.machine.live_indexes(group.state)
+    look.live = len(live)
+    since = group.applied - group.store.snapshot_index
+    held = held_log.held_bytes(group.applied)
+    dead = held - held_log.needed_bytes(live)
+    if closed:
+        worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
+    else:
+        worth = dead > max(held // 2, config.wal_file_bytes // 4)
+    return take(group, live, members) if worth else None
 
-    __slots__ = ("live", "looked_at")
 
-    def __init__(self, applied: Index) -> None:
-        self.looked_at = applied
-        self.live = 0
+def dead_bytes(group: Group) -> int:
+    """Return the bytes a snapshot would free; 0 when nothing was applied since the last look.
 
-    def snapshot(self, group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
-        """A snapshot of the group as it stands, when that is worth its cost.
-
-        closed  a WAL file is complete: what it has of the group is to be made final
-        """
-        new = group.applied - self.looked_at
-        few = max(config.snapshot_entries_min, self.live // LIVE_SHARE)
-        if group.volatile or group.sending or new < few:
-            return None
-        members = group.node.membership_at(group.applied)
-        if members is None:
-            return None  # it joins, and was not told yet who is in the group
-        held_log = group.store.log
-        self.looked_at = group.applied
-        live = group.machine.live_indexes(group.state)
-        self.live = len(live)
-        since = group.applied - group.store.snapshot_index
-        held = held_log.held_bytes(group.applied)
-        dead = held - held_log.needed_bytes(live)
-        if closed:
-            worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
-        else:
-            worth = dead > max(held // 2, config.wal_file_bytes // 4)
-        return take(group, live, members) if worth else None
-
-    def dead_bytes(self, group: Group) -> int:
-        """What a snapshot of the group would free; 0 when nothing was applied since the last look.
-
-        For a disk that runs short: however few entries are new. A few acknowledgements may have
-        freed a hundred megabytes, and nothing more may come, for publishers are blocked.
-        """
-        if group.volatile or group.sending or group.applied == self.looked_at:
-            return 0
-        if group.node.membership_at(group.applied) is None:
-            return 0
-        live = group.machine.live_indexes(group.state)
-        self.looked_at, self.live = group.applied, len(live)
-        held = group.store.log
-        return held.held_bytes(group.applied) - held.needed_bytes(live)
+    For a disk that runs short: however few entries are new. A few acknowledgements may have
+    freed a hundred megabytes, and nothing more may come, because publishers are blocked.
+    """
+    look = group.last_look
+    if group.volatile or group.sending or group.applied == look.applied:
+        return 0
+    if group.node.membership_at(group.applied) is None:
+        return 0
+    live = group.machine.live_indexes(group.state)
+    look.applied, look.live = group.applied, len(live)
+    held = group.store.log
+    return held.held_bytes(group.applied) - held.needed_bytes(live)
 
 
 def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
@@ -122,21 +92,14 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
 
 
 def take_now(group: Group) -> Snapshot | None:
-    """A snapshot in the place of one whose file is damaged; None: not now."""
+    """Return a snapshot to replace one with a damaged file; None: not now."""
     members = group.node.membership_at(group.applied)
     if group.volatile or group.sending or members is None:
         return None
     return take(group, group.machine.live_indexes(group.state), members)
 
 
-def known_members(snapshot: Snapshot, version: int) -> Membership:
-    """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
-    if snapshot.machine_version > version:
-        raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
-    return Membership(snapshot.voters, snapshot.learners, snapshot.ids)
-
-
-class NodeUpkeep:
+class SnapshotPolicy:
     """Looks at all groups of a node when a WAL file is complete, else every few heartbeats.
 
     Nothing is done on a node on which nothing was written since.
@@ -187,7 +150,7 @@ class NodeUpkeep:
         """One cycle with the groups that free most; the newest file is completed, for it counts as
         needed as long as it is written to."""
         self._pressed = False
-        found = [(group.upkeep.dead_bytes(group), number) for number, group in self._groups.items()]
+        found = [(dead_bytes(group), number) for number, group in self._groups.items()]
         worth = sorted((each for each in found if each[0] >= RECLAIM_BYTES_MIN), reverse=True)
         taken = [
             snapshot
@@ -217,7 +180,7 @@ class NodeUpkeep:
         closed, self._closed = self._closed, False
         taken = []
         for group in self._groups.values():
-            snapshot = group.upkeep.snapshot(group, closed, self._config)
+            snapshot = due_snapshot(group, closed, self._config)
             if snapshot is None and group.id in self._store.compactor.snapshots_damaged:
                 snapshot = take_now(group)
             if snapshot is not None:

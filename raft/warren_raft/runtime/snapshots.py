@@ -13,8 +13,8 @@ from warren_raft.core.snapshot_transfer import Incoming, Outgoing
 from warren_raft.int_runs import Unreadable
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
 from warren_raft.runtime.group import Group
+from warren_raft.runtime.group_start import known_members
 from warren_raft.runtime.net.codec import BadFrame
-from warren_raft.runtime.snapshot_policy import known_members
 from warren_raft.storage import rewrite
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
@@ -24,8 +24,8 @@ from warren_raft.types import GroupId, Index, Membership, MemberState, NodeId
 log = logging.getLogger("warren.raft")
 
 INCOMING_IDLE_MS = 60_000
-"""What came of a snapshot is let go of when nothing more has come for that long: the WAL files that
-hold it cannot be retired meanwhile. The next offer begins anew."""
+"""What came of a snapshot is dropped when nothing more has come for that long: the WAL files that
+hold it cannot be retired meanwhile. The next offer starts again."""
 OFFER_AGAIN_MS = 1_000
 """A transfer that was not answered for that long is offered again."""
 
@@ -46,7 +46,7 @@ class Transfers:
 
     A group that sends one lets go of nothing meanwhile. Receiving: live entries go to the log as
     they come; when everything is here they are synced, then the snapshot is written, then log,
-    machine and core begin anew after it. A crash in between leaves the old state, or the new one.
+    machine and core begin again after it. A crash in between leaves the old state, or the new one.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Transfers:
         self._came: dict[GroupId, tuple[Group, int]] = {}
         self._installing: set[GroupId] = set()
         self._later: dict[tuple[GroupId, NodeId], tuple[Group, Index]] = {}
-        """Who is to be sent one when another one is there, and that entry is not awaited."""
+        """Followers with a transfer postponed until another snapshot exists without the entry."""
 
     def sending(self, group: GroupId) -> bool:
-        """A snapshot of that group is on its way to somebody."""
+        """A snapshot of that group is on its way to a member."""
         return any(key[0] == group for key in self._outgoing)
 
     def drop(self, group: GroupId) -> None:
@@ -126,8 +126,10 @@ class Transfers:
         return index > 0 and self._awaits(group.id, index)
 
     def put_off(self, group: Group, index: Index) -> None:
-        """Nobody has that entry: what cannot go on without it is not sent until it is here, or let
-        go of. Meanwhile the group may take snapshots."""
+        """Postpone the transfers that need an entry which no member has.
+
+        They wait until it is here or released; meanwhile the group may take snapshots.
+        """
         for key, (found, out) in list(self._outgoing.items()):
             if found is group and out.stuck == index:
                 log.info("group %s: entry %s is lost: %s waits", group.id, index, out.to)

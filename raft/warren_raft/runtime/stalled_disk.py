@@ -18,17 +18,17 @@ log = logging.getLogger("warren.raft")
 HAND_OVERS_MAX = 256
 """Leaderships handed over per heartbeat."""
 RETRY_STALLS = 2
-"""A group whose successor did not take over is offered again after so many times `stall_ms`."""
+"""A group that its successor did not take is offered again after so many times `stall_ms`."""
 
 
 class StalledDisk:
     """Keeps leadership away from a disk that does not answer.
 
     1. A leader's disk hangs. The other members commit without it, until what waits for the disk
-    exceeds `wal_backlog_bytes_max`: then nothing is applied here, and nobody is answered.  2. The
+    exceeds `wal_backlog_bytes_max`: then nothing is applied here, and nothing is answered.  2. The
     node sends its heartbeats all the time, so no other member stands. So the node hands over by
-    itself, group by group, to a member whose disk is quick, where the members whose disks answer
-    are a majority without it; where they are none, nobody could commit, and it stays the leader.
+    itself, group by group, to a member with a quick disk, where the members whose disks answer
+    are a majority without it; where they are none, no member could commit, and it stays the leader.
     It takes no leadership until the write is done.
 
     A read that hangs holds the loop's thread itself. Then the node sends no heartbeats, and the

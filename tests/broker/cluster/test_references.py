@@ -32,7 +32,7 @@ class Host:
         self.boot_id, self.node_id = BOOT, "a"
         self.terms, self.log = terms, log
         self.sent: list[bytes] = []
-        self.healing = SimpleNamespace(awaits=lambda group, index: False)
+        self.repair = SimpleNamespace(awaits=lambda group, index: False)
 
     def sent_term(self, group: int, node: str, index: int) -> int:
         return self.terms.get(index, 0)

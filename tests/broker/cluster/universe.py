@@ -20,7 +20,7 @@ from warren_raft.core import membership as changes
 from warren_raft.core.quorum import majority
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
 from warren_raft.machine import GroupSpec, Meta
-from warren_raft.runtime.bootstrap import Formation
+from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.handshake import Hello
@@ -57,12 +57,12 @@ class ModelHost:
 
     # ------------------------------------------------------------ groups
 
-    def formation(self, callback: Callable[[Formation], None]) -> None:
+    def formation(self, callback: Callable[[BootstrapPlan], None]) -> None:
         others = sorted(set(self.universe.founders) - {self.node_id})
         if self.stored(0) or not self.universe.formed:
-            callback(Formation(False, tuple(self.universe.founders), self.stored(0)))
+            callback(BootstrapPlan(False, tuple(self.universe.founders), self.stored(0)))
         else:
-            callback(Formation(True, tuple(others)))
+            callback(BootstrapPlan(True, tuple(others)))
 
     def start_group(self, spec: GroupSpec, machine: Any) -> None:
         if spec.group in self.started:

@@ -16,7 +16,7 @@ import pytest
 from tests.raft.runtime.kit import Listing, Recorder, until
 from tests.raft.storage.kit import take_links_out
 from warren_raft.machine import GroupSpec
-from warren_raft.runtime.bootstrap import Formation
+from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
@@ -40,7 +40,7 @@ class Nodes:
         self.names = names
         self.ports = {name: free_port() for name in "abcde"}
         self.hosts: dict[str, Host] = {}
-        self.found: dict[str, Formation] = {}
+        self.found: dict[str, BootstrapPlan] = {}
 
     def start(self, name: str, peers: tuple[str, ...] | None = None, **settings: Any) -> Host:
         others = [other for other in (self.names if peers is None else peers) if other != name]
@@ -59,7 +59,7 @@ class Nodes:
         self.hosts[name] = host
         self.found.pop(name, None)
 
-        def begin(formation: Formation) -> None:
+        def begin(formation: BootstrapPlan) -> None:
             self.found[name] = formation
             spec = GroupSpec(0, formation.voters, joining=formation.joining)
             host.start_group(spec, Listing())
@@ -115,19 +115,19 @@ def test_three_new_nodes_form_a_cluster(nodes: Nodes) -> None:
     for name in ABC:
         nodes.start(name)
     nodes.serves(*ABC)
-    assert set(nodes.found.values()) == {Formation(False, ABC)}
+    assert set(nodes.found.values()) == {BootstrapPlan(False, ABC)}
     identities = [host._logs.directory.identity for host in nodes.hosts.values()]
     assert len({identity.cluster_id for identity in identities}) == 1 and identities[0].cluster_id
     nodes.stop(*ABC)
     for name in ABC:
         nodes.start(name)
-    assert all(nodes.found[name] == Formation(False, ABC, True) for name in ABC)
+    assert all(nodes.found[name] == BootstrapPlan(False, ABC, True) for name in ABC)
     nodes.serves(*ABC)
 
 
 def test_a_node_alone_forms_its_cluster_at_once(nodes: Nodes) -> None:
     nodes.start("a", ())
-    assert nodes.found["a"] == Formation(False, ("a",))
+    assert nodes.found["a"] == BootstrapPlan(False, ("a",))
     nodes.serves("a")
     nodes.stop("a")
     nodes.start("a", ())
@@ -143,7 +143,7 @@ def test_nobody_begins_before_all_are_there(nodes: Nodes, caplog: pytest.LogCapt
     assert nodes.found == {}
     nodes.start("c")
     nodes.serves(*ABC)
-    assert set(nodes.found.values()) == {Formation(False, ABC)}
+    assert set(nodes.found.values()) == {BootstrapPlan(False, ABC)}
 
 
 def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
@@ -154,14 +154,14 @@ def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
     nodes.start("c")
     nodes.until(lambda: nodes.hosts["c"].connected("b"))
     nodes.until(lambda: "b" in nodes.found)  # it has met both
-    assert nodes.found["b"] == Formation(False, ABC)
+    assert nodes.found["b"] == BootstrapPlan(False, ABC)
     nodes.stop("b")
     nodes.start("b", ("a", "b"))  # whoever has founded sticks to whom it was founded with
-    assert nodes.found["b"] == Formation(False, ABC, True)
+    assert nodes.found["b"] == BootstrapPlan(False, ABC, True)
     assert not nodes.hosts["b"].formed
     nodes.start("a")
     nodes.serves(*ABC)
-    assert nodes.found["a"] == Formation(False, ABC), "the same disk is the founder it was"
+    assert nodes.found["a"] == BootstrapPlan(False, ABC), "the same disk is the founder it was"
 
 
 def test_a_disk_lost_before_the_cluster_is_known_to_be_formed_does_not_found_again(
@@ -199,7 +199,7 @@ def test_a_disk_lost_before_anybody_founded_is_no_loss(nodes: Nodes) -> None:
     nodes.start("a")
     nodes.start("c")
     nodes.serves(*ABC)
-    assert set(nodes.found.values()) == {Formation(False, ABC)}
+    assert set(nodes.found.values()) == {BootstrapPlan(False, ABC)}
 
 
 def test_a_disk_lost_later_joins_and_does_not_vote_meanwhile(nodes: Nodes) -> None:

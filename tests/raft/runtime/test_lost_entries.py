@@ -31,7 +31,7 @@ from tests.raft.runtime.test_snapshots import (
 from warren_raft.machine import GroupSpec
 from warren_raft.messages import EntryIs
 from warren_raft.runtime import repair
-from warren_raft.runtime.disk_backpressure import DiskPace
+from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.snapshots import Transfers
 
@@ -40,7 +40,9 @@ MANY = 10**9
 
 def seldom(host: Host, entries: int) -> None:
     """Have that host take a snapshot by itself only after so many entries."""
-    host._upkeep._config = replace(host._upkeep._config, snapshot_entries_min=entries)
+    host._snapshot_policy._config = replace(
+        host._snapshot_policy._config, snapshot_entries_min=entries
+    )
 
 
 def one_is_behind(tmp_path: Path) -> tuple[Cluster, str, str, str, int]:
@@ -88,9 +90,9 @@ def test_a_leader_lets_go_of_what_it_kept_for_a_member_and_cannot_read(tmp_path:
     come_back(cluster, away)
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) == name
-    assert host.healing.healed == 0
+    assert host.repair.healed == 0
     assert first_index(cluster, name) > end and first_index(cluster, away) > end
-    until(cluster.loop, lambda: not host.healing.wanted and not host._logs.compactor.damaged)
+    until(cluster.loop, lambda: not host.repair.wanted and not host._logs.compactor.damaged)
     write(cluster, 600, 700)
     until(cluster.loop, lambda: same(cluster))
     again(cluster)
@@ -141,7 +143,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     waiting: list[bool] = []
     with pytest.raises(repair.EntryDamaged):
         host.read_entry(GROUP, wanted)
-    host.healing.when(GROUP, wanted, lambda: waiting.append(True))
+    host.repair.when(GROUP, wanted, lambda: waiting.append(True))
 
     def lost() -> list[str]:
         return [r.getMessage() for r in caplog.records if r.levelno == logging.CRITICAL]
@@ -166,7 +168,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     index = host.propose(GROUP, b"thin 1000000")
     until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
     until(cluster.loop, lambda: same(cluster) and waiting)
-    until(cluster.loop, lambda: not host.healing.wanted and not host._logs.compactor.damaged)
+    until(cluster.loop, lambda: not host.repair.wanted and not host._logs.compactor.damaged)
     assert not host._logs.compactor.left
     write(cluster, 1600, 2100)
     until(cluster.loop, lambda: same(cluster))
@@ -175,7 +177,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
 
 def mute(host: Host) -> None:
     """It is connected, and never says whether it has an entry."""
-    host.healing._answer = lambda group, message: None
+    host.repair._answer = lambda group, message: None
 
 
 def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
@@ -207,8 +209,8 @@ def test_an_answer_that_comes_when_another_is_asked_is_taken(
     host = cluster.hosts[leader(cluster)]
     slow, deaf = (h for h in cluster.hosts.values() if h is not host)
     mute(deaf)
-    answer: Callable[..., None] = slow.healing._answer
-    slow.healing._answer = lambda group, message: slow._loop.call_later(
+    answer: Callable[..., None] = slow.repair._answer
+    slow.repair._answer = lambda group, message: slow._loop.call_later(
         250, lambda: answer(group, message)
     )
     wanted = sealed_live(host)[0]
@@ -229,18 +231,18 @@ def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
     host = cluster.hosts[leader(cluster)]
     *lost, wanted = sealed_live(host)[:6]
     for each in cluster.hosts.values():
-        found = each.healing._find
+        found = each.repair._find
 
         def find(group, index, term, found=found):  # type: ignore[no-untyped-def]
             return None if index in lost else found(group, index, term)
 
-        each.healing._find = find
+        each.repair._find = find
     rot(host, [*lost, wanted])
     for index in lost:
         with pytest.raises(repair.EntryDamaged):
             host.read_entry(GROUP, index)
     assert read_when_healed(cluster, host, wanted)
-    assert host.healing.wanted == len(lost)
+    assert host.repair.wanted == len(lost)
     stop(cluster)
 
 
@@ -251,15 +253,15 @@ def test_a_snapshot_waits_for_entries_that_wait_for_a_slow_disk(
     cluster, away = rotten_and_let_go_of(tmp_path)
     host = cluster.start(away)
     held: list = []
-    ripe = DiskPace.ripe
+    ripe = DiskBackpressure.ripe
 
-    def hold(pace: DiskPace, to_apply: list) -> list:
-        if pace is not host._pace:
+    def hold(pace: DiskBackpressure, to_apply: list) -> list:
+        if pace is not host._backpressure:
             return ripe(pace, to_apply)
         held.extend(to_apply)
         return []
 
-    monkeypatch.setattr(DiskPace, "ripe", hold)
+    monkeypatch.setattr(DiskBackpressure, "ripe", hold)
     ended: list[int] = []
     end = Transfers._end
 
@@ -273,9 +275,9 @@ def test_a_snapshot_waits_for_entries_that_wait_for_a_slow_disk(
     until(cluster.loop, lambda: ended)
     assert ended[0] == 4 and host.applied_index(GROUP) == 0
     assert store_of(host).snapshot_index == 0 and first_index(cluster, away) == 1
-    monkeypatch.setattr(DiskPace, "ripe", ripe)
+    monkeypatch.setattr(DiskBackpressure, "ripe", ripe)
     for group, ready in held:
-        host._turns._apply(group, ready)
+        host._ready_loop._apply(group, ready)
     until(cluster.loop, lambda: same(cluster))
     assert first_index(cluster, away) > 5
     write(cluster, 600, 700)
@@ -290,7 +292,7 @@ def test_only_who_was_asked_is_believed(tmp_path: Path) -> None:
     until(cluster.loop, lambda: same(cluster))
     host = cluster.hosts[leader(cluster)]
     asked: list[str] = []
-    host.healing._send = lambda message: asked.append(message.to)
+    host.repair._send = lambda message: asked.append(message.to)
     wanted = sealed_live(host)[0]
     entry = host.read_entry(GROUP, wanted)
     rot(host, [wanted])
@@ -299,8 +301,8 @@ def test_only_who_was_asked_is_believed(tmp_path: Path) -> None:
     (first,) = asked
     (second,) = (node for node in NODES if node not in (first, host.node_id))
     fits = (wanted, entry.term, entry.kind, entry.time_ms, entry.data)
-    host.healing.take(EntryIs(GROUP, second, host.node_id, 1, *fits))
-    assert host.healing.awaits(GROUP, wanted)
-    host.healing.take(EntryIs(GROUP, first, host.node_id, 1, *fits))
+    host.repair.take(EntryIs(GROUP, second, host.node_id, 1, *fits))
+    assert host.repair.awaits(GROUP, wanted)
+    host.repair.take(EntryIs(GROUP, first, host.node_id, 1, *fits))
     assert host.read_entry(GROUP, wanted).data == entry.data
     stop(cluster)

@@ -13,7 +13,7 @@ import pytest
 from tests.raft.runtime.test_bootstrap import ABC, Nodes
 from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import Hello
-from warren_raft.runtime.peer_write_marks import Kept, Positions
+from warren_raft.runtime.peer_write_marks import Kept, PeerWriteMarks
 from warren_raft.storage.errors import DirectoryOutdated
 
 
@@ -38,7 +38,7 @@ def with_an_older_copy(nodes: Nodes) -> str:
     host = nodes.hosts["a"]
     disk, told = host.disk, host.position()
     for name in "bc":  # both hear of it, also the one that does not lead
-        nodes.until(lambda name=name: nodes.hosts[name]._positions.known("a")[1] >= told)
+        nodes.until(lambda name=name: nodes.hosts[name]._write_marks.known("a")[1] >= told)
     nodes.stop("a")
     shutil.rmtree(nodes.root / "a")
     shutil.copytree(nodes.root / "copy", nodes.root / "a")
@@ -95,7 +95,7 @@ def test_one_that_remembers_suffices(nodes: Nodes) -> None:
     nodes.start("b")
     nodes.start("c")
     nodes.serves("b", "c")
-    nodes.hosts["b"]._positions.forget("a")
+    nodes.hosts["b"]._write_marks.forget("a")
     joins_again(nodes, disk, "c")
 
 
@@ -126,7 +126,7 @@ def hello(disk: int, written: int, vouched: tuple[int, int, int] = (0, 0, 0)) ->
 
 def test_what_is_remembered_is_of_one_disk_and_never_falls() -> None:
     kept: list[Kept] = []
-    positions = Positions(kept.append)
+    positions = PeerWriteMarks(kept.append, 0, 0, 0, {})
     positions.heard("n2", 7, 40, 11)
     positions.heard("n2", 7, 30, 12)
     assert positions.known("n2") == (7, 40, 11)
@@ -135,8 +135,7 @@ def test_what_is_remembered_is_of_one_disk_and_never_falls() -> None:
     assert kept == [{"n2": ("0000000000000007", 40, 11)}], "once"
     positions.heard("n2", 8, 3, 12)
     assert positions.known("n2") == (8, 3, 12), "another disk begins anew"
-    later = Positions(kept.append)
-    later.begin(5, 1, 2, kept[0])
+    later = PeerWriteMarks(kept.append, 5, 1, 2, kept[0])
     assert later.known("n2") == (7, 40, 11)
     later.forget("n2")
     assert later.known("n2") == (0, 0, 0)
@@ -145,8 +144,7 @@ def test_what_is_remembered_is_of_one_disk_and_never_falls() -> None:
 def test_an_older_copy_is_one_that_ends_before_what_a_peer_knows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    positions = Positions(lambda kept: None)
-    positions.begin(5, 40, 77, {})
+    positions = PeerWriteMarks(lambda kept: None, 5, 40, 77, {})
     assert positions.judge(hello(9, 1, (5, 41, 76))) is not None
     assert positions.judge(hello(9, 1, (5, 40, 76))) is None
     assert positions.judge(hello(9, 1, (6, 41, 76))) is None, "of another disk"
@@ -162,8 +160,7 @@ def test_a_life_that_calls_again_is_not_said_to_be_older(
 ) -> None:
     """1. Both nodes call; this one stands still.  2. The other's new connection says how far it
     has come.  3. It goes on, and says so over the old one, which is read first."""
-    positions = Positions(lambda kept: None)
-    positions.begin(5, 40, 77, {})
+    positions = PeerWriteMarks(lambda kept: None, 5, 40, 77, {})
     positions.heard("n2", 9, 64, 1)
     assert positions.judge(hello(9, 62)) is None
     assert not caplog.records

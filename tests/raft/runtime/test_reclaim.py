@@ -35,7 +35,7 @@ def filled(root: Path) -> Cluster:
 def quiet(cluster: Cluster) -> None:
     """Nothing is asked for or under way."""
     host = cluster.hosts["a"]
-    cluster.until(lambda: not host._upkeep._asked and not host._logs.compactor.busy)
+    cluster.until(lambda: not host._snapshot_policy._asked and not host._logs.compactor.busy)
 
 
 def test_what_few_entries_have_freed_is_let_go_of(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_what_few_entries_have_freed_is_let_go_of(tmp_path: Path) -> None:
         cluster.until(lambda: all(host.state(group)["live"] == [] for group in GROUPS[:2]))
         before = on_disk(tmp_path)
         assert before > 3 * PUT * BODY
-        host._upkeep._look()
+        host._snapshot_policy._look()
         quiet(cluster)
         assert on_disk(tmp_path) >= before, "so few entries are not worth a snapshot otherwise"
         host.reclaim_disk()

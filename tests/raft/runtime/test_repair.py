@@ -67,7 +67,7 @@ def read_when_healed(cluster: Cluster, host: Host, index: int) -> bytes:
         try:
             found.append(host.read_entry(GROUP, index).data)
         except EntryDamaged:
-            host.healing.when(GROUP, index, read)
+            host.repair.when(GROUP, index, read)
 
     read()
     until(cluster.loop, lambda: found)
@@ -96,7 +96,7 @@ def test_a_damaged_entry_is_brought_back_and_written_again(tmp_path: Path, at: i
     leader(cluster)
     until(cluster.loop, lambda: same(cluster))
     for host in cluster.hosts.values():
-        assert host.healing.healed == 0
+        assert host.repair.healed == 0
     assert check_live(cluster) > 20
     stop(cluster)
 
@@ -120,7 +120,7 @@ def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) 
     cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) == name
-    assert host.healing.healed == 8
+    assert host.repair.healed == 8
     assert check_live(cluster) > 10
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
     stop(cluster)
@@ -203,9 +203,9 @@ def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path:
     until(cluster.loop, there)
     assert min(lasts) >= last  # what it has vouched for was there all the time
     assert first_index(cluster, away) > 5
-    assert host.healing.healed == 0
+    assert host.repair.healed == 0
     progress = cluster.hosts[leader(cluster)]._groups[GROUP].node.leadership.progress[away]
-    until(cluster.loop, lambda: not progress.lacks and not host.healing.wanted)
+    until(cluster.loop, lambda: not progress.lacks and not host.repair.wanted)
     write(cluster, 600, 700)
     until(cluster.loop, lambda: same(cluster))
     assert check_live(cluster) > 20
@@ -221,14 +221,14 @@ def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path:
 def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
     cluster, away = rotten_and_let_go_of(tmp_path)
     host = cluster.start(away)
-    lost, host.healing._lost = host.healing._lost, lambda group, index: None
+    lost, host.repair._lost = host.repair._lost, lambda group, index: None
     host.start_group(GroupSpec(GROUP, NODES), Shelf())
     node = host._groups[GROUP].node
     until(cluster.loop, lambda: node.commit > 600)
     cluster.hosts[leader(cluster)].transfer(GROUP, away)
     until(cluster.loop, lambda: node.leadership is not None)
     assert not host.is_leader(GROUP)
-    host.healing._lost = lost
+    host.repair._lost = lost
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) != away
     write(cluster, 600, 700)
@@ -247,7 +247,7 @@ def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
     wanted = sealed_live(host)[:3]
     rot(host, wanted)
     host._logs.compactor.damaged.add(store_of(host).log.place(wanted[0]).file)
-    until(cluster.loop, lambda: host.healing.healed >= 1)
+    until(cluster.loop, lambda: host.repair.healed >= 1)
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
     write(cluster, 600, 900)
     until(cluster.loop, lambda: same(cluster))
@@ -327,7 +327,7 @@ def test_a_group_begins_although_what_it_begins_with_is_damaged(
         leader(cluster)
         cluster.start(others[0]).start_group(GroupSpec(GROUP, NODES), Shelf())
     until(cluster.loop, lambda: same(cluster) and host.state(GROUP)["count"] == 2)
-    assert host.healing.healed == len(wanted)
+    assert host.repair.healed == len(wanted)
     assert not host._groups[GROUP].node.unread
     assert host.members(GROUP).voters == NODES
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
@@ -336,7 +336,7 @@ def test_a_group_begins_although_what_it_begins_with_is_damaged(
     for node in NODES:
         cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
     until(cluster.loop, lambda: same(cluster))
-    assert all(each.healing.healed == 0 for each in cluster.hosts.values())
+    assert all(each.repair.healed == 0 for each in cluster.hosts.values())
     stop(cluster)
 
 
@@ -356,7 +356,7 @@ def test_a_rewriting_that_comes_before_the_group_is_started_does_not_give_up(
     until(cluster.loop, lambda: not logs.compactor.busy)
     assert not logs.compactor.left, "the others have it"
     host.start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: host.healing.healed and not logs.compactor.damaged)
+    until(cluster.loop, lambda: host.repair.healed and not logs.compactor.damaged)
     assert logs.log_files.path_of(store_of(host).log.place(end).file) != path
     assert host.read_entry(GROUP, end).data == body(2)
     stop(cluster)
@@ -404,7 +404,7 @@ def test_rot_that_nobody_reads_is_found_and_repaired(tmp_path: Path) -> None:
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
     host._scrub = Scrub(host._logs, 50 << 20, 1, 0)
-    until(cluster.loop, lambda: host.healing.healed >= 1)
+    until(cluster.loop, lambda: host.repair.healed >= 1)
 
     def whole() -> bool:
         found = [path for path in tmp_path.joinpath(host.node_id).rglob("*") if path.is_file()]
@@ -485,11 +485,11 @@ def test_what_is_here_already_is_not_asked_for_again(tmp_path: Path) -> None:
     rot(host, [index])
     with pytest.raises(EntryDamaged) as met:
         host.read_entry(GROUP, index)
-    assert host.healing.wanted == 1
+    assert host.repair.wanted == 1
     assert read_when_healed(cluster, host, index)
     assert store_of(host).healed(index) is not None, "its file is not complete: it stays as it is"
     host._logs.compactor.damaged.clear()
     host._logs.is_damaged(met.value)
-    assert host.healing.wanted == 0 and host.healing.healed == 1
+    assert host.repair.wanted == 0 and host.repair.healed == 1
     assert host._logs.compactor.damaged, "and the file is rewritten again"
     stop(cluster)

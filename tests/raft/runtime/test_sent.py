@@ -51,7 +51,7 @@ def test_what_is_said_to_be_there_is_there_when_the_message_comes(tmp_path: Path
     cluster, leader = led_by_a(tmp_path)
     cluster.until(lambda: holds(leader, "b") == 1)
     tell = Tell(cluster, "b")
-    leader._turns._observer = tell
+    leader._ready_loop._observer = tell
     follower = cluster.hosts["b"]
     found = []
 

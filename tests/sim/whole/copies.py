@@ -114,7 +114,7 @@ class OlderCopy:
         """Every other process was told that the log has come further."""
         return all(
             machine.running is not None
-            and machine.running.host._positions.known(self.machine.name)[1] > self.written
+            and machine.running.host._write_marks.known(self.machine.name)[1] > self.written
             for machine in self.world.processes.values()
             if machine is not self.machine and not machine.gone
         )

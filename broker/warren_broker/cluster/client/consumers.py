@@ -140,7 +140,7 @@ class Consumers:
                 try:
                     delivery, block = cluster.got(queue.group, reply.delivery)
                 except EntryDamaged as damage:
-                    cluster.host.healing.when(queue.group, damage.index, lambda: got(reply))
+                    cluster.host.repair.when(queue.group, damage.index, lambda: got(reply))
                     return
                 except (KeyError, UnknownGroup):
                     # It was purged while its damaged entry was awaited, here or where the queue is

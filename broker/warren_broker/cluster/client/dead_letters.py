@@ -106,7 +106,7 @@ class DeadLetters:
                 count=last - first + 1,
             )
         except EntryDamaged:
-            cluster.host.healing.when(group, index, lambda: self._publish(group, reason, run))
+            cluster.host.repair.when(group, index, lambda: self._publish(group, reason, run))
         except (KeyError, UnknownGroup):
             # 1. It waits, for a damaged entry or for its turn. 2. The queue does not need that one
             # any more, and lets go of it.

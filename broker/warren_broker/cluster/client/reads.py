@@ -300,7 +300,7 @@ class Reads:
             self._say(node, messages.ReadRefused(request, True, "not held here"))
             return
         except EntryDamaged as damage:
-            self._cluster.host.healing.when(
+            self._cluster.host.repair.when(
                 message.group, damage.index, lambda: self._on_read_block(node, message, rest)
             )
             return

@@ -83,7 +83,7 @@ class LeaderEffects:
             lambda group, effect: None
         )
         self._held = EffectOrder(
-            lambda group, index, call: cluster.host.healing.when(group, index, call),
+            lambda group, index, call: cluster.host.repair.when(group, index, call),
             self._answer_guarded,
             self._carry_out,
             self._missing,

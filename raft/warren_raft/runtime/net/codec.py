@@ -7,14 +7,14 @@ A frame is `u32 length of the body | u8 kind | body`, little-endian.
 | 0 HEARTBEAT | nothing; or u8: the sender's disk; or u64: its log; see below |
 | 1 RAFT | u32 length of the header, MessagePack header, blobs |
 | 2 MESSAGE | the owner's |
-| 16 HELLO | MessagePack Hello: who speaks |
+| 16 HELLO | MessagePack Hello: the speaker's identity |
 | 17 PROOF | MessagePack Proof: that it knows the cluster's secret |
 | 18 WELCOME | nothing: from here on the other kinds may come |
 | 19 REFUSED | MessagePack Refused: why; the connection is closed |
 
 The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on; a
 node that does not know this reads a sign of life. The log's u64 is the number of the last write
-that is on the sender's disk; it comes before a RAFT frame whose messages rest on that write.
+that is on the sender's disk; it comes before a RAFT frame with messages that rest on that write.
 
 The header of RAFT is an array of (message, entries): an Append goes without its entries there; they
 are (term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's
@@ -88,7 +88,7 @@ def position(body: memoryview) -> int | None:
 
 
 def frame_around(kind: int, buffers: Sequence[Buffer]) -> list[Buffer]:
-    """A frame whose body is those buffers."""
+    """Return a frame with those buffers as its body."""
     return [_FRAME.pack(sum(map(len, buffers)), kind), *buffers]
 
 

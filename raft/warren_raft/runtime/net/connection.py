@@ -33,7 +33,7 @@ _refused = msgspec.msgpack.Decoder(Refused)
 
 
 class ConnectionOwner(Protocol):
-    """Who hears of a connection."""
+    """What a connection calls when it changes."""
 
     config: HostConfig
     key: bytes
@@ -43,7 +43,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
-        """An acceptor was greeted; raises CrossedCalls when this side's own call goes on."""
+        """An acceptor was greeted; raises CrossedCalls when this side's own call continues."""
         ...
 
     def judge(self, hello: Hello) -> None:
@@ -89,7 +89,7 @@ def _peer_host(sock: socket.socket) -> str:
 class PeerConnection:
     """A connected socket to a peer: handshake, then frames.
 
-    node     who it is: known from the start on the initiator, from its Hello on the acceptor
+    node     the peer: known from the start on the initiator, from its Hello on the acceptor
     hello    what it said of itself; seen_at: the address from which, or at which, it was reached
     Invariant: while not `up` only handshake frames are taken, of HANDSHAKE_FRAME_BYTES_MAX at most
     """
@@ -255,7 +255,7 @@ class PeerConnection:
 
     def _on_error(self, error: Exception) -> None:
         # A peer's fault ends its connection. Ours (an assertion in a group's core, a machine that
-        # raised, a failed disk) must not look like a network's: it goes on up, out of the loop.
+        # raised, a failed disk) must not look like a network's: it travels on, out of the loop.
         if not isinstance(error, PeerError):
             raise error
         if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):

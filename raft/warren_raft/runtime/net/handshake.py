@@ -1,6 +1,6 @@
 """How two nodes convince each other that they are of one cluster.
 
-1. The initiator (who calls, see `transport`) sends Hello.
+1. The initiator (the calling side, see `transport`) sends Hello.
 2. The acceptor answers Hello.
 3. The initiator sends Proof: it covers both Hellos and the word "initiator".
 4. The acceptor checks it and sends Proof, with the word "acceptor".
@@ -9,8 +9,8 @@
 A node that has proved itself may still be refused (it was removed from the cluster, it is to form
 another one): each side judges the other one's Hello after its proof.
 
-Whoever is not satisfied sends Refused with the reason and closes. The secret is never sent. A proof
-is an HMAC-SHA256 whose key is derived from the secret by scrypt (`peer_key`); fresh nonces of both
+A side that is not satisfied sends Refused with the reason and closes. The secret is never sent. A
+proof is an HMAC-SHA256 with a key derived from the secret by scrypt (`peer_key`); nonces of both
 keep an old proof from being used again, the two words keep one's own proof from being sent back.
 
 Who calls proves itself first, for a proof is something to try guesses of the secret on, at home, as
@@ -45,7 +45,7 @@ REASON_CHARACTERS_MAX = 1000
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """Who speaks.
+    """The speaker's identity.
 
     boot_id     64 random bits, drawn when its process started
     nonce       NONCE_BYTES random bytes, drawn for this connection
@@ -104,7 +104,7 @@ class SecondProcess(PeerRefused):
 
 
 class CrossedCalls(PeerError):
-    """Both called at once; this side's call goes on, so the other one's ends without a word."""
+    """Both called at once; this side's call continues, so the other one's ends without a word."""
 
 
 class RefusedByPeer(PeerRefused):

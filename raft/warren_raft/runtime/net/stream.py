@@ -223,7 +223,7 @@ class Stream:
 
     def _readable(self) -> None:
         if self._paused and not self.closed:
-            # Only a hang-up or an error wakes a paused stream: there is nobody to read for.
+            # Only a hang-up or an error wakes a paused stream: there is no reader for it.
             self._hung_up()
             return
         try:

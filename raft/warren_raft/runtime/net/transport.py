@@ -31,7 +31,7 @@ STRANGERS_MAX = 256
 
 
 class TransportOwner(Protocol):
-    """Who hears of the connections."""
+    """What the transport calls when a connection changes."""
 
     def greeting(self, to: NodeId) -> Hello:
         """What this node says of itself to that one, with a fresh nonce."""
@@ -42,7 +42,7 @@ class TransportOwner(Protocol):
         ...
 
     def on_met(self, hello: Hello, address: Address) -> None:
-        """Who that is, and where it is called; `on_up` follows. It may be unknown so far."""
+        """The peer's identity and its address; `on_up` follows. It may be unknown so far."""
         ...
 
     def on_up(self, node: NodeId, boot_id: int) -> None:
@@ -54,7 +54,7 @@ class TransportOwner(Protocol):
         ...
 
     def on_refused(self, node: NodeId) -> None:
-        """Nobody listens at the peer's address."""
+        """Nothing listens at the peer's address."""
         ...
 
     def on_second(self, node: NodeId) -> None:
@@ -134,10 +134,10 @@ class Transport:
     """One connection with every peer, whoever has called; a new one replaces the old one, whose
     end the other side may not have noticed.
 
-    Of two nodes the one whose name sorts first calls at once, again and again; the other one calls
+    Of two nodes the first by name calls at once, again and again; the other one calls
     if it has not been called for a while: the first may not know yet where it is, or that it is.
-    When both call, the first one's call goes on:
-    1. It lets nobody in while its own call is in its handshake.  2. It begins no call while the
+    When both call, the first one's call continues:
+    1. It lets no other in while its own call is in its handshake.  2. It begins no call while the
     peer's is.  So one of the two comes to its end, and what the second side has begun is dropped.
     """
 
@@ -252,7 +252,7 @@ class Transport:
         return peer.connection.stream.out_bytes if peer is not None and peer.connection else 0
 
     def heartbeat(self) -> list[tuple[NodeId, int]]:
-        """A sign of life to whom nothing was sent since the last call; when each was last heard."""
+        """Send a sign of life to idle peers; return when each peer was last heard."""
         heard = []
         for peer in self._peers.values():
             connection = peer.connection
@@ -458,6 +458,6 @@ class Transport:
             self._owner.on_down(peer.node)
         else:
             peer.calling = None
-            if error is not None or peer.first:  # else both called, and the other call goes on
+            if error is not None or peer.first:  # else both called, and the other call continues
                 self._say(peer, f"no connection: {error or 'closed by the peer'}")
             self._call_later(peer, at_most=refused)

@@ -1,0 +1,83 @@
+"""How this node's member of a group begins, in a new log or in the one found on disk."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from warren_raft.core.node import Node
+from warren_raft.errors import StorageError
+from warren_raft.machine import GroupSpec, Machine
+from warren_raft.runtime import log_identity
+from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.group import Group
+from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.types import GroupId, Membership
+
+
+class MachineTooOld(StorageError):
+    """A snapshot that a newer version of the machine wrote."""
+
+    def __init__(self, group: GroupId, found: int, known: int) -> None:
+        self.group = group
+        self.found = found
+        self.known = known
+        super().__init__(group, found, known)
+
+    def __str__(self) -> str:
+        return (
+            f"the snapshot of group {self.group} was written by version {self.found} of its "
+            f"machine, this program has version {self.known}; start it with the version that "
+            "wrote it, or a newer one"
+        )
+
+
+def begin_group(
+    spec: GroupSpec,
+    machine: Machine[Any],
+    logs: LogStore,
+    config: HostConfig,
+    rng: Random,
+    now_ms: int,
+) -> Group:
+    """Open the group's log, or create it, and construct its member and its machine's state.
+
+    A log found on disk names its founders and its member id; a snapshot in it names the members.
+    A new one gets a random member id when it joins an existing group, 0 when it founds one.
+    Raises MachineTooOld.
+    """
+    assert not spec.volatile or (len(spec.voters) == 1 and not spec.joining), spec
+    store = logs.groups.get(spec.group)
+    if store is None:
+        assert spec.joining or config.node in spec.voters, (spec, config.node)
+        member = rng.getrandbits(64) or 1 if spec.joining else 0
+        born = log_identity.Birth(tuple(sorted(spec.voters)), member)
+        store = logs.create(spec.group, log_identity.encode(born), volatile=spec.volatile)
+    else:
+        born = log_identity.decode(spec.group, store.created)
+    members = born.membership(config.node)
+    if store.snapshot is not None:
+        members = known_members(store.snapshot, machine.version)
+    node = Node(
+        spec.group,
+        config.node,
+        members,
+        store.hard_state,
+        store,
+        config.raft,
+        rng,
+        now_ms,
+        spec.preferred,
+        store.snapshot_index,
+        born.member,
+        store.configs(),
+    )
+    return Group(spec.group, node, store, machine, spec.volatile, config.retained_bytes_max)
+
+
+def known_members(snapshot: Snapshot, version: int) -> Membership:
+    """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
+    if snapshot.machine_version > version:
+        raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
+    return Membership(snapshot.voters, snapshot.learners, snapshot.ids)
