@@ -7,12 +7,13 @@ formed.
 from __future__ import annotations
 
 from warren_broker import errors
-from warren_broker.amqp091.declare import REPLY_TO
 from warren_broker.amqp091.wire import properties
 from warren_broker.errors import Refusal
 from warren_broker.kernel import BAD_EXPIRATION, CC, DIRECT_REPLY_TO, MessageTable
 from warren_broker.routing.sender_selected import further_keys
 
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""The pseudo queue of direct replies; routable names begin with it."""
 LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
 """Only messages with one of these flags can be refused here."""
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from warren_broker.amqp091.requests import Token
+from warren_broker.kernel import MessageTable
+from warren_broker.queue.commands import SessionId
 
 Ranges: TypeAlias = list[tuple[int, int]]
 """Closed ranges (first, last), ascending, disjoint, neighbours joined."""
@@ -26,6 +30,36 @@ class Part(Protocol):
 
     def __len__(self) -> int:
         """How many."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """Messages first <= i < last of a table that may be published; flags as in kernel.items."""
+
+    table: MessageTable
+    first: int
+    last: int
+    mandatory: bool
+    flags: int
+
+
+class Publisher(Protocol):
+    """A channel as the ledger sees it; tx: None unless it is transactional."""
+
+    @property
+    def session(self) -> SessionId:
+        """Its session."""
+
+    @property
+    def publishes(self) -> PublishLedger:
+        """Its unconfirmed publishes."""
+
+    @property
+    def tx(self) -> object | None:
+        """Its transaction."""
+
+
+PublisherT = TypeVar("PublisherT", bound=Publisher)
 
 
 @dataclass(slots=True)
@@ -218,6 +252,16 @@ class PublishLedger:
         return refused
 
 
+def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
+    """Table positions first <= i < last that are in no part."""
+    left = set(range(first, last))
+    for part in parts:
+        left.difference_update(
+            range(part.first, part.last) if part.indices is None else part.indices
+        )
+    return sorted(left)
+
+
 def _positions(part: Part, table_first: int) -> Sequence[int]:
     if part.indices is None:
         return range(part.first - table_first, part.last - table_first)
@@ -251,3 +295,90 @@ def _split(ranges: Ranges, cut: int) -> tuple[int, tuple[tuple[int, int], ...]]:
         if first <= last:
             rest.append((first, last))
     return up_to, tuple(rest)
+
+
+# ------------------------------------------------------------------ of a connection
+
+
+@dataclass(slots=True)
+class _Published(Generic[PublisherT]):
+    """An unanswered Publish; table: until it is routed; number: its first sequence number, or 0."""
+
+    channel: PublisherT
+    table: MessageTable | None
+    first: int
+    last: int
+    number: int
+    mandatory: bool
+
+
+class Publishes(Generic[PublisherT]):
+    """By token: where their answers belong.
+
+    to_confirm  channels with something to tell, by session, until the output is taken
+    to_commit   channels with a transaction that may be complete
+    """
+
+    __slots__ = ("_published", "to_commit", "to_confirm")
+
+    def __init__(self) -> None:
+        self._published: dict[Token, _Published[PublisherT]] = {}
+        self.to_confirm: dict[SessionId, PublisherT] = {}
+        self.to_commit: list[PublisherT] = []
+
+    def add(self, token: Token, channel: PublisherT, run: CheckedRun, number: int) -> None:
+        """A Publish was asked for; number: its first sequence number, 0: no confirms."""
+        if number or run.mandatory:
+            self._published[token] = _Published(
+                channel, run.table, run.first, run.last, number, run.mandatory
+            )
+
+    def routed(
+        self, token: Token, parts: Sequence[Part]
+    ) -> tuple[PublisherT, MessageTable, list[int]] | None:
+        """Record which queues the messages go to, one part per queue.
+
+        returns  when mandatory messages may be among the unroutable ones: the channel, the table
+                 and the positions of all unroutable messages
+        """
+        published = self._published.get(token)
+        if published is None:
+            return None
+        channel, table = published.channel, published.table
+        assert table is not None, token
+        published.table = None
+        if published.number:
+            relative = channel.publishes.routed(published.number, parts, published.first)
+            lost = [published.first + at for at in relative]
+        else:
+            lost = nowhere(parts, published.first, published.last)
+            del self._published[token]
+        if published.number:
+            self._answered(token, published)
+        return (channel, table, lost) if published.mandatory and lost else None
+
+    def confirmed(self, token: Token, part: int, ok: bool, refused: Iterable[int] | None) -> None:
+        """A queue has its part, or refused it, or (table positions) some of it."""
+        published = self._published.get(token)
+        if published is None:
+            return
+        positions = None if refused is None else [at - published.first for at in refused]
+        published.channel.publishes.answered(published.number, part, ok, positions)
+        self._answered(token, published)
+
+    def _answered(self, token: Token, published: _Published[PublisherT]) -> None:
+        channel = published.channel
+        if published.number not in channel.publishes.batches:
+            del self._published[token]
+        if channel.tx is None:
+            self.to_confirm[channel.session] = channel
+        else:
+            self.to_commit.append(channel)
+
+    def forget(self, channel: PublisherT) -> None:
+        """Nothing can be told to it any more."""
+        self.to_confirm.pop(channel.session, None)
+        for token in [
+            token for token, published in self._published.items() if published.channel is channel
+        ]:
+            del self._published[token]

@@ -6,10 +6,10 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import global_prefetch, requests
-from warren_broker.amqp091.channel import Channel, Consumer
-from warren_broker.amqp091.declare import REPLY_TO, queue_name
+from warren_broker.amqp091.declare import queue_name
 from warren_broker.amqp091.deliver import answer_get, hand_out
 from warren_broker.amqp091.delivery_tags import Held, by_consumer
+from warren_broker.amqp091.state import Channel, Consumer
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.arguments import ConsumeArguments, consume_arguments
@@ -24,6 +24,7 @@ from warren_broker.kernel import (
     Unsendable,
     fitting,
 )
+from warren_broker.message_checks import REPLY_TO
 from warren_broker.queue.commands import Delivery
 
 _ACK_METHODS = {

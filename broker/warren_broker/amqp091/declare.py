@@ -6,12 +6,11 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.channel import Channel
+from warren_broker.amqp091.state import Channel
 from warren_broker.amqp091.wire import methods
 from warren_broker.amqp091.wire.methods import Method
+from warren_broker.message_checks import REPLY_TO
 
-REPLY_TO = "amq.rabbitmq.reply-to"
-"""The pseudo queue of direct replies; routable names begin with it."""
 NAME_PREFIX_BYTES_MAX = 64
 """Of x-name-prefix."""
 

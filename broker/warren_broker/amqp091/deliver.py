@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.channel import Channel, Consumer
+from warren_broker.amqp091.state import Channel, Consumer
 from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
 from warren_broker.queue.commands import ConsumerId, Delivery
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp091 import consume, declare, publish, requests
-from warren_broker.amqp091.channel import Channel, ChannelItem, TableRun, Then, size_bytes
+from warren_broker.amqp091.state import Channel, ChannelItem, TableRun, Then, size_bytes
 from warren_broker.amqp091.wire import methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import ChannelMisused, CommandInvalid, NotImplementedHere, Refusal

@@ -10,8 +10,8 @@ joined before the limit) is held back until acknowledgements make room.
 from __future__ import annotations
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.channel import Channel, Consumer
 from warren_broker.amqp091.deliver import hand_out, part_of
+from warren_broker.amqp091.state import Channel, Consumer
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
 
 FREE_WINDOW = 1000

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from warren_broker import errors, message_checks
+from warren_broker import errors
 from warren_broker.amqp091 import consume, requests
-from warren_broker.amqp091.channel import Channel, CheckedRun, TableRun, Transaction
-from warren_broker.amqp091.confirms import Part
-from warren_broker.amqp091.declare import REPLY_TO
+from warren_broker.amqp091.confirms import CheckedRun
+from warren_broker.amqp091.state import Channel, TableRun, Transaction
 from warren_broker.amqp091.wire import methods, properties
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
@@ -19,9 +17,9 @@ from warren_broker.kernel import (
     USER_ID,
     MessageTable,
     distinct_routes,
-    format_confirms,
     format_return,
 )
+from warren_broker.message_checks import REPLY_TO, first_refused
 
 
 def publish(channel: Channel, item: TableRun) -> None:
@@ -29,9 +27,7 @@ def publish(channel: Channel, item: TableRun) -> None:
     first, last = item.run.first, item.run.last
     routes = _routes(item)
     last, refusal = _refused_by_route(channel, item.table, routes, first, last)
-    last, refused = message_checks.first_refused(
-        item.table, first, last, item.run.flags, bool(channel.reply_name)
-    )
+    last, refused = first_refused(item.table, first, last, item.run.flags, bool(channel.reply_name))
     refusal = refused or refusal
     if item.run.flags & (USER_ID | CC):
         access = channel.connection.access
@@ -59,7 +55,21 @@ def _routes(item: TableRun) -> list[int]:
 def _hand_over(channel: Channel, run: CheckedRun) -> None:
     confirm = channel.confirm or channel.tx is not None
     number = channel.publishes.published(run.last - run.first) if confirm else 0
-    channel.connection.publish(channel, run, number)
+    connection = channel.connection
+    token = connection.new_token()
+    connection.publishes.add(token, channel, run, number)
+    connection.requests.append(
+        requests.Publish(
+            token=token,
+            session=channel.session,
+            table=run.table,
+            first=run.first,
+            last=run.last,
+            confirm=bool(number),
+            mandatory=run.mandatory,
+            flags=run.flags,
+        )
+    )
 
 
 # ------------------------------------------------------------------ what is refused
@@ -117,28 +127,6 @@ def return_unroutable(channel: Channel, table: MessageTable, positions: list[int
                 errors.NoRoute.word,
                 connection.frame_max,
             )
-
-
-def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
-    """Table positions first <= i < last that are in no part."""
-    left = set(range(first, last))
-    for part in parts:
-        left.difference_update(
-            range(part.first, part.last) if part.indices is None else part.indices
-        )
-    return sorted(left)
-
-
-def tell_confirms(channel: Channel) -> None:
-    """basic.ack and basic.nack for what has been answered since the last time."""
-    confirms = channel.publishes.take()
-    if confirms is None or channel.state != "open":
-        return
-    out = channel.connection.out
-    if confirms.up_to or confirms.singles:
-        format_confirms(out, channel.number, confirms.up_to, confirms.singles)
-    if confirms.nack_up_to or confirms.nacks:
-        format_confirms(out, channel.number, confirms.nack_up_to, confirms.nacks, True)
 
 
 def _confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
