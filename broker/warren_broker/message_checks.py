@@ -1,7 +1,7 @@
-"""What a message's own properties must not say, whichever protocol brings it.
+"""Checks of a message's own properties, the same for every protocol.
 
-What depends on the user's rights is in `access`; the kernel sees to it that properties are well
-formed.
+Checks that depend on the user's rights are in `access`; the kernel checks that properties are
+well-formed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
 def first_refused(
     table: MessageTable, first: int, last: int, flags: int, has_replies: bool = False
 ) -> tuple[int, Refusal | None]:
-    """The first of messages first <= i < last that must be refused, and why; (last, None): none.
+    """Return the first refused message of first <= i < last and why; (last, None): none.
 
     flags        of the messages, or-ed (`kernel.items`)
     has_replies  the publisher consumes from amq.rabbitmq.reply-to, so it may name that

@@ -1,9 +1,9 @@
 """Publish sequence numbers to confirms, as ranges.
 
-The unit is the batch: the messages of one Publish request, all published one after another. Routing
-says which parts of it go to which queue; every queue answers for its part. While all parts are the
-whole batch, which is the rule, nothing is done per message; else a counter per message says how
-many answers are still to come.
+The unit is the batch: the consecutive messages of one Publish request. Routing decides
+which parts of it go to which queue; every queue answers for its part. In the usual case every part
+is the whole batch and no work is done per message; otherwise a counter per message holds the number
+of answers still expected.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Confirms:
-    """What to tell the publisher, in this order.
+    """The confirms to send to the publisher, in this order.
 
     up_to       basic.ack with multiple, 0: none
     singles     then one basic.ack for each
@@ -117,7 +117,7 @@ class PublishLedger:
 
     @property
     def idle(self) -> bool:
-        """Everything published has been answered."""
+        """Whether everything published has been answered."""
         return not self.batches
 
     def published(self, count: int) -> int:
@@ -159,7 +159,7 @@ class PublishLedger:
     def answered(
         self, first: int, part: int, ok: bool, refused: Iterable[int] | None = None
     ) -> None:
-        """One queue has its part, or has refused it.
+        """Record that one queue has its part, or has refused it.
 
         refused  with ok=False: only these positions of the batch; None: all of the part
         """
@@ -224,7 +224,7 @@ class PublishLedger:
         return self.next_seq
 
     def take(self) -> Confirms | None:
-        """What has been answered since the last call; None: nothing.
+        """Return what has been answered since the last call; None: nothing.
 
         `multiple` covers everything at or below its number that the publisher still waits for:
         so an ack with it must stay below the lowest unconfirmed and the lowest refused message; a
@@ -235,7 +235,7 @@ class PublishLedger:
         acked, nacked = _normal(self._acked), _normal(self._nacked)
         self._acked, self._nacked = [], []
         if not nacked and acked[0][0] == acked[-1][1]:
-            return Confirms(0, tuple(acked), 0, ())  # one message: RabbitMQ says no `multiple`
+            return Confirms(0, tuple(acked), 0, ())  # one message: RabbitMQ does not set `multiple`
         low = self._lowest_unconfirmed()
         cut = min(low, nacked[0][0]) if nacked else low
         up_to, singles = _split(acked, cut)
@@ -243,7 +243,7 @@ class PublishLedger:
         return Confirms(up_to, singles, nack_up_to, nacks)
 
     def forget(self) -> bool:
-        """Drop what is to be told (a transaction's publisher is told by tx.commit-ok).
+        """Drop the confirms to be sent (in a transaction, tx.commit-ok stands for them).
 
         returns  whether anything was refused since the last call
         """
@@ -253,7 +253,7 @@ class PublishLedger:
 
 
 def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
-    """Table positions first <= i < last that are in no part."""
+    """Return the table positions first <= i < last that are in no part."""
     left = set(range(first, last))
     for part in parts:
         left.difference_update(
@@ -313,9 +313,9 @@ class _Published(Generic[PublisherT]):
 
 
 class Publishes(Generic[PublisherT]):
-    """By token: where their answers belong.
+    """A connection's publishes that the broker has not answered, by token.
 
-    to_confirm  channels with something to tell, by session, until the output is taken
+    to_confirm  channels with confirms to send, by session, until the output is taken
     to_commit   channels with a transaction that may be complete
     """
 
@@ -327,7 +327,7 @@ class Publishes(Generic[PublisherT]):
         self.to_commit: list[PublisherT] = []
 
     def add(self, token: Token, channel: PublisherT, run: CheckedRun, number: int) -> None:
-        """A Publish was asked for; number: its first sequence number, 0: no confirms."""
+        """Record a Publish request; number: its first sequence number, 0: no confirms."""
         if number or run.mandatory:
             self._published[token] = _Published(
                 channel, run.table, run.first, run.last, number, run.mandatory
@@ -358,7 +358,7 @@ class Publishes(Generic[PublisherT]):
         return (channel, table, lost) if published.mandatory and lost else None
 
     def confirmed(self, token: Token, part: int, ok: bool, refused: Iterable[int] | None) -> None:
-        """A queue has its part, or refused it, or (table positions) some of it."""
+        """Record that a queue has its part, or refused it or (table positions) some of it."""
         published = self._published.get(token)
         if published is None:
             return
@@ -376,7 +376,7 @@ class Publishes(Generic[PublisherT]):
             self.to_commit.append(channel)
 
     def forget(self, channel: PublisherT) -> None:
-        """Nothing can be told to it any more."""
+        """Drop the publishes of a channel that has ended."""
         self.to_confirm.pop(channel.session, None)
         for token in [
             token for token, published in self._published.items() if published.channel is channel

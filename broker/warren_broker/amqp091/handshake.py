@@ -1,4 +1,4 @@
-"""How a 0.9.1 connection begins: who am I, who are you, which limits, which vhost."""
+"""The handshake of a 0.9.1 connection: authentication, limits, vhost."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CAPABILITIES = (
     "per_consumer_qos",
     "direct_reply_to",
 )
-"""What we tell the client we can do; RabbitMQ's list."""
+"""Capabilities announced to the client; RabbitMQ's list."""
 
 
 def start(config: ConnectionConfig) -> methods.ConnectionStart:
-    """Our first method."""
+    """Return the first method of the handshake."""
     return methods.ConnectionStart(
         server_properties={
             "capabilities": dict.fromkeys(CAPABILITIES, True),
@@ -45,9 +45,9 @@ def start(config: ConnectionConfig) -> methods.ConnectionStart:
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password from a start-ok.
+    """Return user and password from a start-ok.
 
-    fails  CommandInvalid: a mechanism that is not offered; SyntaxRefused: no such response
+    fails  CommandInvalid: the mechanism is not offered; SyntaxRefused: the response is malformed
     """
     if mechanism not in MECHANISMS.split():
         raise errors.CommandInvalid(
@@ -185,4 +185,4 @@ HANDLERS: dict[tuple[str, type[Method]], Any] = {
         for state in ("starting", "securing", "tuning", "opening", "asking", "running")
     },
 }
-"""(state, method) to what is done with it; anything else is a CHANNEL_ERROR on channel 0."""
+"""(phase, method) to its handler; anything else is a CHANNEL_ERROR on channel 0."""

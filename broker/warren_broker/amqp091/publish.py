@@ -1,4 +1,4 @@
-"""A channel's publishes: checked by the run, handed over, confirmed; transactions."""
+"""A channel's publishes, checked, then handed to the broker by the run; transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warren_broker.message_checks import REPLY_TO, first_refused
 
 
 def publish(channel: Channel, item: TableRun) -> None:
-    """Hand over the run, up to the first message that must be refused; its refusal is raised."""
+    """Hand the run to the broker, up to the first refused message; raise its refusal."""
     first, last = item.run.first, item.run.last
     routes = _routes(item)
     last, refusal = _refused_by_route(channel, item.table, routes, first, last)
@@ -72,13 +72,13 @@ def _hand_over(channel: Channel, run: CheckedRun) -> None:
     )
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ checks
 
 
 def _refused_by_route(
     channel: Channel, table: MessageTable, routes: list[int], first: int, last: int
 ) -> tuple[int, Refusal | None]:
-    """Where the run must end, and why; looked up once per distinct route."""
+    """Return where the run must end and why; looked up once per distinct route."""
     refusal = None
     access = channel.connection.access
     for route in routes:
@@ -98,7 +98,7 @@ def _refused_by_route(
 def _with_reply_name(
     channel: Channel, table: MessageTable, first: int, last: int
 ) -> tuple[MessageTable, int, int]:
-    """The same messages with the pseudo queue's name replaced by the channel's routable one."""
+    """Return the messages with the pseudo queue's name replaced by the channel's routable one."""
     changed = MessageTable()
     for i in range(first, last):
         raw = table.properties_of(i)
@@ -110,11 +110,11 @@ def _with_reply_name(
     return changed, 0, changed.count
 
 
-# ------------------------------------------------------------------ what comes back
+# ------------------------------------------------------------------ returns
 
 
 def return_unroutable(channel: Channel, table: MessageTable, positions: list[int]) -> None:
-    """basic.return for the mandatory ones among the messages that go nowhere."""
+    """Write basic.return for the mandatory ones among the unroutable messages."""
     connection = channel.connection
     for at in positions:
         if table.route(at).mandatory:
@@ -155,7 +155,7 @@ def _transaction(channel: Channel) -> Transaction:
 
 
 def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
-    """Publishes, then acknowledgements; commit-ok when every queue has answered for its part."""
+    """Publish, then acknowledge; commit-ok follows once every queue has answered."""
     tx = _transaction(channel)
     channel.connection.access.stay()
 
@@ -174,7 +174,7 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
 
 
 def finished_commit(channel: Channel) -> tuple[requests.Token, requests.Done | Refusal] | None:
-    """A commit's token and its result, once its publishes have all been answered."""
+    """Return a commit's token and result once all its publishes are answered, else None."""
     tx = channel.tx
     if tx is None or not tx.commit or not channel.publishes.idle:
         return None
@@ -198,4 +198,4 @@ HANDLERS: dict[type[Method], Any] = {
     methods.TxCommit: _tx_commit,
     methods.TxRollback: _tx_rollback,
 }
-"""Method to what a channel does with it."""
+"""Method to its handler."""

@@ -40,7 +40,7 @@ class TableRun:
 
 
 ChannelItem: TypeAlias = "Method | TableRun | AckRun | Refusal"
-"""A Refusal among the items: the scanner found a channel error at that place."""
+"""A Refusal among the items: the scanner found a channel error at this place."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Channel:
               everything but the client's close or close-ok; `ending`: the client closed it
     waiting   token of the answer that everything in `inbox` waits for; 0: none
     at        code of the method being dealt with, for a close's class and method id
-    past      consumers that are gone but may still hold messages: number to queue
+    past      cancelled consumers that may still hold deliveries: number to queue
     getters   queue to the number that basic.get uses there
     held_back deliveries beyond the channel-wide prefetch, in order
     """
@@ -149,21 +149,21 @@ class Channel:
     # -------------------------------------------------------------- what it tells
 
     def send(self, method: Method) -> None:
-        """To the client."""
+        """Send a method to the client."""
         self.connection.send(self.number, method)
 
     def request(self, request: requests.Request) -> None:
-        """To the broker, without an answer."""
+        """Make a request of the broker that has no answer."""
         self.connection.requests.append(request)
 
     def hold(self, then: Then) -> requests.Token:
-        """What follows on this channel waits for the answer to that token."""
+        """Return a token for the answer that the channel's later items wait for."""
         assert not self.waiting, (self.number, self.waiting)
         self.waiting = self.connection.expect(self, then)
         return self.waiting
 
     def ask(self, request: type[Any], then: Then, /, **values: Any) -> None:
-        """To the broker; what follows on this channel waits for the answer."""
+        """Make a request of the broker; the channel's later items wait for the answer."""
         token = self.hold(then)
         self.connection.requests.append(request(token=token, session=self.session, **values))
 
@@ -179,27 +179,27 @@ class Channel:
             format_confirms(out, self.number, confirms.nack_up_to, confirms.nacks, True)
 
     def waits(self, size_bytes: int) -> None:
-        """The inbox grew (or, negative, shrank) by so much."""
+        """Count bytes added to the inbox, or (negative) removed."""
         self.inbox_bytes += size_bytes
         self.connection.waiting_bytes += size_bytes
 
     # -------------------------------------------------------------- its end
 
     def all_consumers(self) -> tuple[tuple[ConsumerId, str], ...]:
-        """All numbers under which this channel may hold something, with their queues."""
+        """Return (consumer, queue) of all consumers that may hold deliveries of this channel."""
         mine = {consumer.number: consumer.queue for consumer in self.consumers.values()}
         mine.update(self.past)
         mine.update((number, queue) for queue, number in self.getters.items())
         return tuple(sorted(mine.items()))
 
     def end(self, then: Then) -> None:
-        """Give back what it holds; its consumers go; `then` when that is done."""
+        """End the session: return its deliveries, cancel its consumers, then call `then`."""
         consumers = self.all_consumers()
         self.drop()
         self.ask(requests.SessionDown, then, consumers=consumers)
 
     def drop(self) -> None:
-        """Forget everything that could still be told or done; only the number lives on."""
+        """Drop everything pending; only the channel's number stays in use."""
         self.waiting = 0
         self.inbox.clear()
         self.waits(-self.inbox_bytes)
@@ -208,13 +208,13 @@ class Channel:
         self.held_back.clear()
 
     def close_replies(self) -> None:
-        """Its direct reply-to consumer goes, if there is one."""
+        """Cancel the direct reply-to consumer, if there is one."""
         if self.reply_name:
             self.request(requests.CloseReplies(session=self.session, name=self.reply_name))
         self.reply_name = self.reply_consumer = ""
 
     def forget_past(self) -> None:
-        """Drop gone consumers that hold nothing any more."""
+        """Forget cancelled consumers that hold no deliveries."""
         holding = {run.consumer for run in self.deliveries.runs}
         if self.tx is not None:
             holding.update(run.consumer for _, held in self.tx.acks for run in held)
@@ -222,7 +222,7 @@ class Channel:
 
 
 def size_bytes(item: ChannelItem) -> int:
-    """What it costs to keep it waiting."""
+    """Return the memory that a waiting item takes."""
     if isinstance(item, TableRun):
         return item.table.size_bytes(item.run.first, item.run.last)
     return 64
