@@ -1,18 +1,19 @@
-"""What a message's own properties must not say, whichever protocol brings it.
+"""Checks of a message's own properties, the same for every protocol.
 
-What depends on the user's rights is in `access`; the kernel sees to it that properties are well
-formed.
+Checks that depend on the user's rights are in `access`; the kernel checks that properties are
+well-formed.
 """
 
 from __future__ import annotations
 
 from warren_broker import errors
-from warren_broker.amqp091.declare import REPLY_TO
 from warren_broker.amqp091.wire import properties
 from warren_broker.errors import Refusal
 from warren_broker.kernel import BAD_EXPIRATION, CC, DIRECT_REPLY_TO, MessageTable
 from warren_broker.routing.sender_selected import further_keys
 
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""The pseudo queue of direct replies; routable names begin with it."""
 LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
 """Only messages with one of these flags can be refused here."""
 
@@ -20,7 +21,7 @@ LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
 def first_refused(
     table: MessageTable, first: int, last: int, flags: int, has_replies: bool = False
 ) -> tuple[int, Refusal | None]:
-    """The first of messages first <= i < last that must be refused, and why; (last, None): none.
+    """Return the first refused message of first <= i < last and why; (last, None): none.
 
     flags        of the messages, or-ed (`kernel.items`)
     has_replies  the publisher consumes from amq.rabbitmq.reply-to, so it may name that

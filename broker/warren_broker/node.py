@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from warren_broker.amqp091.handshake import ConnectionConfig
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.membership.maintenance import REASON

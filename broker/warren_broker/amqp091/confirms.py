@@ -1,9 +1,9 @@
 """Publish sequence numbers to confirms, as ranges.
 
-The unit is the batch: the messages of one Publish request, all published one after another. Routing
-says which parts of it go to which queue; every queue answers for its part. While all parts are the
-whole batch, which is the rule, nothing is done per message; else a counter per message says how
-many answers are still to come.
+The unit is the batch: the consecutive messages of one Publish request. Routing decides
+which parts of it go to which queue; every queue answers for its part. In the usual case every part
+is the whole batch and no work is done per message; otherwise a counter per message holds the number
+of answers still expected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from warren_broker.amqp091.requests import Token
+from warren_broker.kernel import MessageTable
+from warren_broker.queue.commands import SessionId
 
 Ranges: TypeAlias = list[tuple[int, int]]
 """Closed ranges (first, last), ascending, disjoint, neighbours joined."""
@@ -26,6 +30,36 @@ class Part(Protocol):
 
     def __len__(self) -> int:
         """How many."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """Messages first <= i < last of a table that may be published; flags as in kernel.items."""
+
+    table: MessageTable
+    first: int
+    last: int
+    mandatory: bool
+    flags: int
+
+
+class Publisher(Protocol):
+    """A channel as the ledger sees it; tx: None unless it is transactional."""
+
+    @property
+    def session(self) -> SessionId:
+        """Its session."""
+
+    @property
+    def publishes(self) -> PublishLedger:
+        """Its unconfirmed publishes."""
+
+    @property
+    def tx(self) -> object | None:
+        """Its transaction."""
+
+
+PublisherT = TypeVar("PublisherT", bound=Publisher)
 
 
 @dataclass(slots=True)
@@ -47,7 +81,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Confirms:
-    """What to tell the publisher, in this order.
+    """The confirms to send to the publisher, in this order.
 
     up_to       basic.ack with multiple, 0: none
     singles     then one basic.ack for each
@@ -83,7 +117,7 @@ class PublishLedger:
 
     @property
     def idle(self) -> bool:
-        """Everything published has been answered."""
+        """Whether everything published has been answered."""
         return not self.batches
 
     def published(self, count: int) -> int:
@@ -125,7 +159,7 @@ class PublishLedger:
     def answered(
         self, first: int, part: int, ok: bool, refused: Iterable[int] | None = None
     ) -> None:
-        """One queue has its part, or has refused it.
+        """Record that one queue has its part, or has refused it.
 
         refused  with ok=False: only these positions of the batch; None: all of the part
         """
@@ -190,7 +224,7 @@ class PublishLedger:
         return self.next_seq
 
     def take(self) -> Confirms | None:
-        """What has been answered since the last call; None: nothing.
+        """Return what has been answered since the last call; None: nothing.
 
         `multiple` covers everything at or below its number that the publisher still waits for:
         so an ack with it must stay below the lowest unconfirmed and the lowest refused message; a
@@ -201,7 +235,7 @@ class PublishLedger:
         acked, nacked = _normal(self._acked), _normal(self._nacked)
         self._acked, self._nacked = [], []
         if not nacked and acked[0][0] == acked[-1][1]:
-            return Confirms(0, tuple(acked), 0, ())  # one message: RabbitMQ says no `multiple`
+            return Confirms(0, tuple(acked), 0, ())  # one message: RabbitMQ does not set `multiple`
         low = self._lowest_unconfirmed()
         cut = min(low, nacked[0][0]) if nacked else low
         up_to, singles = _split(acked, cut)
@@ -209,13 +243,23 @@ class PublishLedger:
         return Confirms(up_to, singles, nack_up_to, nacks)
 
     def forget(self) -> bool:
-        """Drop what is to be told (a transaction's publisher is told by tx.commit-ok).
+        """Drop the confirms to be sent (in a transaction, tx.commit-ok stands for them).
 
         returns  whether anything was refused since the last call
         """
         self._acked, self._nacked = [], []
         refused, self.refused = self.refused, False
         return refused
+
+
+def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
+    """Return the table positions first <= i < last that are in no part."""
+    left = set(range(first, last))
+    for part in parts:
+        left.difference_update(
+            range(part.first, part.last) if part.indices is None else part.indices
+        )
+    return sorted(left)
 
 
 def _positions(part: Part, table_first: int) -> Sequence[int]:
@@ -251,3 +295,90 @@ def _split(ranges: Ranges, cut: int) -> tuple[int, tuple[tuple[int, int], ...]]:
         if first <= last:
             rest.append((first, last))
     return up_to, tuple(rest)
+
+
+# ------------------------------------------------------------------ of a connection
+
+
+@dataclass(slots=True)
+class _Published(Generic[PublisherT]):
+    """An unanswered Publish; table: until it is routed; number: its first sequence number, or 0."""
+
+    channel: PublisherT
+    table: MessageTable | None
+    first: int
+    last: int
+    number: int
+    mandatory: bool
+
+
+class Publishes(Generic[PublisherT]):
+    """A connection's publishes that the broker has not answered, by token.
+
+    to_confirm  channels with confirms to send, by session, until the output is taken
+    to_commit   channels with a transaction that may be complete
+    """
+
+    __slots__ = ("_published", "to_commit", "to_confirm")
+
+    def __init__(self) -> None:
+        self._published: dict[Token, _Published[PublisherT]] = {}
+        self.to_confirm: dict[SessionId, PublisherT] = {}
+        self.to_commit: list[PublisherT] = []
+
+    def add(self, token: Token, channel: PublisherT, run: CheckedRun, number: int) -> None:
+        """Record a Publish request; number: its first sequence number, 0: no confirms."""
+        if number or run.mandatory:
+            self._published[token] = _Published(
+                channel, run.table, run.first, run.last, number, run.mandatory
+            )
+
+    def routed(
+        self, token: Token, parts: Sequence[Part]
+    ) -> tuple[PublisherT, MessageTable, list[int]] | None:
+        """Record which queues the messages go to, one part per queue.
+
+        returns  when mandatory messages may be among the unroutable ones: the channel, the table
+                 and the positions of all unroutable messages
+        """
+        published = self._published.get(token)
+        if published is None:
+            return None
+        channel, table = published.channel, published.table
+        assert table is not None, token
+        published.table = None
+        if published.number:
+            relative = channel.publishes.routed(published.number, parts, published.first)
+            lost = [published.first + at for at in relative]
+        else:
+            lost = nowhere(parts, published.first, published.last)
+            del self._published[token]
+        if published.number:
+            self._answered(token, published)
+        return (channel, table, lost) if published.mandatory and lost else None
+
+    def confirmed(self, token: Token, part: int, ok: bool, refused: Iterable[int] | None) -> None:
+        """Record that a queue has its part, or refused it or (table positions) some of it."""
+        published = self._published.get(token)
+        if published is None:
+            return
+        positions = None if refused is None else [at - published.first for at in refused]
+        published.channel.publishes.answered(published.number, part, ok, positions)
+        self._answered(token, published)
+
+    def _answered(self, token: Token, published: _Published[PublisherT]) -> None:
+        channel = published.channel
+        if published.number not in channel.publishes.batches:
+            del self._published[token]
+        if channel.tx is None:
+            self.to_confirm[channel.session] = channel
+        else:
+            self.to_commit.append(channel)
+
+    def forget(self, channel: PublisherT) -> None:
+        """Drop the publishes of a channel that has ended."""
+        self.to_confirm.pop(channel.session, None)
+        for token in [
+            token for token, published in self._published.items() if published.channel is channel
+        ]:
+            del self._published[token]

@@ -6,10 +6,10 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import global_prefetch, requests
-from warren_broker.amqp091.channel import Channel, Consumer
-from warren_broker.amqp091.declare import REPLY_TO, queue_name
+from warren_broker.amqp091.declare import queue_name
 from warren_broker.amqp091.deliver import answer_get, hand_out
 from warren_broker.amqp091.delivery_tags import Held, by_consumer
+from warren_broker.amqp091.state import Channel, Consumer
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.arguments import ConsumeArguments, consume_arguments
@@ -24,6 +24,7 @@ from warren_broker.kernel import (
     Unsendable,
     fitting,
 )
+from warren_broker.message_checks import REPLY_TO
 from warren_broker.queue.commands import Delivery
 
 _ACK_METHODS = {
@@ -62,7 +63,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     connection.access.read_queue(name)
     kind = connection.view.queue_type(connection.vhost, name)
     asked = ConsumeArguments()
-    if kind is not None:  # what is wrong with a queue that is not there comes first: 404
+    if kind is not None:  # a missing queue is reported first: 404
         asked = consume_arguments(connection.vhost, name, kind, method.arguments)
     explicit = bool(channel.global_prefetch) and not method.no_ack
     if explicit and kind == "quorum":
@@ -125,7 +126,7 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
         if method.consumer_tag and method.consumer_tag == channel.reply_consumer:
             channel.close_replies()
         if not method.no_wait:
-            channel.send(reply)  # unknown tags are no error: it may have been cancelled by us
+            channel.send(reply)  # unknown tags are no error: the server may have cancelled it
         return
 
     def cancelled(_: requests.Done) -> None:
@@ -137,17 +138,17 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
 
 
 def _cancel_ok(channel: Channel, method: methods.BasicCancelOk) -> None:
-    """The client's answer to our basic.cancel, which asked for none."""
+    """Ignore the answer to the server's basic.cancel, which has no_wait."""
 
 
 def remove(consumer: Consumer) -> None:
-    """It is a consumer no longer; what it holds stays until settled."""
+    """Remove a consumer; its unacknowledged deliveries stay until settled."""
     channel = consumer.channel
     if channel.consumers.get(consumer.tag) is consumer:
         del channel.consumers[consumer.tag]
     channel.connection.consumers.pop(consumer.number, None)
     for held in [held for held in channel.held_back if held[0] is consumer]:
-        channel.held_back.remove(held)  # given back with the session, or now
+        channel.held_back.remove(held)  # returned with the session, or now
         global_prefetch.give_back(*held[:2])
     channel.past[consumer.number] = consumer.queue
     channel.forget_past()
@@ -175,13 +176,13 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
 
 
 def deliver(consumer: Consumer, delivery: Delivery, block: Any) -> None:
-    """A run of messages for a consumer: to the client, or held back by a channel-wide prefetch."""
+    """Send a run of messages to the client, or hold it back by the channel-wide prefetch."""
     if not consumer.started:
         consumer.early.append((delivery, block))  # bounded by its prefetch, or the queue's window
         return
     delivery = _new_part(consumer, delivery)
     if delivery.first > delivery.last:
-        return  # seen before a leader changed
+        return  # repeated by a new leader
     consumer.next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
     channel = consumer.channel
     if (channel.global_prefetch or channel.held_back) and not consumer.no_ack:
@@ -206,12 +207,12 @@ def _new_part(consumer: Consumer, delivery: Delivery) -> Delivery:
 
 
 def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
-    """A direct reply, message `at` of a table, to the channel's reply consumer."""
+    """Send a direct reply, message `at` of a table, to the channel's reply consumer."""
     connection = channel.connection
     try:
         shown = fitting(at, table.properties_of(at), connection.frame_max)
     except Unsendable:
-        return  # a reply is at most once: a client that agrees on small frames gets small ones
+        return  # direct replies are at most once: what does not fit the client's frames is dropped
     tag = channel.deliveries.delivered(0, "", 0, 1, keep=False)
     route = table.route(at)
     channel.send(
@@ -230,7 +231,7 @@ def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
 
 
 def acknowledge(channel: Channel, run: AckRun) -> None:
-    """Settle what the run names, in its order, up to the first tag that is not outstanding."""
+    """Settle the run's ranges in order, up to the first tag that is not outstanding."""
     for kind, first, last, multiple in run.ranges:
         channel.at = _ACK_METHODS[kind]
         refusal = None
@@ -247,7 +248,7 @@ def acknowledge(channel: Channel, run: AckRun) -> None:
 
 
 def settle(channel: Channel, kind: int, held: Held) -> None:
-    """Tell the queues; kind as in kernel.items."""
+    """Tell the queues what is settled; kind as in kernel.items."""
     for number, queue, msg_ids in by_consumer(held):
         if kind == ACK:
             channel.request(requests.Settle(consumer=number, queue=queue, msg_ids=msg_ids))
@@ -287,4 +288,4 @@ HANDLERS: dict[type[Method], Any] = {
     methods.BasicRecover: _recover_sync,
     methods.BasicRecoverAsync: _recover_async,
 }
-"""Method to what a channel does with it."""
+"""Method to its handler."""

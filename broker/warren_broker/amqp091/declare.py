@@ -1,4 +1,4 @@
-"""A channel's methods on exchanges, queues: checked, asked of the broker, answered."""
+"""A channel's methods on exchanges, queues: check, ask the broker, answer."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.channel import Channel
+from warren_broker.amqp091.state import Channel
 from warren_broker.amqp091.wire import methods
 from warren_broker.amqp091.wire.methods import Method
+from warren_broker.message_checks import REPLY_TO
 
-REPLY_TO = "amq.rabbitmq.reply-to"
-"""The pseudo queue of direct replies; routable names begin with it."""
 NAME_PREFIX_BYTES_MAX = 64
-"""Of x-name-prefix."""
+"""Longest x-name-prefix."""
 
 
 def queue_name(channel: Channel, name: str) -> str:
-    """The name given, or for an empty one the queue last declared on the channel."""
+    """Return the name, or for an empty one the queue last declared on the channel."""
     if name:
         return name
     if not channel.last_queue:
@@ -26,7 +25,7 @@ def queue_name(channel: Channel, name: str) -> str:
 
 
 def strip(name: str) -> str:
-    """RabbitMQ drops line ends in declared names."""
+    """Remove line ends from a declared name, as RabbitMQ does."""
     return name.replace("\n", "").replace("\r", "")
 
 
@@ -174,7 +173,7 @@ def _server_name(channel: Channel, prefix: object, arguments: dict[str, Any]) ->
 
 
 def _declare_replies(channel: Channel, name: str, no_wait: bool) -> None:
-    """A pseudo queue of direct replies exists while its consumer does."""
+    """Declare the pseudo queue of direct replies: it exists as long as its consumer."""
     connection = channel.connection
     if name not in (REPLY_TO, channel.reply_name) and not connection.view.reply_queue_exists(name):
         raise errors.no_queue(name, connection.vhost)
@@ -251,4 +250,4 @@ HANDLERS: dict[type[Method], Any] = {
     methods.QueueBind: _queue_bind,
     methods.QueueUnbind: _queue_unbind,
 }
-"""Method to what a channel does with it."""
+"""Method to its handler."""

@@ -1,7 +1,7 @@
-"""Deliveries as frames: numbered, kept for their acknowledgement, written out.
+"""Deliveries as frames: number them, keep them for acknowledgement, write them out.
 
-A message that cannot be sent to this client must cost neither the client its connection nor the
-queue its order: it is settled here, in the consumer's name, and those around it go out.
+A message that cannot be sent to this client must neither close its connection nor block the queue:
+it is settled here on behalf of the consumer, and the messages around it are sent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.channel import Channel, Consumer
+from warren_broker.amqp091.state import Channel, Consumer
 from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
 from warren_broker.queue.commands import ConsumerId, Delivery
 
@@ -19,7 +19,7 @@ REPLACED = "its properties are malformed; the client is sent x-unreadable-proper
 
 
 def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
-    """Messages start <= k < end of a run, counted from its first."""
+    """Return messages start <= k < end of a run, counted from its first."""
     return Delivery(
         delivery.first_msg_id + start,
         delivery.index,
@@ -31,7 +31,7 @@ def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
 
 
 def count_headers(delivery: Delivery) -> dict[str, int] | None:
-    """The headers that tell how often a message came before; None on its first time."""
+    """Return the headers with a message's redelivery counts; None at its first delivery."""
     if not delivery.acquired_count and not delivery.delivery_count:
         return None
     headers = {}
@@ -43,7 +43,7 @@ def count_headers(delivery: Delivery) -> dict[str, int] | None:
 
 
 def hand_out(consumer: Consumer, delivery: Delivery, block: Any) -> bool:
-    """Number the run and write it out, but for messages that cannot be sent to this client.
+    """Number the run and write it, except for messages that cannot be sent to this client.
 
     returns  False: some could not be sent
     """
@@ -107,7 +107,7 @@ def _write(consumer: Consumer, delivery: Delivery, block: Any) -> None:
 def answer_get(
     channel: Channel, number: ConsumerId, queue: str, result: requests.Got, no_ack: bool
 ) -> bool:
-    """basic.get-ok with the message; False: it cannot be sent to this client."""
+    """Write basic.get-ok with the message; return False if it cannot be sent to this client."""
     delivery, connection = result.delivery, channel.connection
     try:
         replaced = format_get_ok(
@@ -143,13 +143,13 @@ def set_aside(
 ) -> None:
     """Settle one message that could not be sent, as if the consumer had rejected it.
 
-    elsewhere  another client may be able to take it: it goes back as a failed delivery, as it would
-               if the client had ended its connection over it, UNSENDABLE_TRIES_MAX times at most
+    elsewhere  another client may be able to take it: it is returned as a failed delivery, as if the
+               client had closed its connection over it, UNSENDABLE_TRIES_MAX times at most
                (the queue's delivery limit may be lower). Else it is dead-lettered or dropped
     """
     _note(channel, number, delivery, delivery.first, reason)
     if no_ack:
-        return  # the queue has forgotten it
+        return  # the queue has settled it already
     msg_ids = ((delivery.first_msg_id, delivery.first_msg_id),)
     if elsewhere and delivery.delivery_count < UNSENDABLE_TRIES_MAX:
         channel.request(requests.Return(consumer=number, queue=queue, msg_ids=msg_ids, failed=True))

@@ -1,4 +1,4 @@
-"""Delivery tags to what they stand for, as ranges.
+"""Delivery tags to the deliveries they name, as ranges.
 
 A channel numbers its deliveries 1, 2, 3 …; a queue numbers those to one consumer 0, 1, 2 …. Both
 are without gaps, so a run of deliveries to one consumer is one entry however long it is, and to
@@ -17,7 +17,7 @@ from warren_broker.errors import PreconditionFailed
 from warren_broker.queue.commands import ConsumerId, MsgIds
 
 Held: TypeAlias = "tuple[HeldRun, ...]"
-"""Runs taken out of the ledger, ascending by tag."""
+"""Runs removed from the ledger, ascending by tag."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class DeliveryLedger:
         keep: bool,
         counted: bool = True,
     ) -> int:
-        """Give tags to `count` deliveries; the first one.
+        """Assign tags to `count` deliveries; return the first tag.
 
         keep  they are to be acknowledged (not no_ack)
         """
@@ -106,7 +106,7 @@ class DeliveryLedger:
         return tag
 
     def take_up_to(self, tag: int) -> Held:
-        """Take out everything up to `tag`; 0: everything.
+        """Remove and return everything up to `tag`; 0: everything.
 
         fails  PreconditionFailed: that tag itself is not outstanding
         """
@@ -127,7 +127,7 @@ class DeliveryLedger:
         return self._taken(taken)
 
     def take(self, first: int, last: int) -> tuple[Held, PreconditionFailed | None]:
-        """Take out first … last (closed), one by one as it were.
+        """Remove first … last (closed), as if one by one.
 
         returns  what was taken up to the first tag that is not outstanding, and that tag's refusal
         """
@@ -145,7 +145,7 @@ class DeliveryLedger:
         return self._taken(taken), None
 
     def _cut(self, at: int, first: int, last: int) -> int:
-        """Take first … last out of run `at`; how far the next run is from there."""
+        """Remove first … last from run `at`; return the offset of the next run."""
         run = self.runs[at]
         if run.first == first and run.last == last:
             del self.runs[at]
@@ -159,7 +159,7 @@ class DeliveryLedger:
         return 1
 
     def put_back(self, held: Sequence[HeldRun]) -> None:
-        """Undo takes (tx.rollback)."""
+        """Restore removed runs (tx.rollback)."""
         self.runs = sorted([*self.runs, *held], key=_LAST)
         self.counted += sum(len(run) for run in held if run.counted)
 
@@ -173,12 +173,12 @@ def _part(run: HeldRun, first: int, last: int) -> HeldRun:
 
 
 def unknown_tag(tag: int) -> PreconditionFailed:
-    """A tag that was never given, or is settled already."""
+    """Return the refusal of a tag that was never assigned, or is settled already."""
     return PreconditionFailed(f"unknown delivery tag {tag}")
 
 
 def by_consumer(held: Held) -> list[tuple[ConsumerId, str, MsgIds]]:
-    """The same as msg_id ranges per consumer, consumers in the order of their first tag."""
+    """Return the msg_id ranges per consumer, consumers in the order of their first tag."""
     if len(held) == 1:
         run = held[0]
         return [(run.consumer, run.queue, ((run.first + run.offset, run.last + run.offset),))]

@@ -1,8 +1,8 @@
-"""The order in which a channel's items are dealt with.
+"""The order in which a channel's items are handled.
 
 An item (a method, a run of publishes, a run of acknowledgements) that needs the broker's answer
-stops its channel: what follows waits in `inbox` until the answer has come, so replies keep their
-order. The other channels of the connection go on.
+stops its channel: what follows waits in `inbox` until the answer arrives, so replies keep their
+order. The other channels of the connection are not affected.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp091 import consume, declare, publish, requests
-from warren_broker.amqp091.channel import Channel, ChannelItem, TableRun, Then, size_bytes
+from warren_broker.amqp091.state import Channel, ChannelItem, TableRun, Then, size_bytes
 from warren_broker.amqp091.wire import methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import ChannelMisused, CommandInvalid, NotImplementedHere, Refusal
@@ -18,7 +18,7 @@ from warren_broker.kernel import AckRun
 
 
 def take(channel: Channel, item: ChannelItem) -> None:
-    """Deal with an item now, or when everything before it is done."""
+    """Handle an item now, or after the items before it."""
     if channel.state in ("closing", "ending"):
         return
     if channel.waiting or channel.inbox:
@@ -29,7 +29,7 @@ def take(channel: Channel, item: ChannelItem) -> None:
 
 
 def answered(channel: Channel, token: requests.Token, result: Any, then: Then, at: int) -> None:
-    """The broker's answer to an `ask` made by the method with code `at`."""
+    """Handle the broker's answer to an `ask` made by the method with code `at`."""
     if token != channel.waiting:
         return  # the channel was closed meanwhile
     channel.waiting = 0
@@ -44,7 +44,7 @@ def answered(channel: Channel, token: requests.Token, result: Any, then: Then, a
 
 
 def go_on(channel: Channel) -> None:
-    """Deal with what waited."""
+    """Handle the items that waited, up to the next that needs an answer."""
     while channel.inbox and not channel.waiting and channel.state in ("new", "open"):
         item = channel.inbox.popleft()
         channel.waits(-size_bytes(item))
@@ -112,7 +112,7 @@ def _flow(channel: Channel, method: methods.ChannelFlow) -> None:
 
 
 def _flow_ok(channel: Channel, method: methods.ChannelFlowOk) -> None:
-    """We never send channel.flow; an answer to nothing means nothing."""
+    """Ignore channel.flow-ok: the server never sends channel.flow."""
 
 
 def _access(channel: Channel, method: methods.AccessRequest) -> None:

@@ -10,16 +10,16 @@ joined before the limit) is held back until acknowledgements make room.
 from __future__ import annotations
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.channel import Channel, Consumer
 from warren_broker.amqp091.deliver import hand_out, part_of
+from warren_broker.amqp091.state import Channel, Consumer
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
 
 FREE_WINDOW = 1000
-"""Credit of such a consumer when the limit is taken away and it has no prefetch of its own."""
+"""Credit of such a consumer after the limit is removed, if it has no prefetch of its own."""
 
 
 def changed(channel: Channel) -> None:
-    """The limit, the consumers or the unacknowledged deliveries have changed."""
+    """Adjust to a change of the limit, the consumers or the unacknowledged deliveries."""
     if channel.held_back:
         release(channel)
     if any(consumer.explicit for consumer in channel.consumers.values()):
@@ -27,7 +27,7 @@ def changed(channel: Channel) -> None:
 
 
 def release(channel: Channel) -> None:
-    """Hand out what is held back as far as the limit allows."""
+    """Send held-back deliveries as far as the limit allows."""
     sent = True
     while channel.held_back:
         consumer, delivery, block = channel.held_back[0]
@@ -42,18 +42,18 @@ def release(channel: Channel) -> None:
             delivery = part_of(delivery, 0, room)
         sent = hand_out(consumer, delivery, block) and sent
     if not sent and any(consumer.explicit for consumer in channel.consumers.values()):
-        _share_out(channel)  # what could not be sent uses up no credit
+        _share_out(channel)  # what could not be sent does not use up credit
 
 
 def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:
-    """These are the consumer's no longer."""
+    """Count deliveries of a consumer as settled."""
     consumer = channel.connection.consumers.get(number)
     if consumer is not None and consumer.explicit:
         consumer.settled += sum(last - first + 1 for first, last in msg_ids)
 
 
 def give_back(consumer: Consumer, delivery: Delivery) -> None:
-    """What was held back never reached the client."""
+    """Return a held-back delivery, which the client has never seen, to its queue."""
     last = delivery.first_msg_id + delivery.last - delivery.first
     consumer.channel.request(
         requests.Return(
@@ -77,7 +77,7 @@ def _share_out(channel: Channel) -> None:
             unsettled = consumer.next_msg_id - consumer.settled
             target = min(target, consumer.prefetch - unsettled)
         granted = consumer.granted - consumer.next_msg_id
-        # Half a share is enough to go on with: not every acknowledgement is worth a command.
+        # Credit is renewed once half is used: not every acknowledgement is worth a command.
         if target > granted and granted <= target // 2:
             consumer.granted = consumer.next_msg_id + target
             channel.request(

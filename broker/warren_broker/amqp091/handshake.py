@@ -1,22 +1,17 @@
-"""How a 0.9.1 connection begins: who am I, who are you, which limits, which vhost."""
+"""The handshake of a 0.9.1 connection: authentication, limits, vhost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
+from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.amqp091.state import ConnectionState
 from warren_broker.amqp091.wire import codec, fields, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
 
-if TYPE_CHECKING:
-    from warren_broker.amqp091.connection import Connection
-
-FRAME_BYTES_MAX_FIRST = 8192
-"""Of frames before tune-ok, as in RabbitMQ: strangers get no more."""
 MECHANISMS = "PLAIN AMQPLAIN"
 CAPABILITIES = (
     "publisher_confirms",
@@ -29,39 +24,11 @@ CAPABILITIES = (
     "per_consumer_qos",
     "direct_reply_to",
 )
-"""What we tell the client we can do; RabbitMQ's list."""
-
-
-class ConnectionConfig(msgspec.Struct, frozen=True):
-    """Limits and what the node says of itself.
-
-    frame_max           bytes of the largest frame, at least 4096; 0: no limit
-    channel_max         highest channel number; 0: 65535
-    heartbeat_s         seconds without a sign of life; 0: none
-    message_bytes_max   a larger message ends its channel
-    unfinished_bytes_max  of messages that are not complete, over all channels: more ends it
-    handshake_ms        from the first byte to connection.open
-    closing_ms          how long we wait for close-ok
-    waiting_bytes_max   of what waits for the broker's answers; beyond, `wants_input` is False
-    """
-
-    frame_max: int = 131_072
-    channel_max: int = 2047
-    heartbeat_s: int = 60
-    message_bytes_max: int = 16 * 1024 * 1024
-    unfinished_bytes_max: int = 128 * 1024 * 1024
-    handshake_ms: int = 10_000
-    closing_ms: int = 10_000
-    waiting_bytes_max: int = 16 * 1024 * 1024
-    product: str = "RabbitMQ"
-    version: str = "4.3.0"
-    platform: str = "Warren"
-    information: str = "Warren, a broker with Raft-replicated queues in Python"
-    cluster_name: str = "warren"
+"""Capabilities announced to the client; RabbitMQ's list."""
 
 
 def start(config: ConnectionConfig) -> methods.ConnectionStart:
-    """Our first method."""
+    """Return the first method of the handshake."""
     return methods.ConnectionStart(
         server_properties={
             "capabilities": dict.fromkeys(CAPABILITIES, True),
@@ -78,9 +45,9 @@ def start(config: ConnectionConfig) -> methods.ConnectionStart:
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password from a start-ok.
+    """Return user and password from a start-ok.
 
-    fails  CommandInvalid: a mechanism that is not offered; SyntaxRefused: no such response
+    fails  CommandInvalid: the mechanism is not offered; SyntaxRefused: the response is malformed
     """
     if mechanism not in MECHANISMS.split():
         raise errors.CommandInvalid(
@@ -99,7 +66,7 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
         ) from bad
 
 
-def _start_ok(connection: Connection, method: methods.ConnectionStartOk) -> None:
+def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) -> None:
     connection.client_properties = method.client_properties
     given = method.client_properties.get("capabilities")
     connection.capabilities = (
@@ -108,14 +75,14 @@ def _start_ok(connection: Connection, method: methods.ConnectionStartOk) -> None
         else frozenset()
     )
     user, password = credentials(method.mechanism, method.response)
-    connection.state = "securing"
+    connection.phase = "securing"
 
     def authenticated(result: Any) -> None:
         if isinstance(result, Refusal):
             _not_authenticated(connection, method.mechanism, result)
             return
         connection.user = user
-        connection.state = "tuning"
+        connection.phase = "tuning"
         config = connection.config
         connection.send(
             0,
@@ -128,7 +95,7 @@ def _start_ok(connection: Connection, method: methods.ConnectionStartOk) -> None
 
     connection.requests.append(
         requests.Authenticate(
-            token=connection.new_token(None, authenticated),
+            token=connection.expect(None, authenticated),
             mechanism=method.mechanism,
             user=user,
             password=password,
@@ -136,7 +103,7 @@ def _start_ok(connection: Connection, method: methods.ConnectionStartOk) -> None
     )
 
 
-def _not_authenticated(connection: Connection, mechanism: str, refusal: Refusal) -> None:
+def _not_authenticated(connection: ConnectionState, mechanism: str, refusal: Refusal) -> None:
     if not isinstance(refusal, errors.AccessRefused):
         connection.close(refusal)
     elif "authentication_failure_close" in connection.capabilities:
@@ -145,12 +112,12 @@ def _not_authenticated(connection: Connection, mechanism: str, refusal: Refusal)
         connection.finish("login refused")
 
 
-def _tune_ok(connection: Connection, method: methods.ConnectionTuneOk) -> None:
+def _tune_ok(connection: ConnectionState, method: methods.ConnectionTuneOk) -> None:
     config = connection.config
     _within("frame_max", method.frame_max, codec.FRAME_BYTES_MIN, config.frame_max)
     _within("channel_max", method.channel_max, 1, config.channel_max)
     connection.negotiated(method.frame_max, method.channel_max or 65535, method.heartbeat)
-    connection.state = "opening"
+    connection.phase = "opening"
 
 
 def _within(field: str, given: int, lowest: int, highest: int) -> None:
@@ -166,26 +133,26 @@ def _within(field: str, given: int, lowest: int, highest: int) -> None:
         )
 
 
-def _open(connection: Connection, method: methods.ConnectionOpen) -> None:
+def _open(connection: ConnectionState, method: methods.ConnectionOpen) -> None:
     def opened(result: Any) -> None:
         if isinstance(result, Refusal):
             connection.close(result, at=methods.ConnectionOpen.code)
             return
         connection.vhost = method.virtual_host
-        connection.state = "running"
+        connection.phase = "running"
         connection.send(0, methods.ConnectionOpenOk())
 
-    connection.state = "asking"
+    connection.phase = "asking"
     connection.requests.append(
         requests.OpenVhost(
-            token=connection.new_token(None, opened),
+            token=connection.expect(None, opened),
             vhost=method.virtual_host,
             user=connection.user,
         )
     )
 
 
-def _update_secret(connection: Connection, method: methods.ConnectionUpdateSecret) -> None:
+def _update_secret(connection: ConnectionState, method: methods.ConnectionUpdateSecret) -> None:
     def updated(result: Any) -> None:
         if isinstance(result, Refusal):
             connection.close(
@@ -197,14 +164,14 @@ def _update_secret(connection: Connection, method: methods.ConnectionUpdateSecre
 
     connection.requests.append(
         requests.UpdateSecret(
-            token=connection.new_token(None, updated),
+            token=connection.expect(None, updated),
             user=connection.user,
             password=method.new_secret.decode("utf-8", "surrogateescape"),
         )
     )
 
 
-def _client_close(connection: Connection, method: methods.ConnectionClose) -> None:
+def _client_close(connection: ConnectionState, method: methods.ConnectionClose) -> None:
     connection.client_closes(method.reply_text)
 
 
@@ -218,4 +185,4 @@ HANDLERS: dict[tuple[str, type[Method]], Any] = {
         for state in ("starting", "securing", "tuning", "opening", "asking", "running")
     },
 }
-"""(state, method) to what is done with it; anything else is a CHANNEL_ERROR on channel 0."""
+"""(phase, method) to its handler; anything else is a CHANNEL_ERROR on channel 0."""

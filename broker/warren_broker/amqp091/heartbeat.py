@@ -1,23 +1,23 @@
-"""Whether a connection is alive, judged by the time handed in."""
+"""Heartbeats and timeouts of one connection; the time is an argument."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
 Verdict: TypeAlias = Literal["", "beat", "missed", "late"]
-"""Nothing; send a heartbeat; the client's are missing; it takes too long to answer."""
+"""Nothing to do; send a heartbeat; the client's heartbeats are missing; a timeout expired."""
 
 
 class Liveness:
-    """Heartbeats and patience of one connection; times in milliseconds.
+    """Heartbeats and timeouts of one connection; times in milliseconds.
 
-    heartbeat_ms  agreed on; we send one when nothing else was sent for half of it, and give the
-                  client up when nothing came for twice that long; 0: none
+    heartbeat_ms  negotiated; a heartbeat is sent after half of it without output, the client is
+                  considered dead after twice of it without input; 0: none
     handshake_ms  until the connection runs
     closing_ms    from either close to its close-ok
 
-    Bytes come and go without a time: they are taken to have done so at the tick that follows, so a
-    tick a second is exact to a second.
+    Input and output are recorded without a time: they count from the next tick, so with a tick per
+    second the times are exact to a second.
     """
 
     __slots__ = (
@@ -40,19 +40,19 @@ class Liveness:
         self._deadline_ms: int | None = None
 
     def heard(self) -> None:
-        """Bytes came."""
+        """Record that bytes were received."""
         self._heard = True
 
     def sent(self) -> None:
-        """Bytes left."""
+        """Record that bytes were sent."""
         self._sent = True
 
     def begin(self) -> None:
-        """Another state began: patience is whole again."""
+        """Restart the timeout for a new phase."""
         self._deadline_ms = None
 
     def tick(self, now_ms: int, state: str) -> Verdict:
-        """What the time says of a connection in that state."""
+        """Return what to do now with a connection in that phase."""
         if self._heard:
             self._heard, self._heard_ms = False, now_ms
         if self._sent:

@@ -1,15 +1,13 @@
-"""A channel's publishes: checked by the run, handed over, confirmed; transactions."""
+"""A channel's publishes, checked, then handed to the broker by the run; transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from warren_broker import errors, message_checks
+from warren_broker import errors
 from warren_broker.amqp091 import consume, requests
-from warren_broker.amqp091.channel import Channel, CheckedRun, TableRun, Transaction
-from warren_broker.amqp091.confirms import Part
-from warren_broker.amqp091.declare import REPLY_TO
+from warren_broker.amqp091.confirms import CheckedRun
+from warren_broker.amqp091.state import Channel, TableRun, Transaction
 from warren_broker.amqp091.wire import methods, properties
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
@@ -19,19 +17,17 @@ from warren_broker.kernel import (
     USER_ID,
     MessageTable,
     distinct_routes,
-    format_confirms,
     format_return,
 )
+from warren_broker.message_checks import REPLY_TO, first_refused
 
 
 def publish(channel: Channel, item: TableRun) -> None:
-    """Hand over the run, up to the first message that must be refused; its refusal is raised."""
+    """Hand the run to the broker, up to the first refused message; raise its refusal."""
     first, last = item.run.first, item.run.last
     routes = _routes(item)
     last, refusal = _refused_by_route(channel, item.table, routes, first, last)
-    last, refused = message_checks.first_refused(
-        item.table, first, last, item.run.flags, bool(channel.reply_name)
-    )
+    last, refused = first_refused(item.table, first, last, item.run.flags, bool(channel.reply_name))
     refusal = refused or refusal
     if item.run.flags & (USER_ID | CC):
         access = channel.connection.access
@@ -59,16 +55,30 @@ def _routes(item: TableRun) -> list[int]:
 def _hand_over(channel: Channel, run: CheckedRun) -> None:
     confirm = channel.confirm or channel.tx is not None
     number = channel.publishes.published(run.last - run.first) if confirm else 0
-    channel.connection.publish(channel, run, number)
+    connection = channel.connection
+    token = connection.new_token()
+    connection.publishes.add(token, channel, run, number)
+    connection.requests.append(
+        requests.Publish(
+            token=token,
+            session=channel.session,
+            table=run.table,
+            first=run.first,
+            last=run.last,
+            confirm=bool(number),
+            mandatory=run.mandatory,
+            flags=run.flags,
+        )
+    )
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ checks
 
 
 def _refused_by_route(
     channel: Channel, table: MessageTable, routes: list[int], first: int, last: int
 ) -> tuple[int, Refusal | None]:
-    """Where the run must end, and why; looked up once per distinct route."""
+    """Return where the run must end and why; looked up once per distinct route."""
     refusal = None
     access = channel.connection.access
     for route in routes:
@@ -88,7 +98,7 @@ def _refused_by_route(
 def _with_reply_name(
     channel: Channel, table: MessageTable, first: int, last: int
 ) -> tuple[MessageTable, int, int]:
-    """The same messages with the pseudo queue's name replaced by the channel's routable one."""
+    """Return the messages with the pseudo queue's name replaced by the channel's routable one."""
     changed = MessageTable()
     for i in range(first, last):
         raw = table.properties_of(i)
@@ -100,11 +110,11 @@ def _with_reply_name(
     return changed, 0, changed.count
 
 
-# ------------------------------------------------------------------ what comes back
+# ------------------------------------------------------------------ returns
 
 
 def return_unroutable(channel: Channel, table: MessageTable, positions: list[int]) -> None:
-    """basic.return for the mandatory ones among the messages that go nowhere."""
+    """Write basic.return for the mandatory ones among the unroutable messages."""
     connection = channel.connection
     for at in positions:
         if table.route(at).mandatory:
@@ -117,28 +127,6 @@ def return_unroutable(channel: Channel, table: MessageTable, positions: list[int
                 errors.NoRoute.word,
                 connection.frame_max,
             )
-
-
-def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
-    """Table positions first <= i < last that are in no part."""
-    left = set(range(first, last))
-    for part in parts:
-        left.difference_update(
-            range(part.first, part.last) if part.indices is None else part.indices
-        )
-    return sorted(left)
-
-
-def tell_confirms(channel: Channel) -> None:
-    """basic.ack and basic.nack for what has been answered since the last time."""
-    confirms = channel.publishes.take()
-    if confirms is None or channel.state != "open":
-        return
-    out = channel.connection.out
-    if confirms.up_to or confirms.singles:
-        format_confirms(out, channel.number, confirms.up_to, confirms.singles)
-    if confirms.nack_up_to or confirms.nacks:
-        format_confirms(out, channel.number, confirms.nack_up_to, confirms.nacks, True)
 
 
 def _confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
@@ -167,7 +155,7 @@ def _transaction(channel: Channel) -> Transaction:
 
 
 def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
-    """Publishes, then acknowledgements; commit-ok when every queue has answered for its part."""
+    """Publish, then acknowledge; commit-ok follows once every queue has answered."""
     tx = _transaction(channel)
     channel.connection.access.stay()
 
@@ -186,7 +174,7 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
 
 
 def finished_commit(channel: Channel) -> tuple[requests.Token, requests.Done | Refusal] | None:
-    """A commit's token and its result, once its publishes have all been answered."""
+    """Return a commit's token and result once all its publishes are answered, else None."""
     tx = channel.tx
     if tx is None or not tx.commit or not channel.publishes.idle:
         return None
@@ -210,4 +198,4 @@ HANDLERS: dict[type[Method], Any] = {
     methods.TxCommit: _tx_commit,
     methods.TxRollback: _tx_rollback,
 }
-"""Method to what a channel does with it."""
+"""Method to its handler."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.connection import Connection, ConnectionConfig
+from warren_broker.amqp091.connection import Connection
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.declaring import Declared, declare_and_count
@@ -55,13 +56,13 @@ class Client091:
 
     @property
     def _vhost(self) -> str:
-        return self._session.vhost
+        return self._session.state.vhost
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
         """Its user and vhost, once it may use the vhost."""
-        session = self._session
-        return (session.user, session.vhost) if session.state == "running" else None
+        state = self._session.state
+        return (state.user, state.vhost) if state.phase == "running" else None
 
     def failed(self, fault: Exception) -> None:
         """Something broke in here: this connection ends, what it held goes back."""
@@ -116,12 +117,12 @@ class Client091:
         if self._stream.paused:
             session.unread()
         session.tick(loop.now_ms)
-        if session.wants_output or session.requests or session.closed:
+        if session.wants_output or session.state.requests or session.closed:
             self._carry_out()
         # A heartbeat is due every half interval, as RabbitMQ sends them: clients with an interval
         # of a second or two give up on whoever is late.
         wait_ms = session.heartbeat_ms // 4 or TICK_MS
-        if session.state != "running":
+        if session.state.phase != "running":
             wait_ms = TICK_MS // 4  # it may be about to agree on such an interval
         self._timer = loop.call_later(min(TICK_MS, wait_ms), self._tick)
 
@@ -140,7 +141,7 @@ class Client091:
             self._stream.write(output)
         if self._session.closed and not self._ended:
             self._ended = True
-            self._log.ended(self._session.close_reason)
+            self._log.ended(self._session.state.close_reason)
             self._stream.end()
         self._run_requests()  # taking the output moves the windows of no_ack consumers
 
@@ -205,7 +206,7 @@ class Client091:
 
     def _carry_out(self) -> None:
         self._run_requests()
-        if self._session.faults:
+        if self._session.state.faults:
             self._log_faults()
         self._pace()
         self._flush_later()
@@ -256,7 +257,7 @@ class Client091:
 
         def done(result: Any) -> None:
             if not isinstance(result, errors.Refusal):
-                self._log.opened(request.user, request.vhost, self._session.client_properties)
+                self._log.opened(request.user, request.vhost, self._session.state.client_properties)
             answer(result)
 
         self._broker.open_vhost(request.vhost, request.user, done)

@@ -17,7 +17,8 @@ import pamqp.heartbeat
 
 from warren_broker import permissions
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.connection import Connection, ConnectionConfig
+from warren_broker.amqp091.connection import Connection
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import Done, ExchangeFacts
 from warren_broker.amqp091.wire import properties
 from warren_broker.arguments import Kind
@@ -285,3 +286,13 @@ def run(
 def whole(publish: requests.Publish) -> Selection:
     """A part that is all of a publish."""
     return Selection(publish.table, publish.first, publish.last)
+
+
+def tags(peer: Peer) -> list[int]:
+    """Return the delivery tags that have arrived."""
+    return [frame.delivery_tag for _, frame in peer.got() if frame.name == "Basic.Deliver"]
+
+
+def settles(peer: Peer) -> list[tuple[str, int, tuple[tuple[int, int], ...]]]:
+    """Return the settlements that the connection has requested: (name, consumer, msg_ids)."""
+    return [(type(request).__name__, request.consumer, request.msg_ids) for request in peer.asked()]

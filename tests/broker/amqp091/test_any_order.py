@@ -66,7 +66,7 @@ class World:
                 self.peer.conn.answer(request.token, requests.Done())
         assert sorted(self.up) == sorted(self.down), "every session goes down once"
         assert self.left == 1
-        assert not self.peer.conn.consumers
+        assert not self.peer.conn.state.consumers
 
     def collect(self) -> None:
         for request in self.peer.asked():
@@ -91,18 +91,18 @@ class World:
     def check(self) -> None:
         self.peer.got()  # pamqp reads all of it
         conn = self.peer.conn
-        for channel in conn.channels.values():
+        for channel in conn.state.channels.values():
             channel.deliveries.check()
-            assert not channel.waiting or channel.waiting in conn._asked
+            assert not channel.waiting or channel.waiting in conn.state.asked
             if not channel.waiting and channel.state == "open":
                 assert not channel.inbox
-        for number, consumer in conn.consumers.items():
+        for number, consumer in conn.state.consumers.items():
             assert consumer.number == number
             assert consumer.channel.state == "open"
-        for asked in conn._asked.values():
+        for asked in conn.state.asked.values():
             assert (
                 asked.channel is None
-                or asked.channel.session in conn.sessions
+                or asked.channel.session in conn.state.sessions
                 or asked.channel.state in ("closing", "ending")
             )
 
@@ -111,7 +111,7 @@ class World:
     def client(self) -> None:
         rng, peer = self.rng, self.peer
         number = rng.choice(CHANNELS)
-        channel = peer.conn.channels.get(number)
+        channel = peer.conn.state.channels.get(number)
         if channel is None:
             peer.send(spec.Channel.Open(), number)
             return
@@ -214,8 +214,8 @@ class World:
 
     def deliver(self) -> None:
         conn = self.peer.conn
-        if conn.consumers:
-            number = self.rng.choice(list(conn.consumers))
+        if conn.state.consumers:
+            number = self.rng.choice(list(conn.state.consumers))
             count = self.rng.randint(1, 4)
             failed = self.rng.randint(0, 1)
             conn.deliver(
@@ -228,9 +228,9 @@ class World:
     def other(self) -> None:
         conn = self.peer.conn
         choice = self.rng.randrange(4)
-        if choice == 0 and conn.consumers:
+        if choice == 0 and conn.state.consumers:
             conn.cancelled(
-                self.rng.choice(list(conn.consumers)), self.rng.choice(["timeout", "deleted"])
+                self.rng.choice(list(conn.state.consumers)), self.rng.choice(["timeout", "deleted"])
             )
         elif choice == 1:
             conn.blocked("low on memory")

@@ -7,7 +7,7 @@ from typing import Any
 import pamqp.commands as spec
 import pytest
 
-from tests.broker.amqp091.peer import Peer, message, messages, run
+from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import DURATION_MS_MAX, Kind
@@ -17,11 +17,6 @@ from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 @pytest.fixture
 def peer() -> Peer:
     return Peer().connect().open()
-
-
-def tags(peer: Peer) -> list[int]:
-    """Delivery tags that have come."""
-    return [frame.delivery_tag for _, frame in peer.got() if frame.name == "Basic.Deliver"]
 
 
 # ------------------------------------------------------------------ consume
@@ -95,7 +90,7 @@ def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
     peer.answer(requests.Checkout, refusal)
     peer.channel_closed(refusal.reply_code, refusal.detail, at=(60, 20))
-    assert not peer.conn.consumers
+    assert not peer.conn.state.consumers
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -231,10 +226,6 @@ def holding(peer: Peer) -> Peer:
     peer.conn.deliver(1001, run(10, 7), messages(7))
     assert len(tags(peer)) == 20
     return peer
-
-
-def settles(peer: Peer) -> list[tuple[str, int, tuple[tuple[int, int], ...]]]:
-    return [(type(request).__name__, request.consumer, request.msg_ids) for request in peer.asked()]
 
 
 def test_ack_one(holding: Peer) -> None:
@@ -393,7 +384,7 @@ def test_consumers_that_hold_nothing_are_forgotten(peer: Peer) -> None:
         peer.send(spec.Basic.Cancel("c"))
         peer.answer(requests.CancelConsumer)
         peer.got()
-    assert not peer.conn.channels[1].past
+    assert not peer.conn.state.channels[1].past
 
 
 def test_cancel_of_an_unknown_tag(peer: Peer) -> None:
@@ -444,7 +435,7 @@ def test_deletion_is_not_told_to_a_client_that_does_not_know_cancels() -> None:
     peer = deaf()
     peer.conn.cancelled(1001, "deleted")
     peer.nothing()
-    assert not peer.conn.consumers
+    assert not peer.conn.state.consumers
 
 
 # ------------------------------------------------------------------ get
@@ -478,137 +469,3 @@ def test_get_of_a_queue_that_is_not_there(peer: Peer) -> None:
     peer.send(spec.Basic.Get(queue="q"))
     peer.answer(requests.Get, errors.no_queue("q", "/"))
     peer.channel_closed(404, "no queue 'q' in vhost '/'", at=(60, 70))
-
-
-# ------------------------------------------------------------------ channel-wide prefetch
-
-
-def test_prefetch_size(peer: Peer) -> None:
-    peer.send(spec.Basic.Qos(prefetch_size=1))
-    peer.connection_closed(540, "NOT_IMPLEMENTED - prefetch_size!=0 (1)")
-
-
-def wide(peer: Peer, count: int) -> None:
-    peer.send(spec.Basic.Qos(prefetch_count=count, global_=True))
-    peer.one(spec.Basic.QosOk)
-
-
-def credits(made: list[Any]) -> list[tuple[int, int, int]]:
-    for request in made:
-        assert isinstance(request, requests.SetCredit), request
-    return [(request.consumer, request.delivered, request.credit) for request in made]
-
-
-def test_one_consumer_gets_the_whole_limit(peer: Peer) -> None:
-    wide(peer, 10)
-    made = peer.consume("q", "c")
-    assert made.explicit_credit
-    assert credits(peer.conn_requests) == [(1001, 0, 10)]
-    peer.conn.deliver(1001, run(0, 10), messages(10))
-    assert len(tags(peer)) == 10
-    peer.send(spec.Basic.Ack(4, True))
-    settle, credit = peer.asked()
-    assert settle.msg_ids == ((0, 3),)
-    assert credits([credit]) == [(1001, 10, 4)]
-
-
-def test_small_change_is_not_worth_a_command(peer: Peer) -> None:
-    wide(peer, 100)
-    peer.consume("q", "c")
-    peer.conn.deliver(1001, run(0, 10), messages(10))
-    peer.got()
-    peer.send(spec.Basic.Ack(10, True))
-    (settle,) = peer.asked()
-    assert isinstance(settle, requests.Settle)
-    peer.conn.deliver(1001, run(10, 50), messages(50))
-    peer.got()
-    peer.send(spec.Basic.Ack(60, True))
-    assert credits(peer.asked()[1:]) == [(1001, 60, 100)]
-
-
-def test_the_limit_holds_over_all_consumers(peer: Peer) -> None:
-    wide(peer, 1)
-    peer.consume("q", "a")
-    assert credits(peer.conn_requests) == [(1001, 0, 1)]
-    peer.consume("r", "b")
-    assert credits(peer.conn_requests) == [(1002, 0, 1)]
-    peer.conn.deliver(1001, run(0), message(b"first"))
-    peer.conn.deliver(1002, run(0), message(b"second"))
-    assert tags(peer) == [1]
-    peer.send(spec.Basic.Ack(1))
-    assert tags(peer) == [2]
-    assert settles(peer) == [("Settle", 1001, ((0, 0),))]
-    peer.send(spec.Basic.Ack(2))
-    settle, one, two = peer.asked()
-    assert settle.consumer == 1002
-    assert credits([one, two]) == [(1001, 1, 1), (1002, 1, 1)]
-
-
-def test_a_limit_holds_back_consumers_that_were_there_before(peer: Peer) -> None:
-    peer.consume("q", "c")
-    wide(peer, 2)
-    peer.conn.deliver(1001, run(0, 5), messages(5))
-    assert tags(peer) == [1, 2]
-    peer.send(spec.Basic.Ack(1))
-    assert tags(peer) == [3]
-    peer.send(spec.Basic.Qos(prefetch_count=0, global_=True))
-    assert tags(peer) == [4, 5]
-    peer.asked()
-    peer.send(spec.Basic.Ack(0, True))
-    assert settles(peer) == [("Settle", 1001, ((1, 4),))]
-
-
-def test_gets_and_no_ack_consumers_are_not_limited(peer: Peer) -> None:
-    wide(peer, 1)
-    made = peer.consume("q", "n", no_ack=True)
-    assert not made.explicit_credit
-    peer.conn.deliver(1001, run(0, 3), messages(3))
-    assert tags(peer) == [1, 2, 3]
-    peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, requests.Got(run(0), message(), 0))
-    peer.got()
-    peer.consume("q", "c")
-    assert credits(peer.conn_requests) == [(1003, 0, 1)]
-    peer.conn.deliver(1003, run(0), message())
-    assert tags(peer) == [5]
-
-
-def test_prefetch_under_a_limit(peer: Peer) -> None:
-    peer.send(spec.Basic.Qos(prefetch_count=3))
-    peer.got()
-    wide(peer, 10)
-    peer.consume("q", "c")
-    assert credits(peer.conn_requests) == [(1001, 0, 3)]
-
-
-def test_a_higher_limit_gives_more(peer: Peer) -> None:
-    wide(peer, 2)
-    peer.consume("q", "c")
-    peer.conn.deliver(1001, run(0, 2), messages(2))
-    peer.got()
-    wide(peer, 6)
-    assert credits(peer.asked()) == [(1001, 2, 4)]
-
-
-def test_what_was_held_back_is_given_back_by_cancel(peer: Peer) -> None:
-    peer.consume("q", "c")
-    wide(peer, 1)
-    peer.conn.deliver(1001, run(0, 3), messages(3))
-    assert tags(peer) == [1]
-    peer.send(spec.Basic.Cancel("c"))
-    made = peer.the(requests.CancelConsumer)
-    peer.conn.answer(made.token, requests.Done())
-    assert peer.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((1, 2),), failed=False)
-    ]
-
-
-def test_quorum_queues_have_no_channel_wide_prefetch(peer: Peer) -> None:
-    wide(peer, 10)
-    peer.view.queue_types["q"] = "quorum"
-    peer.view.queue_types["k"] = "classic"
-    peer.consume("k", "k")
-    peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
-    peer.connection_closed(
-        540, "NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support global qos"
-    )

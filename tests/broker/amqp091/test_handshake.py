@@ -46,8 +46,8 @@ def test_negotiation() -> None:
     peer.nothing()
     peer.answer(requests.OpenVhost)
     peer.one(spec.Connection.OpenOk, 0)
-    assert peer.conn.state == "running"
-    assert (peer.conn.frame_max, peer.conn.heartbeat_ms) == (8192, 30_000)
+    assert peer.conn.state.phase == "running"
+    assert (peer.conn.state.frame_max, peer.conn.heartbeat_ms) == (8192, 30_000)
 
 
 def test_byte_by_byte() -> None:
@@ -106,7 +106,7 @@ def test_a_stranger_without_credentials_is_not_answered(mechanism: str, response
     peer.send(spec.Connection.StartOk({}, mechanism, response, "en_US"), 0)
     peer.nothing()
     assert peer.conn.closed
-    assert mechanism in peer.conn.close_reason
+    assert mechanism in peer.conn.state.close_reason
 
 
 def refused_login(capabilities: dict[str, bool]) -> Peer:
@@ -180,8 +180,8 @@ def test_a_server_without_a_limit_takes_the_clients() -> None:
     peer.answer(requests.Authenticate)
     peer.got()
     peer.send(spec.Connection.TuneOk(0, 0, 0), 0)
-    assert (peer.conn.frame_max, peer.conn.channel_max) == (0, 65535)
-    assert peer.conn.state == "opening"
+    assert (peer.conn.state.frame_max, peer.conn.state.channel_max) == (0, 65535)
+    assert peer.conn.state.phase == "opening"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_handshake_takes_too_long() -> None:
     assert not peer.conn.closed
     peer.conn.tick(11_000)
     assert peer.conn.closed
-    assert "starting" in peer.conn.close_reason
+    assert "starting" in peer.conn.state.close_reason
 
 
 def test_update_secret() -> None:
@@ -247,7 +247,7 @@ def test_heartbeats() -> None:
     assert not peer.conn.closed
     peer.conn.tick(40_000)
     assert peer.conn.closed
-    assert peer.conn.close_reason == "missed heartbeats from client, timeout: 10s"
+    assert peer.conn.state.close_reason == "missed heartbeats from client, timeout: 10s"
     assert isinstance(peer.asked()[-1], requests.CloseConnection)
 
 

@@ -49,7 +49,7 @@ def test_those_around_it_are_delivered_and_it_goes_back_as_failed() -> None:
     peer.send(spec.Basic.Ack(3, multiple=True))
     settled = [ids for each in peer.asked() for ids in each.msg_ids]
     assert settled == [(0, 0), (2, 2), (4, 4)], "what was not sent is not acknowledged"
-    assert peer.conn.state == "running"
+    assert peer.conn.state.phase == "running"
 
 
 def test_it_is_discarded_in_the_end() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer, View
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.connection import ConnectionConfig
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import Done
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
@@ -138,7 +138,7 @@ def test_an_amqp091_client_that_hangs_up_in_the_middle_of_messages() -> None:
         (spec.Connection.Open("/"), "running"),
     ):
         made.sendall(_marshal(frame, 0))
-        world.until(lambda state=state: world.refs and world.refs[1]().state == state)
+        world.until(lambda state=state: world.refs and world.refs[1]().state.phase == state)
     made.sendall(
         b"".join(
             _marshal(spec.Channel.Open(), n) + unfinished(n, 1 << 20, 300_000) for n in range(1, 4)
@@ -149,7 +149,7 @@ def test_an_amqp091_client_that_hangs_up_in_the_middle_of_messages() -> None:
     def arrived() -> bool:
         nonlocal scanner
         client = world.refs and world.refs[0]()
-        scanner = client._session._scanner if client else None
+        scanner = client._session.state.scanner if client else None
         return scanner is not None and scanner.pending_bytes == 900_000
 
     world.until(arrived)
@@ -178,9 +178,9 @@ def test_a_channel_that_is_refused_drops_what_had_come() -> None:
     peer = Peer().connect().open().open(2)
     peer.conn.receive(unfinished(1, 1 << 20, 500_000))
     peer.conn.receive(unfinished(2, 1 << 20, 300_000))
-    scanner = peer.conn._scanner
+    scanner = peer.conn.state.scanner
     assert scanner.pending_bytes == 800_000
-    peer.conn._scanner.discard_channel(1)
+    peer.conn.state.scanner.discard_channel(1)
     assert scanner.pending_bytes == 300_000
 
 
@@ -188,8 +188,8 @@ def test_a_connection_that_is_closed_by_us_drops_what_had_come() -> None:
     peer = Peer().connect().open()
     peer.conn.receive(unfinished(1, 1 << 20, 500_000))
     peer.send(spec.Channel.Open(), 1)  # in the middle of content: the connection ends
-    assert peer.conn.state == "closing"
-    assert peer.conn._scanner.pending_bytes == 0
+    assert peer.conn.state.phase == "closing"
+    assert peer.conn.state.scanner.pending_bytes == 0
 
 
 def test_unfinished_messages_are_bounded_for_a_connection() -> None:
@@ -197,10 +197,10 @@ def test_unfinished_messages_are_bounded_for_a_connection() -> None:
     peer = Peer(unfinished_bytes_max=1 << 20).connect().open().open(2).open(3)
     peer.conn.receive(unfinished(1, 1 << 20, 1 << 20))  # complete
     peer.conn.receive(unfinished(2, 1 << 20, 600_000))
-    assert peer.conn.state == "running"
+    assert peer.conn.state.phase == "running"
     peer.got()
     peer.conn.receive(unfinished(3, 1 << 20, 500_000))
     close = peer.one(spec.Connection.Close, 0)
     assert close.reply_code == 506 and "limits.unfinished_bytes_max" in close.reply_text
     assert (close.class_id, close.method_id) == (60, 40)
-    assert peer.conn._scanner.pending_bytes == 0
+    assert peer.conn.state.scanner.pending_bytes == 0

@@ -14,7 +14,7 @@ from proton import SASL, Connection, Transport
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.handshake import ConnectionConfig
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.config import Limits
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10

@@ -182,7 +182,7 @@ def _full(profile: Profile) -> Profile:
 def _behind(profile: Profile) -> Profile:
     """One in which a disk lacks what its node has applied, and snapshots are taken meanwhile.
 
-    Much is published for as long as that, on quick ways: then a majority goes on without it.
+    Much is published for as long as that, on quick ways: then a majority continues without it.
     """
     return replace(
         profile, safety_ms=2_000, fault_every_ms=100, latency_ms=(0, 2), sync_ms=(2, 20),

@@ -1,10 +1,12 @@
-"""Methods from bytes, as bytes, in frames."""
+"""The encoder and decoder of methods, derived from their fields; frames."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple, get_type_hints
 
 from warren_broker.amqp091.wire import fields, methods
 from warren_broker.amqp091.wire.methods import Method
@@ -24,7 +26,7 @@ _HEADER = struct.Struct(">BHI")
 _CONTENT = struct.Struct(">HHQ")
 
 _READ: dict[str, Callable[[fields.Reader], Any]] = {
-    "octet": lambda reader: reader.unsigned(1),
+    "octet": fields.Reader.octet,
     "short": lambda reader: reader.unsigned(2),
     "long": lambda reader: reader.unsigned(4),
     "longlong": lambda reader: reader.unsigned(8),
@@ -34,18 +36,13 @@ _READ: dict[str, Callable[[fields.Reader], Any]] = {
 }
 _WRITE: dict[str, Callable[[Any], bytes]] = {
     "octet": lambda value: value.to_bytes(1, "big"),
-    "short": lambda value: value.to_bytes(2, "big"),
-    "long": lambda value: value.to_bytes(4, "big"),
-    "longlong": lambda value: value.to_bytes(8, "big"),
+    "short": struct.Struct(">H").pack,
+    "long": struct.Struct(">I").pack,
+    "longlong": struct.Struct(">Q").pack,
     "shortstr": fields.short_string,
     "longstr": fields.long_string,
     "table": fields.table,
 }
-
-
-def _wire_types(method: type[Method]) -> tuple[tuple[str, str], ...]:
-    hints = get_type_hints(method, include_extras=True)
-    return tuple((name, hints[name].__metadata__[0]) for name in method.__struct_fields__)
 
 
 METHODS: dict[int, type[Method]] = {
@@ -54,9 +51,55 @@ METHODS: dict[int, type[Method]] = {
     if isinstance(value, type) and issubclass(value, Method) and value is not Method
 }
 """All methods by code."""
-_LAYOUT: dict[int, tuple[tuple[str, str], ...]] = {
-    code: _wire_types(method) for code, method in METHODS.items()
-}
+
+
+def wire_types(method: type[Method]) -> tuple[tuple[str, str], ...]:
+    """Return (field, wire type) of a method's fields, in wire order."""
+    hints = get_type_hints(method, include_extras=True)
+    return tuple((name, hints[name].__metadata__[0]) for name in method.__struct_fields__)
+
+
+class _Layout(NamedTuple):
+    """How a method is written and read, derived from its fields.
+
+    Consecutive bits share octets, eight in each, the first bit lowest. Steps in wire order:
+
+    writes  attrgetter of the step's fields, then their value (a tuple for several bits) to bytes
+    reads   whether the function yields the values of several bits, then the function
+    """
+
+    method: type[Method]
+    prefix: bytes
+    writes: tuple[tuple[Callable[[Any], Any], Callable[[Any], bytes]], ...]
+    reads: tuple[tuple[bool, Callable[[fields.Reader], Any]], ...]
+
+
+def _bits(count: int) -> tuple[Callable[[Any], bytes], Callable[[fields.Reader], Any]]:
+    """Return the writer and the reader of an octet that holds `count` bits."""
+    values = [tuple(bool(octet >> bit & 1) for bit in range(count)) for octet in range(256)]
+    if count == 1:
+        return (b"\0", b"\1").__getitem__, lambda reader: bool(reader.octet() & 1)
+    octets = {values[octet]: bytes((octet,)) for octet in range(1 << count)}
+    return octets.__getitem__, lambda reader: values[reader.octet()]
+
+
+def _octets(names: list[str]) -> list[list[str]]:
+    return [names[start : start + 8] for start in range(0, len(names), 8)]
+
+
+def _layout(method: type[Method]) -> _Layout:
+    writes: list[tuple[Callable[[Any], Any], Callable[[Any], bytes]]] = []
+    reads: list[tuple[bool, Callable[[fields.Reader], Any]]] = []
+    for kind, run in groupby(wire_types(method), itemgetter(1)):
+        names = [name for name, _ in run]
+        for group in _octets(names) if kind == "bit" else [[name] for name in names]:
+            write, read = _bits(len(group)) if kind == "bit" else (_WRITE[kind], _READ[kind])
+            writes.append((attrgetter(*group), write))
+            reads.append((len(group) > 1, read))
+    return _Layout(method, method.code.to_bytes(4, "big"), tuple(writes), tuple(reads))
+
+
+_LAYOUTS: dict[int, _Layout] = {code: _layout(method) for code, method in METHODS.items()}
 
 
 def method_name(code: int) -> str:
@@ -73,21 +116,16 @@ def decode_method(payload: bytes | memoryview) -> Method:
     """
     reader = fields.Reader(payload)
     code = reader.unsigned(4)
-    method = METHODS.get(code)
-    if method is None:
+    layout = _LAYOUTS.get(code)
+    if layout is None:
         raise NotImplementedHere(f"unknown method {code >> 16}.{code & 0xFFFF}")
-    values = []
-    bit = 8
-    octet = 0
-    for _, kind in _LAYOUT[code]:
-        if kind != "bit":
-            bit = 8
-            values.append(_READ[kind](reader))
-            continue
-        if bit == 8:
-            octet, bit = reader.unsigned(1), 0
-        values.append(bool(octet >> bit & 1))
-        bit += 1
+    method, _, _, reads = layout
+    values: list[Any] = []
+    for several, read in reads:
+        if several:
+            values += read(reader)
+        else:
+            values.append(read(reader))
     if reader.position != reader.end:
         raise SyntaxRefused(
             f"{method.name}: {reader.end - reader.position} bytes after its last field"
@@ -97,21 +135,8 @@ def decode_method(payload: bytes | memoryview) -> Method:
 
 def encode_method(method: Method) -> bytes:
     """A method frame's payload."""
-    parts = [method.code.to_bytes(4, "big")]
-    bit = 8
-    for name, kind in _LAYOUT[method.code]:
-        value = getattr(method, name)
-        if kind != "bit":
-            bit = 8
-            parts.append(_WRITE[kind](value))
-            continue
-        if bit == 8:
-            parts.append(b"\0")
-            bit = 0
-        if value:
-            parts[-1] = bytes((parts[-1][0] | 1 << bit,))
-        bit += 1
-    return b"".join(parts)
+    _, prefix, writes, _ = _LAYOUTS[method.code]
+    return prefix + b"".join([write(get(method)) for get, write in writes])
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:

@@ -1,11 +1,13 @@
-"""The methods of AMQP 0.9.1 with RabbitMQ's extensions, as values.
+"""The methods of AMQP 0.9.1 with RabbitMQ's extensions: the table of facts.
 
-Each class is one method: its code is class id << 16 | method id, its fields stand in wire order
-with their wire type as annotation. `codec` derives the bytes from that.
+One class per method: class id, method id, and the fields in wire order with their wire types as
+annotations. Everything else is derived from that when the module is imported: the value classes by
+msgspec, the methods' names from the classes' names, the encoder and the decoder by `codec`.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
@@ -19,25 +21,27 @@ ShortStr: TypeAlias = Annotated[str, "shortstr"]
 LongStr: TypeAlias = Annotated[bytes, "longstr"]
 Table: TypeAlias = Annotated[dict[str, Any], "table"]
 
+_WORDS = re.compile("[A-Z][a-z]*")
+
 
 class Method(msgspec.Struct, frozen=True):
-    """The parent of all methods; name is the specification's."""
+    """The parent of all methods; the name of BasicRecoverAsync is `basic.recover_async`."""
 
-    code: ClassVar[int] = 0
+    code: ClassVar[int] = 0  # class id << 16 | method id
     name: ClassVar[str] = ""
 
-
-def _code(class_id: int, method_id: int) -> int:
-    return class_id << 16 | method_id
+    def __init_subclass__(cls) -> None:
+        first, *rest = _WORDS.findall(cls.__name__)
+        cls.name = f"{first}.{'_'.join(rest)}".lower()
 
 
 # ------------------------------------------------------------------ connection (10)
 
 
 class ConnectionStart(Method, frozen=True):
-    """Server: who I am, how to authenticate."""
+    """Server: its properties and authentication mechanisms."""
 
-    code, name = _code(10, 10), "connection.start"
+    code = 10 << 16 | 10
     version_major: Octet = 0
     version_minor: Octet = 9
     server_properties: Table = {}
@@ -46,9 +50,9 @@ class ConnectionStart(Method, frozen=True):
 
 
 class ConnectionStartOk(Method, frozen=True):
-    """Client: who I am, my credentials."""
+    """Client: its properties, the chosen mechanism and the credentials."""
 
-    code, name = _code(10, 11), "connection.start_ok"
+    code = 10 << 16 | 11
     client_properties: Table = {}
     mechanism: ShortStr = "PLAIN"
     response: LongStr = b""
@@ -56,57 +60,57 @@ class ConnectionStartOk(Method, frozen=True):
 
 
 class ConnectionSecure(Method, frozen=True):
-    """Server: a challenge."""
+    """Server: an authentication challenge."""
 
-    code, name = _code(10, 20), "connection.secure"
+    code = 10 << 16 | 20
     challenge: LongStr = b""
 
 
 class ConnectionSecureOk(Method, frozen=True):
-    """Client: the response."""
+    """Client: the response to the challenge."""
 
-    code, name = _code(10, 21), "connection.secure_ok"
+    code = 10 << 16 | 21
     response: LongStr = b""
 
 
 class ConnectionTune(Method, frozen=True):
-    """Server: my limits; heartbeat in seconds."""
+    """Server: the limits it proposes; heartbeat in seconds."""
 
-    code, name = _code(10, 30), "connection.tune"
+    code = 10 << 16 | 30
     channel_max: Short = 0
     frame_max: Long = 0
     heartbeat: Short = 0
 
 
 class ConnectionTuneOk(Method, frozen=True):
-    """Client: the limits we use."""
+    """Client: the limits in use from now on."""
 
-    code, name = _code(10, 31), "connection.tune_ok"
+    code = 10 << 16 | 31
     channel_max: Short = 0
     frame_max: Long = 0
     heartbeat: Short = 0
 
 
 class ConnectionOpen(Method, frozen=True):
-    """Client: the vhost."""
+    """Client: select the vhost."""
 
-    code, name = _code(10, 40), "connection.open"
+    code = 10 << 16 | 40
     virtual_host: ShortStr = "/"
     reserved_1: ShortStr = ""
     reserved_2: Bit = False
 
 
 class ConnectionOpenOk(Method, frozen=True):
-    """Server: go on."""
+    """Server: the vhost is selected."""
 
-    code, name = _code(10, 41), "connection.open_ok"
+    code = 10 << 16 | 41
     reserved_1: ShortStr = ""
 
 
 class ConnectionClose(Method, frozen=True):
-    """Either: good-bye, and why."""
+    """Either: close the connection, with the reason."""
 
-    code, name = _code(10, 50), "connection.close"
+    code = 10 << 16 | 50
     reply_code: Short = 200
     reply_text: ShortStr = ""
     class_id: Short = 0
@@ -114,73 +118,73 @@ class ConnectionClose(Method, frozen=True):
 
 
 class ConnectionCloseOk(Method, frozen=True):
-    """Either: nothing follows."""
+    """Either: the connection is closed."""
 
-    code, name = _code(10, 51), "connection.close_ok"
+    code = 10 << 16 | 51
 
 
 class ConnectionBlocked(Method, frozen=True):
-    """Server: your publishes wait."""
+    """Server: a resource alarm is set; publishes are not read."""
 
-    code, name = _code(10, 60), "connection.blocked"
+    code = 10 << 16 | 60
     reason: ShortStr = ""
 
 
 class ConnectionUnblocked(Method, frozen=True):
-    """Server: they do not any more."""
+    """Server: the resource alarm is cleared."""
 
-    code, name = _code(10, 61), "connection.unblocked"
+    code = 10 << 16 | 61
 
 
 class ConnectionUpdateSecret(Method, frozen=True):
-    """Client: my new password or token."""
+    """Client: a new password or token."""
 
-    code, name = _code(10, 70), "connection.update_secret"
+    code = 10 << 16 | 70
     new_secret: LongStr = b""
     reason: ShortStr = ""
 
 
 class ConnectionUpdateSecretOk(Method, frozen=True):
-    """Server: taken."""
+    """Server: the new secret is accepted."""
 
-    code, name = _code(10, 71), "connection.update_secret_ok"
+    code = 10 << 16 | 71
 
 
 # ------------------------------------------------------------------ channel (20), access (30)
 
 
 class ChannelOpen(Method, frozen=True):
-    """Client: this channel."""
+    """Client: open the channel."""
 
-    code, name = _code(20, 10), "channel.open"
+    code = 20 << 16 | 10
     reserved_1: ShortStr = ""
 
 
 class ChannelOpenOk(Method, frozen=True):
-    """Server: it is open."""
+    """Server: the channel is open."""
 
-    code, name = _code(20, 11), "channel.open_ok"
+    code = 20 << 16 | 11
     reserved_1: LongStr = b""
 
 
 class ChannelFlow(Method, frozen=True):
-    """Either: send, or don't."""
+    """Either: stop or resume sending messages."""
 
-    code, name = _code(20, 20), "channel.flow"
+    code = 20 << 16 | 20
     active: Bit = True
 
 
 class ChannelFlowOk(Method, frozen=True):
-    """Either: so be it."""
+    """Either: the flow setting is applied."""
 
-    code, name = _code(20, 21), "channel.flow_ok"
+    code = 20 << 16 | 21
     active: Bit = True
 
 
 class ChannelClose(Method, frozen=True):
-    """Either: this channel ends, and why."""
+    """Either: close the channel, with the reason."""
 
-    code, name = _code(20, 40), "channel.close"
+    code = 20 << 16 | 40
     reply_code: Short = 200
     reply_text: ShortStr = ""
     class_id: Short = 0
@@ -188,15 +192,15 @@ class ChannelClose(Method, frozen=True):
 
 
 class ChannelCloseOk(Method, frozen=True):
-    """Either: nothing follows on it."""
+    """Either: the channel is closed."""
 
-    code, name = _code(20, 41), "channel.close_ok"
+    code = 20 << 16 | 41
 
 
 class AccessRequest(Method, frozen=True):
-    """Client: a ticket (0.8; answered, without meaning)."""
+    """Client: request an access ticket (AMQP 0.8; answered, ignored)."""
 
-    code, name = _code(30, 10), "access.request"
+    code = 30 << 16 | 10
     realm: ShortStr = "/data"
     exclusive: Bit = False
     passive: Bit = True
@@ -206,9 +210,9 @@ class AccessRequest(Method, frozen=True):
 
 
 class AccessRequestOk(Method, frozen=True):
-    """Server: a ticket."""
+    """Server: an access ticket."""
 
-    code, name = _code(30, 11), "access.request_ok"
+    code = 30 << 16 | 11
     ticket: Short = 1
 
 
@@ -216,9 +220,9 @@ class AccessRequestOk(Method, frozen=True):
 
 
 class ExchangeDeclare(Method, frozen=True):
-    """Client: there shall be this exchange."""
+    """Client: declare an exchange."""
 
-    code, name = _code(40, 10), "exchange.declare"
+    code = 40 << 16 | 10
     reserved_1: Short = 0
     exchange: ShortStr = ""
     kind: ShortStr = "direct"
@@ -231,15 +235,15 @@ class ExchangeDeclare(Method, frozen=True):
 
 
 class ExchangeDeclareOk(Method, frozen=True):
-    """Server: there is."""
+    """Server: the exchange exists."""
 
-    code, name = _code(40, 11), "exchange.declare_ok"
+    code = 40 << 16 | 11
 
 
 class ExchangeDelete(Method, frozen=True):
-    """Client: no more."""
+    """Client: delete an exchange."""
 
-    code, name = _code(40, 20), "exchange.delete"
+    code = 40 << 16 | 20
     reserved_1: Short = 0
     exchange: ShortStr = ""
     if_unused: Bit = False
@@ -247,15 +251,15 @@ class ExchangeDelete(Method, frozen=True):
 
 
 class ExchangeDeleteOk(Method, frozen=True):
-    """Server: it is gone."""
+    """Server: the exchange is deleted."""
 
-    code, name = _code(40, 21), "exchange.delete_ok"
+    code = 40 << 16 | 21
 
 
 class ExchangeBind(Method, frozen=True):
-    """Client: from source to destination, both exchanges."""
+    """Client: bind the destination exchange to the source exchange."""
 
-    code, name = _code(40, 30), "exchange.bind"
+    code = 40 << 16 | 30
     reserved_1: Short = 0
     destination: ShortStr = ""
     source: ShortStr = ""
@@ -265,15 +269,15 @@ class ExchangeBind(Method, frozen=True):
 
 
 class ExchangeBindOk(Method, frozen=True):
-    """Server: bound."""
+    """Server: the binding exists."""
 
-    code, name = _code(40, 31), "exchange.bind_ok"
+    code = 40 << 16 | 31
 
 
 class ExchangeUnbind(Method, frozen=True):
-    """Client: not any more."""
+    """Client: remove a binding between exchanges."""
 
-    code, name = _code(40, 40), "exchange.unbind"
+    code = 40 << 16 | 40
     reserved_1: Short = 0
     destination: ShortStr = ""
     source: ShortStr = ""
@@ -283,18 +287,18 @@ class ExchangeUnbind(Method, frozen=True):
 
 
 class ExchangeUnbindOk(Method, frozen=True):
-    """Server: unbound. RabbitMQ's method id is 51."""
+    """Server: the binding is removed. RabbitMQ's method id is 51."""
 
-    code, name = _code(40, 51), "exchange.unbind_ok"
+    code = 40 << 16 | 51
 
 
 # ------------------------------------------------------------------ queue (50)
 
 
 class QueueDeclare(Method, frozen=True):
-    """Client: there shall be this queue; an empty name asks for one."""
+    """Client: declare a queue; the server makes up a name when it is empty."""
 
-    code, name = _code(50, 10), "queue.declare"
+    code = 50 << 16 | 10
     reserved_1: Short = 0
     queue: ShortStr = ""
     passive: Bit = False
@@ -306,18 +310,18 @@ class QueueDeclare(Method, frozen=True):
 
 
 class QueueDeclareOk(Method, frozen=True):
-    """Server: its name, ready messages, consumers."""
+    """Server: the queue's name, number of ready messages and of consumers."""
 
-    code, name = _code(50, 11), "queue.declare_ok"
+    code = 50 << 16 | 11
     queue: ShortStr = ""
     message_count: Long = 0
     consumer_count: Long = 0
 
 
 class QueueBind(Method, frozen=True):
-    """Client: from the exchange to the queue."""
+    """Client: bind a queue to an exchange."""
 
-    code, name = _code(50, 20), "queue.bind"
+    code = 50 << 16 | 20
     reserved_1: Short = 0
     queue: ShortStr = ""
     exchange: ShortStr = ""
@@ -327,31 +331,31 @@ class QueueBind(Method, frozen=True):
 
 
 class QueueBindOk(Method, frozen=True):
-    """Server: bound."""
+    """Server: the binding exists."""
 
-    code, name = _code(50, 21), "queue.bind_ok"
+    code = 50 << 16 | 21
 
 
 class QueuePurge(Method, frozen=True):
-    """Client: drop its ready messages."""
+    """Client: drop the ready messages of a queue."""
 
-    code, name = _code(50, 30), "queue.purge"
+    code = 50 << 16 | 30
     reserved_1: Short = 0
     queue: ShortStr = ""
     no_wait: Bit = False
 
 
 class QueuePurgeOk(Method, frozen=True):
-    """Server: so many."""
+    """Server: number of messages purged."""
 
-    code, name = _code(50, 31), "queue.purge_ok"
+    code = 50 << 16 | 31
     message_count: Long = 0
 
 
 class QueueDelete(Method, frozen=True):
-    """Client: no more."""
+    """Client: delete a queue."""
 
-    code, name = _code(50, 40), "queue.delete"
+    code = 50 << 16 | 40
     reserved_1: Short = 0
     queue: ShortStr = ""
     if_unused: Bit = False
@@ -360,16 +364,16 @@ class QueueDelete(Method, frozen=True):
 
 
 class QueueDeleteOk(Method, frozen=True):
-    """Server: it is gone, with so many messages."""
+    """Server: the queue is deleted, with that many messages."""
 
-    code, name = _code(50, 41), "queue.delete_ok"
+    code = 50 << 16 | 41
     message_count: Long = 0
 
 
 class QueueUnbind(Method, frozen=True):
-    """Client: not any more."""
+    """Client: remove a queue's binding."""
 
-    code, name = _code(50, 50), "queue.unbind"
+    code = 50 << 16 | 50
     reserved_1: Short = 0
     queue: ShortStr = ""
     exchange: ShortStr = ""
@@ -378,33 +382,33 @@ class QueueUnbind(Method, frozen=True):
 
 
 class QueueUnbindOk(Method, frozen=True):
-    """Server: unbound."""
+    """Server: the binding is removed."""
 
-    code, name = _code(50, 51), "queue.unbind_ok"
+    code = 50 << 16 | 51
 
 
 # ------------------------------------------------------------------ basic (60)
 
 
 class BasicQos(Method, frozen=True):
-    """Client: how many unacknowledged deliveries at a time."""
+    """Client: limit the number of unacknowledged deliveries."""
 
-    code, name = _code(60, 10), "basic.qos"
+    code = 60 << 16 | 10
     prefetch_size: Long = 0
     prefetch_count: Short = 0
     global_: Bit = False
 
 
 class BasicQosOk(Method, frozen=True):
-    """Server: so be it."""
+    """Server: the limit is set."""
 
-    code, name = _code(60, 11), "basic.qos_ok"
+    code = 60 << 16 | 11
 
 
 class BasicConsume(Method, frozen=True):
-    """Client: deliver that queue's messages to me."""
+    """Client: start a consumer on a queue."""
 
-    code, name = _code(60, 20), "basic.consume"
+    code = 60 << 16 | 20
     reserved_1: Short = 0
     queue: ShortStr = ""
     consumer_tag: ShortStr = ""
@@ -416,31 +420,31 @@ class BasicConsume(Method, frozen=True):
 
 
 class BasicConsumeOk(Method, frozen=True):
-    """Server: under this tag."""
+    """Server: the consumer is started, under this tag."""
 
-    code, name = _code(60, 21), "basic.consume_ok"
+    code = 60 << 16 | 21
     consumer_tag: ShortStr = ""
 
 
 class BasicCancel(Method, frozen=True):
-    """Either: no more for this tag."""
+    """Client: cancel a consumer. Server: a consumer was cancelled."""
 
-    code, name = _code(60, 30), "basic.cancel"
+    code = 60 << 16 | 30
     consumer_tag: ShortStr = ""
     no_wait: Bit = False
 
 
 class BasicCancelOk(Method, frozen=True):
-    """Either: none follows."""
+    """Either: the consumer is cancelled."""
 
-    code, name = _code(60, 31), "basic.cancel_ok"
+    code = 60 << 16 | 31
     consumer_tag: ShortStr = ""
 
 
 class BasicPublish(Method, frozen=True):
-    """Client: a message; its content follows."""
+    """Client: publish a message; its content follows."""
 
-    code, name = _code(60, 40), "basic.publish"
+    code = 60 << 16 | 40
     reserved_1: Short = 0
     exchange: ShortStr = ""
     routing_key: ShortStr = ""
@@ -449,9 +453,9 @@ class BasicPublish(Method, frozen=True):
 
 
 class BasicReturn(Method, frozen=True):
-    """Server: nobody wants it; its content follows."""
+    """Server: a mandatory message was unroutable; its content follows."""
 
-    code, name = _code(60, 50), "basic.return"
+    code = 60 << 16 | 50
     reply_code: Short = 312
     reply_text: ShortStr = "NO_ROUTE"
     exchange: ShortStr = ""
@@ -459,9 +463,9 @@ class BasicReturn(Method, frozen=True):
 
 
 class BasicDeliver(Method, frozen=True):
-    """Server: a message for that consumer; its content follows."""
+    """Server: a delivery to a consumer; its content follows."""
 
-    code, name = _code(60, 60), "basic.deliver"
+    code = 60 << 16 | 60
     consumer_tag: ShortStr = ""
     delivery_tag: LongLong = 0
     redelivered: Bit = False
@@ -470,18 +474,18 @@ class BasicDeliver(Method, frozen=True):
 
 
 class BasicGet(Method, frozen=True):
-    """Client: one message of that queue."""
+    """Client: get one message from a queue."""
 
-    code, name = _code(60, 70), "basic.get"
+    code = 60 << 16 | 70
     reserved_1: Short = 0
     queue: ShortStr = ""
     no_ack: Bit = False
 
 
 class BasicGetOk(Method, frozen=True):
-    """Server: here it is; its content follows."""
+    """Server: the message; its content follows."""
 
-    code, name = _code(60, 71), "basic.get_ok"
+    code = 60 << 16 | 71
     delivery_tag: LongLong = 0
     redelivered: Bit = False
     exchange: ShortStr = ""
@@ -490,52 +494,52 @@ class BasicGetOk(Method, frozen=True):
 
 
 class BasicGetEmpty(Method, frozen=True):
-    """Server: there is none."""
+    """Server: the queue has no ready message."""
 
-    code, name = _code(60, 72), "basic.get_empty"
+    code = 60 << 16 | 72
     reserved_1: ShortStr = ""
 
 
 class BasicAck(Method, frozen=True):
-    """Client: done. Server: confirmed."""
+    """Client: acknowledge deliveries. Server: confirm publishes."""
 
-    code, name = _code(60, 80), "basic.ack"
+    code = 60 << 16 | 80
     delivery_tag: LongLong = 0
     multiple: Bit = False
 
 
 class BasicReject(Method, frozen=True):
-    """Client: not this one."""
+    """Client: reject one delivery."""
 
-    code, name = _code(60, 90), "basic.reject"
+    code = 60 << 16 | 90
     delivery_tag: LongLong = 0
     requeue: Bit = True
 
 
 class BasicRecoverAsync(Method, frozen=True):
-    """Client: all unacknowledged ones again, without an answer."""
+    """Client: redeliver all unacknowledged deliveries; no answer."""
 
-    code, name = _code(60, 100), "basic.recover_async"
+    code = 60 << 16 | 100
     requeue: Bit = False
 
 
 class BasicRecover(Method, frozen=True):
-    """Client: all unacknowledged ones again."""
+    """Client: redeliver all unacknowledged deliveries."""
 
-    code, name = _code(60, 110), "basic.recover"
+    code = 60 << 16 | 110
     requeue: Bit = False
 
 
 class BasicRecoverOk(Method, frozen=True):
-    """Server: they are on their way."""
+    """Server: the deliveries are returned to their queues."""
 
-    code, name = _code(60, 111), "basic.recover_ok"
+    code = 60 << 16 | 111
 
 
 class BasicNack(Method, frozen=True):
-    """Client: not these. Server: not confirmed."""
+    """Client: reject deliveries. Server: publishes were not accepted."""
 
-    code, name = _code(60, 120), "basic.nack"
+    code = 60 << 16 | 120
     delivery_tag: LongLong = 0
     multiple: Bit = False
     requeue: Bit = True
@@ -545,49 +549,49 @@ class BasicNack(Method, frozen=True):
 
 
 class TxSelect(Method, frozen=True):
-    """Client: publishes and acknowledgements wait for commit."""
+    """Client: make the channel transactional."""
 
-    code, name = _code(90, 10), "tx.select"
+    code = 90 << 16 | 10
 
 
 class TxSelectOk(Method, frozen=True):
-    """Server: they will."""
+    """Server: the channel is transactional."""
 
-    code, name = _code(90, 11), "tx.select_ok"
+    code = 90 << 16 | 11
 
 
 class TxCommit(Method, frozen=True):
-    """Client: now."""
+    """Client: commit the transaction."""
 
-    code, name = _code(90, 20), "tx.commit"
+    code = 90 << 16 | 20
 
 
 class TxCommitOk(Method, frozen=True):
-    """Server: done."""
+    """Server: the transaction is committed."""
 
-    code, name = _code(90, 21), "tx.commit_ok"
+    code = 90 << 16 | 21
 
 
 class TxRollback(Method, frozen=True):
-    """Client: never."""
+    """Client: roll the transaction back."""
 
-    code, name = _code(90, 30), "tx.rollback"
+    code = 90 << 16 | 30
 
 
 class TxRollbackOk(Method, frozen=True):
-    """Server: forgotten."""
+    """Server: the transaction is rolled back."""
 
-    code, name = _code(90, 31), "tx.rollback_ok"
+    code = 90 << 16 | 31
 
 
 class ConfirmSelect(Method, frozen=True):
-    """Client: tell me of every publish."""
+    """Client: switch the channel to publisher confirms."""
 
-    code, name = _code(85, 10), "confirm.select"
+    code = 85 << 16 | 10
     no_wait: Bit = False
 
 
 class ConfirmSelectOk(Method, frozen=True):
-    """Server: I will."""
+    """Server: publishes are confirmed from now on."""
 
-    code, name = _code(85, 11), "confirm.select_ok"
+    code = 85 << 16 | 11

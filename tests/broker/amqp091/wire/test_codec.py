@@ -39,7 +39,7 @@ SAMPLES = {
 def sample(method: type[methods.Method]) -> methods.Method:
     """Every field with a value of its own, but the constants that pamqp insists on."""
     values = {}
-    for name, kind in codec._LAYOUT[method.code]:
+    for name, kind in codec.wire_types(method):
         if name.startswith("reserved"):
             continue
         values[name] = SAMPLES[kind]

@@ -1,0 +1,36 @@
+"""The configuration of a connection: its limits, the properties told to the client."""
+
+from __future__ import annotations
+
+import msgspec
+
+FRAME_BYTES_MAX_FIRST = 8192
+"""Largest frame before tune-ok, as in RabbitMQ: the client is not authenticated yet."""
+
+
+class ConnectionConfig(msgspec.Struct, frozen=True):
+    """Limits of a connection and the node's description of itself.
+
+    frame_max           bytes of the largest frame, at least 4096; 0: no limit
+    channel_max         highest channel number; 0: 65535
+    heartbeat_s         heartbeat interval offered to the client, in seconds; 0: none
+    message_bytes_max   a larger message closes its channel
+    unfinished_bytes_max  bytes of incomplete messages over all channels; more closes the connection
+    handshake_ms        time allowed from the first byte to connection.open
+    closing_ms          time allowed between close and close-ok
+    waiting_bytes_max   bytes that wait for the broker's answers; above, `wants_input` is False
+    """
+
+    frame_max: int = 131_072
+    channel_max: int = 2047
+    heartbeat_s: int = 60
+    message_bytes_max: int = 16 * 1024 * 1024
+    unfinished_bytes_max: int = 128 * 1024 * 1024
+    handshake_ms: int = 10_000
+    closing_ms: int = 10_000
+    waiting_bytes_max: int = 16 * 1024 * 1024
+    product: str = "RabbitMQ"
+    version: str = "4.3.0"
+    platform: str = "Warren"
+    information: str = "Warren, a broker with Raft-replicated queues in Python"
+    cluster_name: str = "warren"

@@ -1,0 +1,474 @@
+"""The state of a 0.9.1 connection with that of its channels.
+
+Each of the two refers to the other, so both stand here, below the handlers of methods, which change
+them, and below `connection`, which reads bytes and calls the handlers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from warren_broker import errors
+from warren_broker.access import Access
+from warren_broker.amqp091 import requests
+from warren_broker.amqp091.confirms import CheckedRun, Publishes, PublishLedger
+from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST, ConnectionConfig
+from warren_broker.amqp091.delivery_tags import DeliveryLedger, Held
+from warren_broker.amqp091.heartbeat import Liveness
+from warren_broker.amqp091.wire import codec, methods
+from warren_broker.amqp091.wire.methods import Method
+from warren_broker.errors import Refusal
+from warren_broker.kernel import AckRun, FrameScanner, MessageTable, PublishRun, format_confirms
+from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
+from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
+
+Then: TypeAlias = Callable[[Any], None]
+"""Called with a result that is no Refusal."""
+_NO_LIMIT = 1 << 31
+"""The scanner's frame_max when none was negotiated."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """A run of publishes with the table it points into."""
+
+    table: MessageTable
+    run: PublishRun
+
+
+ChannelItem: TypeAlias = "Method | TableRun | AckRun | Refusal"
+"""A Refusal among the items: the scanner found a channel error at this place."""
+
+
+@dataclass(slots=True)
+class Consumer:
+    """A consumer of this channel, as the session sees it.
+
+    next_msg_id    deliveries below have been seen
+    prefetch       basic.qos when it was made; 0: none
+    explicit       its credit is given by `SetCredit` (channel-wide prefetch)
+    granted        with explicit: deliveries below may come
+    settled        with explicit: how many of those have been settled
+    early          deliveries that came before consume-ok was sent
+    unreported     with no_ack: deliveries formatted since the last SetCredit
+    unreported_bytes  their frames
+    """
+
+    number: ConsumerId
+    tag: str
+    queue: str
+    channel: Channel
+    no_ack: bool
+    prefetch: int = 0
+    explicit: bool = False
+    started: bool = False
+    next_msg_id: int = 0
+    granted: int = 0
+    settled: int = 0
+    early: list[tuple[Delivery, Any]] = field(default_factory=list)
+    unreported: int = 0
+    unreported_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What waits for tx.commit.
+
+    publishes  not yet numbered
+    acks       (kind of kernel.items, what it settles)
+    commit     the commit's token: it is answered when all publishes are; 0: none under way
+    """
+
+    publishes: list[CheckedRun] = field(default_factory=list)
+    acks: list[tuple[int, Held]] = field(default_factory=list)
+    commit: requests.Token = 0
+
+
+class Channel:
+    """One channel of a connection.
+
+    state     `new`: channel.open has not come; `open`; `closing`: we sent channel.close and drop
+              everything but the client's close or close-ok; `ending`: the client closed it
+    waiting   token of the answer that everything in `inbox` waits for; 0: none
+    at        code of the method being dealt with, for a close's class and method id
+    past      cancelled consumers that may still hold deliveries: number to queue
+    getters   queue to the number that basic.get uses there
+    held_back deliveries beyond the channel-wide prefetch, in order
+    """
+
+    __slots__ = (
+        "at",
+        "confirm",
+        "connection",
+        "consumers",
+        "deliveries",
+        "getters",
+        "global_prefetch",
+        "held_back",
+        "inbox",
+        "inbox_bytes",
+        "last_queue",
+        "number",
+        "past",
+        "prefetch",
+        "publishes",
+        "reply_consumer",
+        "reply_name",
+        "session",
+        "state",
+        "tx",
+        "waiting",
+    )
+
+    def __init__(self, connection: ConnectionState, number: int, session: SessionId) -> None:
+        self.connection = connection
+        self.number = number
+        self.session = session
+        self.state: Literal["new", "open", "closing", "ending"] = "new"
+        self.waiting: requests.Token = 0
+        self.at = 0
+        self.inbox: deque[ChannelItem] = deque()
+        self.inbox_bytes = 0
+        self.last_queue = ""
+        self.prefetch = 0
+        self.global_prefetch = 0
+        self.consumers: dict[str, Consumer] = {}
+        self.past: dict[ConsumerId, str] = {}
+        self.getters: dict[str, ConsumerId] = {}
+        self.deliveries = DeliveryLedger()
+        self.held_back: deque[tuple[Consumer, Delivery, Any]] = deque()
+        self.confirm = False
+        self.publishes = PublishLedger()
+        self.tx: Transaction | None = None
+        self.reply_consumer = ""
+        self.reply_name = ""
+
+    # -------------------------------------------------------------- what it tells
+
+    def send(self, method: Method) -> None:
+        """Send a method to the client."""
+        self.connection.send(self.number, method)
+
+    def request(self, request: requests.Request) -> None:
+        """Make a request of the broker that has no answer."""
+        self.connection.requests.append(request)
+
+    def hold(self, then: Then) -> requests.Token:
+        """Return a token for the answer that the channel's later items wait for."""
+        assert not self.waiting, (self.number, self.waiting)
+        self.waiting = self.connection.expect(self, then)
+        return self.waiting
+
+    def ask(self, request: type[Any], then: Then, /, **values: Any) -> None:
+        """Make a request of the broker; the channel's later items wait for the answer."""
+        token = self.hold(then)
+        self.connection.requests.append(request(token=token, session=self.session, **values))
+
+    def tell_confirms(self) -> None:
+        """Send basic.ack and basic.nack for what has been answered since the last call."""
+        confirms = self.publishes.take()
+        if confirms is None or self.state != "open":
+            return
+        out = self.connection.out
+        if confirms.up_to or confirms.singles:
+            format_confirms(out, self.number, confirms.up_to, confirms.singles)
+        if confirms.nack_up_to or confirms.nacks:
+            format_confirms(out, self.number, confirms.nack_up_to, confirms.nacks, True)
+
+    def waits(self, size_bytes: int) -> None:
+        """Count bytes added to the inbox, or (negative) removed."""
+        self.inbox_bytes += size_bytes
+        self.connection.waiting_bytes += size_bytes
+
+    # -------------------------------------------------------------- its end
+
+    def all_consumers(self) -> tuple[tuple[ConsumerId, str], ...]:
+        """Return (consumer, queue) of all consumers that may hold deliveries of this channel."""
+        mine = {consumer.number: consumer.queue for consumer in self.consumers.values()}
+        mine.update(self.past)
+        mine.update((number, queue) for queue, number in self.getters.items())
+        return tuple(sorted(mine.items()))
+
+    def end(self, then: Then) -> None:
+        """End the session: return its deliveries, cancel its consumers, then call `then`."""
+        consumers = self.all_consumers()
+        self.drop()
+        self.ask(requests.SessionDown, then, consumers=consumers)
+
+    def drop(self) -> None:
+        """Drop everything pending; only the channel's number stays in use."""
+        self.waiting = 0
+        self.inbox.clear()
+        self.waits(-self.inbox_bytes)
+        self.connection.forget(self)
+        self.close_replies()
+        self.held_back.clear()
+
+    def close_replies(self) -> None:
+        """Cancel the direct reply-to consumer, if there is one."""
+        if self.reply_name:
+            self.request(requests.CloseReplies(session=self.session, name=self.reply_name))
+        self.reply_name = self.reply_consumer = ""
+
+    def forget_past(self) -> None:
+        """Forget cancelled consumers that hold no deliveries."""
+        holding = {run.consumer for run in self.deliveries.runs}
+        if self.tx is not None:
+            holding.update(run.consumer for _, held in self.tx.acks for run in held)
+        self.past = {number: queue for number, queue in self.past.items() if number in holding}
+
+
+def size_bytes(item: ChannelItem) -> int:
+    """Return the memory that a waiting item takes."""
+    if isinstance(item, TableRun):
+        return item.table.size_bytes(item.run.first, item.run.last)
+    return 64
+
+
+@dataclass(slots=True)
+class Asked:
+    """An unanswered request of a channel, or (channel None) of the connection.
+
+    at  code of the method that made it, for the class and method id of a close
+    """
+
+    channel: Channel | None
+    then: Then
+    at: int
+
+
+class Fault(NamedTuple):
+    """A refusal that closed a channel, or (channel 0) the connection.
+
+    operation  name of the method that caused it
+    """
+
+    channel: int
+    operation: str
+    refusal: Refusal
+
+
+class ConnectionState:
+    """The state of a connection that its handlers and channels share.
+
+    phase               see `connection`
+    user, vhost         once authenticated, opened
+    client_properties, capabilities   as in start-ok
+    channels            open and half-closed channels by number; `sessions` has the same by session
+    consumers           of all channels, by number
+    out                 bytes to be sent
+    requests            to be carried out by the broker
+    asked               unanswered requests by token
+    publishes           publishes that the broker has not answered
+    to_report           no_ack consumers to report to their queues when the output is taken
+    faults              refusals that closed a channel or the connection, for the log
+    waiting_bytes       in the inboxes of its channels
+
+    Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
+    0 or a key of `asked`.
+    """
+
+    __slots__ = (
+        "_last_token",
+        "asked",
+        "capabilities",
+        "channel_max",
+        "channels",
+        "client_properties",
+        "close_reason",
+        "config",
+        "consumers",
+        "faults",
+        "frame_max",
+        "ids",
+        "liveness",
+        "out",
+        "phase",
+        "publishes",
+        "requests",
+        "scanner",
+        "sessions",
+        "to_report",
+        "user",
+        "vhost",
+        "view",
+        "waiting_bytes",
+    )
+
+    def __init__(
+        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.Ids
+    ) -> None:
+        self.config = config
+        self.view = view
+        self.ids = ids
+        self.phase = "header"
+        self.user = ""
+        self.vhost = ""
+        self.client_properties: dict[str, Any] = {}
+        self.capabilities: frozenset[str] = frozenset()
+        self.close_reason = ""
+        self.frame_max = codec.FRAME_BYTES_MIN if config.frame_max else 0
+        self.channel_max = config.channel_max or 65535
+        self.channels: dict[int, Channel] = {}
+        self.sessions: dict[SessionId, Channel] = {}
+        self.consumers: dict[ConsumerId, Consumer] = {}
+        self.out = bytearray()
+        self.requests: list[requests.Request] = []
+        self.asked: dict[requests.Token, Asked] = {}
+        self._last_token = 0
+        self.publishes: Publishes[Channel] = Publishes()
+        self.to_report: dict[ConsumerId, Consumer] = {}
+        self.faults: list[Fault] = []
+        self.waiting_bytes = 0
+        self.scanner = FrameScanner(
+            min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),
+            config.message_bytes_max,
+            config.unfinished_bytes_max,
+        )
+        self.liveness = Liveness(config.handshake_ms, config.closing_ms)
+
+    @property
+    def access(self) -> Access:
+        """The user's rights; only for a connection that is open."""
+        return Access(self.view, self.vhost, self.user)
+
+    def negotiated(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
+        """Apply the limits of tune-ok."""
+        self.frame_max = frame_max
+        self.scanner.frame_max = frame_max or _NO_LIMIT
+        self.channel_max = channel_max
+        self.liveness.heartbeat_ms = heartbeat_s * 1000
+
+    # -------------------------------------------------------------- client and broker
+
+    def send(self, channel: int, method: Method) -> None:
+        """Send a method to the client."""
+        self.out += codec.method_frame(channel, method)
+
+    def new_token(self) -> requests.Token:
+        """Return a token that this connection has never used."""
+        self._last_token += 1
+        return self._last_token
+
+    def expect(self, channel: Channel | None, then: Then) -> requests.Token:
+        """Return a new token and register `then` for its result.
+
+        The `then` of a channel is not called with a Refusal: that closes the channel.
+        """
+        token = self.new_token()
+        self.asked[token] = Asked(channel, then, channel.at if channel else 0)
+        return token
+
+    def delivered_no_ack(self, consumer: Consumer) -> None:
+        """Report the consumer's progress with the next output once half its window is used."""
+        if (
+            consumer.unreported >= NO_ACK_WINDOW // 2
+            or consumer.unreported_bytes >= WINDOW_BYTES // 2
+        ):
+            self.to_report[consumer.number] = consumer
+
+    # -------------------------------------------------------------- the end of a channel
+
+    def refuse(self, channel: Channel, refusal: Refusal) -> None:
+        """Close the channel, or the connection, with the refusal."""
+        if refusal.ends == "connection":
+            self.close(refusal, at=channel.at)
+            return
+        if self.phase != "running" or channel.state not in ("new", "open"):
+            return
+        channel.tell_confirms()
+        self.faults.append(Fault(channel.number, codec.method_name(channel.at), refusal))
+        self.send(
+            channel.number,
+            methods.ChannelClose(
+                reply_code=refusal.reply_code,
+                reply_text=refusal.reply_text,
+                class_id=channel.at >> 16,
+                method_id=channel.at & 0xFFFF,
+            ),
+        )
+        self.scanner.discard_channel(channel.number)
+        channel.state = "closing"
+        channel.end(lambda _: None)
+        channel.waiting = 0
+
+    def forget(self, channel: Channel) -> None:
+        """Drop the channel's consumers, publishes and unanswered requests."""
+        for consumer in channel.consumers.values():
+            self.consumers.pop(consumer.number, None)
+            self.to_report.pop(consumer.number, None)
+        self.publishes.forget(channel)
+        for token in [token for token, asked in self.asked.items() if asked.channel is channel]:
+            del self.asked[token]
+
+    def free(self, channel: Channel) -> None:
+        """Make the channel's number available again."""
+        if self.channels.get(channel.number) is channel:
+            del self.channels[channel.number]
+        self.sessions.pop(channel.session, None)
+
+    # -------------------------------------------------------------- the end of the connection
+
+    def close(self, refusal: Refusal, at: int = 0) -> None:
+        """Send connection.close and give everything back; `closed` once the client has answered.
+
+        at  the code of the method that caused it
+        """
+        if self.phase in ("closing", "ending", "closed"):
+            return
+        began = self.phase not in ("header", "starting", "securing")
+        self.close_reason = refusal.reply_text
+        if not isinstance(refusal, errors.ConnectionForced):
+            self.faults.append(Fault(0, codec.method_name(at), refusal))
+        self._end_channels()
+        if not began and not isinstance(refusal, errors.LoginRefused):
+            self.finish(refusal.reply_text)  # an unauthenticated client gets no answer
+            return
+        self.send(
+            0,
+            methods.ConnectionClose(
+                reply_code=refusal.reply_code,
+                reply_text=refusal.reply_text,
+                class_id=at >> 16,
+                method_id=at & 0xFFFF,
+            ),
+        )
+        self.phase = "closing"
+        self.liveness.begin()
+        self._leave(lambda _: None)
+
+    def client_closes(self, reason: str) -> None:
+        """Handle connection.close: send close-ok once everything is given back."""
+        self.close_reason = reason or "closed by the client"
+        self._end_channels()
+        self.phase = "ending"
+        self.liveness.begin()
+
+        def left(_: Any) -> None:
+            self.send(0, methods.ConnectionCloseOk())
+            self.finish(self.close_reason)
+
+        self._leave(left)
+
+    def finish(self, reason: str) -> None:
+        """Close without waiting for the client any further."""
+        self.close_reason = self.close_reason or reason
+        if self.phase not in ("closing", "ending", "closed"):
+            self._end_channels()
+            self._leave(lambda _: None)
+        self.phase = "closed"
+
+    def _end_channels(self) -> None:
+        for channel in list(self.channels.values()):
+            self.scanner.discard_channel(channel.number)  # an unfinished message takes memory
+            if channel.state in ("new", "open"):
+                channel.state = "ending"
+                channel.end(lambda _: None)
+            self.free(channel)
+
+    def _leave(self, then: Then) -> None:
+        token = self.expect(None, then)
+        self.requests.append(requests.CloseConnection(token=token, reason=self.close_reason))
