@@ -299,7 +299,11 @@ class Misfortunes:
 
     def _is_behind(self, process: Process | None) -> bool:
         """It has applied what its disk lacks, while files are written that rest on the log."""
-        if process is None or process.janitor is None or not process.janitor.jobs:
+        if (
+            process is None
+            or process.background_writer is None
+            or not process.background_writer.jobs
+        ):
             return False
         groups = process.host._groups.values()
         return any(group.node.applied > group.node.log.durable for group in groups)
