@@ -76,38 +76,3 @@ def test_two_actions_in_foreach_batch_see_the_same_rows(world: World, tmp_path: 
         body.hex().upper() for body in bodies
     )
     assert world.server.broker.state("in")["acknowledged"] == len(bodies)
-
-
-def test_drivers_killed_in_every_phase_of_one_query(world: World) -> None:
-    """kill -9 of the JVM at each place in turn; every run restarts from the last checkpoint.
-
-    after_claim       the claim is open, the offset log does not know it
-    after_offset_log  planned, nothing read
-    before_publish    every row staged, none visible
-    after_publish     every row visible, the commit log does not know it
-    before_settle     committed, the claim still open
-    """
-    bodies = world.publish(4500)
-    places = ("after_claim", "after_offset_log", "before_publish", "after_publish", "before_settle")
-    for place in places:
-        world.arm(place)
-        died = world.run(source=SMALL)
-        assert world.killed, (place, died.stderr[-2000:])
-        assert died.returncode != 0
-        state = world.server.broker.state("in")
-        claimed = sum(n for claims in state["claims"].values() for n in claims.values())
-        assert claimed == 1000, (place, state)
-        assert claimed + state["ready"] + state["acknowledged"] == len(bodies)
-    world.finish(source=SMALL)
-    world.check_exact(bodies)
-    assert len(world.server.broker.state("in")["readers"]) == 1
-
-
-def test_tasks_killed_while_reading_and_after_staging_are_run_again(world: World) -> None:
-    bodies = world.publish(3000)
-    for place in ("in_read", "after_staging"):
-        world.arm(place)
-        world.finish(source={**SMALL, "maxMessagesPerTrigger": "3000"}, master="local[2,3]")
-        assert world.killed, place
-        world.check_exact(bodies)
-        bodies += world.publish(3000, len(bodies)) if place == "in_read" else []
