@@ -124,7 +124,7 @@ class Queue:
                         letters.add(block, i)
         for i in range(letters.table.count):
             assert properties.decode(letters.table.properties_of(i)).headers
-        assert peer.conn.state == "running"
+        assert peer.conn.state.phase == "running"
         data = b"".join(bytes(part) for part in peer.conn.take_output())
         return contents(data)
 
@@ -323,6 +323,6 @@ def test_blocks_that_peers_deliver_or_read() -> None:
         if block.count:
             peer.conn.deliver(1001, commands.Delivery(0, 1, 0, block.count - 1, 1, 1), block)
             Block.decode(concat([(block, 0, block.count)]))
-        assert peer.conn.state == "running"
+        assert peer.conn.state.phase == "running"
         for i in range(block.count):
             assert block.ttl_ms(i) is None or block.priority(i) <= 31
