@@ -32,7 +32,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """A learner gets what it lacks: what comes next, comes after that."""
+    """A learner gets what it lacks; voters are removed after that."""
 
     node: str
 
@@ -64,6 +64,9 @@ def next_step(
     members    as this leader sees them
     reachable  whether a node that is no member could be one now
 
+    A learner that catches up does not hold up the next one: 1. n3 comes back with a disk that hangs;
+    its heartbeats are fine.  2. n4 joins. Were it added after n3 only, it would never be.
+
     A live voter goes only when enough of them remain: were the new ones not there yet, the group
     would for a while have fewer copies than it had, or was to have.
     """
@@ -72,13 +75,13 @@ def next_step(
     if any(member.changing for member in members):
         return Wait("a change is under way")
     coming = [one for one in members if one.node in wanted and not one.voter]
-    for one in coming:
-        if not one.suspected:
-            return CatchingUp(one.node)
     missing = [node for node in wanted if node not in here]
     for node in missing:
         if reachable(node):
             return Add(node)
+    for one in coming:
+        if not one.suspected:
+            return CatchingUp(one.node)
     going = _removable(own, wanted, members)
     if going is not None:
         return going

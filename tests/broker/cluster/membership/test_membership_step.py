@@ -54,6 +54,7 @@ def step(now: str, wanted: str, away: Sequence[str] = ()) -> Step:
         ("A b c", "abc", Settled()),
         ("A b c", "abcd", Add("d")),
         ("A b c (d)", "abcd", CatchingUp("d")),
+        ("A b (c)", "abcd", Add("d")),  # c may have a disk that hangs, and never catch up
         ("A b c (d?)", "abcd", Wait("d cannot be reached")),
         ("A b c d", "abd", Remove("c")),
         ("A b c? d", "acd", Remove("b")),  # a live one may go: as many as are wanted remain
