@@ -64,8 +64,9 @@ def next_step(
     members    as this leader sees them
     reachable  whether a node that is no member could be one now
 
-    A learner that catches up does not hold up the next one: 1. n3 comes back with a disk that hangs;
-    its heartbeats are fine.  2. n4 joins. Were it added after n3 only, it would never be.
+    A learner that catches up does not hold up the next one:
+    1. n3 comes back with a disk that hangs; its heartbeats are fine.  2. n4 joins. If it were added
+    after n3 had caught up, it would never be added.
 
     A live voter goes only when enough of them remain: were the new ones not there yet, the group
     would for a while have fewer copies than it had, or was to have.
