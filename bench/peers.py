@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from bench import rabbitmq
@@ -24,12 +23,7 @@ class Peer(Protocol):
         """Start with empty data."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         """Stop."""
         ...
 
@@ -80,12 +74,7 @@ class Warren:
         self.cluster.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._running().stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 from bench import chroot
 from bench.generator import PLACE, Missing
@@ -103,12 +102,7 @@ class RabbitMQ:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         for i in list(self._nodes):
             self.kill(i)
         if self._epmd is not None:

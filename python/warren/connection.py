@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from threading import RLock
-from types import TracebackType
 from typing import Any, TypeVar
 
 from proton import Event, Link, Session
@@ -58,12 +57,7 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     @property

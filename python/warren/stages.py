@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from urllib.parse import quote
 
 from warren.connection import Connection
@@ -143,12 +142,7 @@ class StageWriter:
     def __enter__(self) -> StageWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from warren_raft.errors import MalformedMessage
 from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term
@@ -83,6 +84,10 @@ class Append(RaftMessage, frozen=True, array_like=True, gc=False, tag="a"):
     prev_term: Term
     commit: Index
     entries: tuple[WireEntry, ...] = ()
+
+    def without_entries(self) -> Append:
+        """Return it as a probe, which still names the leader and where the logs agree."""
+        return replace(self, entries=(), commit=min(self.commit, self.prev_index))
 
 
 class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar"):

@@ -22,19 +22,6 @@ ANSWERS_MAX = 4_096
 ToApply = list[tuple["Group", Ready]]
 
 
-def without_entries(message: Append) -> Append:
-    """It still names the leader, and where the logs agree."""
-    return Append(
-        message.group,
-        message.sender,
-        message.to,
-        message.term,
-        message.prev_index,
-        message.prev_term,
-        min(message.commit, message.prev_index),
-    )
-
-
 class DiskBackpressure:
     """Bounds what waits in memory for a disk that is slow, or has no space.
 
@@ -89,7 +76,7 @@ class DiskBackpressure:
         if type(message) is SnapshotChunk:
             return None
         if type(message) is Append and message.entries:
-            return None if node.leader == message.sender else without_entries(message)
+            return None if node.leader == message.sender else message.without_entries()
         return message
 
     def put_off(self, to_apply: ToApply) -> None:

@@ -29,15 +29,7 @@ class EarlyMessages:
         if type(message) is SnapshotChunk:
             return  # it is offered again
         if type(message) is Append and message.entries:
-            message = Append(
-                message.group,
-                message.sender,
-                message.to,
-                message.term,
-                message.prev_index,
-                message.prev_term,
-                min(message.commit, message.prev_index),
-            )
+            message = message.without_entries()
         messages = self._groups.setdefault(message.group, [])
         if len(messages) < MESSAGES_MAX:
             messages.append(message)

@@ -27,6 +27,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from warren_raft.errors import PeerError
 from warren_raft.messages import AnyRaftMessage, Append, WireEntry
@@ -102,15 +103,7 @@ def encode_raft(messages: Sequence[AnyRaftMessage]) -> list[Buffer]:
             for term, kind, time_ms, data in message.entries:
                 entries.append((term, kind, time_ms, len(data)))
                 blobs.append(data)
-            bare = Append(
-                message.group,
-                message.sender,
-                message.to,
-                message.term,
-                message.prev_index,
-                message.prev_term,
-                message.commit,
-            )
+            bare = replace(message, entries=())
             carried.append(Carried(bare, tuple(entries)))
         else:
             carried.append(Carried(message))
@@ -143,16 +136,7 @@ def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
                     raise BadFrame(f"an entry of {size} bytes, {len(body) - at} are left")
                 entries.append((term, kind, time_ms, bytes(body[at:end])))
                 at = end
-            message = Append(
-                message.group,
-                message.sender,
-                message.to,
-                message.term,
-                message.prev_index,
-                message.prev_term,
-                message.commit,
-                tuple(entries),
-            )
+            message = replace(message, entries=tuple(entries))
         messages.append(message)
     if at != len(body):
         raise BadFrame(f"{len(body) - at} bytes too many in a RAFT frame")
