@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from warren_broker.amqp091.wire.fields import Field, Timestamp
+from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX
 from warren_broker.errors import (
     InvalidArgument,
     PreconditionFailed,
@@ -28,9 +29,8 @@ from warren_broker.queue.config import QueueConfig
 NAME_BYTES_MAX: Final = 255
 DURATION_MS_MAX: Final = 315_360_000_000
 """Ten years: the bound of every time-to-live."""
-PRIORITY_MAX: Final = 31
 GROUP_SIZE_MAX: Final = 9
-DEPTH_MAX: Final = 128
+ARGUMENT_DEPTH_MAX: Final = 128
 """More than any decoder lets through: a bound for what is built here."""
 
 Check: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
@@ -70,8 +70,8 @@ def _check_names(value: Any) -> None:
 
 def plain(value: Any, depth: int = 0) -> Any:
     """A field's value as what MessagePack can hold: type octets go, decimals become text."""
-    if depth > DEPTH_MAX:
-        raise PreconditionFailed(f"arguments are nested deeper than {DEPTH_MAX} levels")
+    if depth > ARGUMENT_DEPTH_MAX:
+        raise PreconditionFailed(f"arguments are nested deeper than {ARGUMENT_DEPTH_MAX} levels")
     if isinstance(value, Field):
         return plain(value.value, depth + 1)
     if isinstance(value, Timestamp):
@@ -402,7 +402,7 @@ def _priorities(kind: Kind, asked: int | None) -> tuple[int, int]:
     """Highest priority, that of messages without one: RabbitMQ's per kind."""
     if asked is not None:
         return min(asked, PRIORITY_MAX), 0
-    return (PRIORITY_MAX, 4) if kind == "quorum" else (0, 0)
+    return (PRIORITY_MAX, PRIORITY_DEFAULT) if kind == "quorum" else (0, 0)
 
 
 def check_name(what: str, name: str) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
+
 ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
     "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_broker.kernel)",
@@ -82,7 +84,7 @@ class Limits(_Table):
     unfinished_bytes_max: int = Field(
         128 * MIB, ge=MIB, description="a connection's messages that are not complete"
     )
-    frame_max: int = Field(131_072, ge=4096, le=16 * MIB)
+    frame_max: int = Field(131_072, ge=FRAME_BYTES_MIN, le=16 * MIB)
     channel_max: int = Field(2047, ge=1, le=65_535)
     connections_max: int = Field(10_000, ge=1)
     heartbeat_s: int = Field(60, ge=0, le=65_535)

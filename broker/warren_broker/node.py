@@ -11,9 +11,10 @@ from pathlib import Path
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.membership.maintenance import REASON
+from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import DEFAULT_PASSWORD, NodeConfig, parse_address
+from warren_broker.node_files import LISTENING_FILE, READY_FILE
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
@@ -26,8 +27,6 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.storage.files import is_full
 
 log = logging.getLogger(__name__)
-READY_FILE = "ready.json"
-LISTENING_FILE = "listening.json"
 STOP_GRACE_MS = 300
 READY_RETRY_MS = 1_000
 SECRET_BYTES_MIN = 8
@@ -166,7 +165,7 @@ class Node:
     def _drained(self, drained: bool) -> None:
         assert self.listener is not None
         if drained:
-            self.listener.suspend(REASON)
+            self.listener.suspend(MAINTENANCE_REASON)
             self._remove(READY_FILE)
         else:
             self.listener.resume()

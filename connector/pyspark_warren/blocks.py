@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.encode import PRIORITY_DEFAULT, EncodedRows
+from pyspark_warren.encode import EncodedRows
 from pyspark_warren.errors import SchemaRefused
 from warren_broker.block.block import BLOCK_MESSAGES_MAX, BlockError, encode_columns
+from warren_broker.block.layout import PRIORITY_DEFAULT
 
 OVERHEAD_BYTES = 64
 """What a row counts for beside its body and properties, so that empty ones are bounded, too."""

@@ -9,7 +9,7 @@ from pyspark_warren.options import Options
 from warren.admin import Admin, Queue
 from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
 from warren.connection import Connection
-from warren.outgoing import BlockSender
+from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 from warren.stages import (
     SinkDriver,
     StagedPart,
@@ -20,7 +20,6 @@ from warren.stages import (
 )
 from warren.uri import Address
 
-WINDOW_BYTES = 16 << 20
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
 """Kept while the process runs: Spark reuses its Python workers. They may vanish
@@ -83,7 +82,7 @@ class WarrenBroker:
             partition=partition,
             attempt=attempt,
             exchange=exchange,
-            window_bytes=WINDOW_BYTES,
+            window_bytes=SEND_WINDOW_BYTES,
             timeout_s=timeout_s,
         )
 
@@ -110,7 +109,7 @@ class DirectWriter:
         self._sender = BlockSender(
             connection,
             lambda number: target,
-            window_bytes=WINDOW_BYTES,
+            window_bytes=SEND_WINDOW_BYTES,
             timeout_s=timeout_s,
             numbered=False,
         )

@@ -15,7 +15,7 @@ from warren import errors as client_errors
 
 log = logging.getLogger("pyspark_warren")
 
-CLAIM_MESSAGES_MAX = 2**31 - 1
+BATCH_MESSAGES_MAX = 2**31 - 1
 CLAIM_BYTES_MAX = 1 << 50
 BACKLOG_REFRESH_MS = 1000
 _AFTER_LOSS = "+"
@@ -207,7 +207,7 @@ class ClaimDriver:
             with _Fencing(end):
                 found = self._reader.open(
                     claim.number,
-                    max_messages=CLAIM_MESSAGES_MAX,
+                    max_messages=BATCH_MESSAGES_MAX,
                     max_bytes=CLAIM_BYTES_MAX,
                     ttl_ms=self._options.claim_ttl_ms,
                     keep_empty=True,
@@ -272,7 +272,7 @@ class ClaimDriver:
     def _next(self, start: Offset, limit: int | None) -> Offset:
         most, most_bytes = self._options.max_messages, self._options.max_bytes
         if limit is None:
-            most, most_bytes = CLAIM_MESSAGES_MAX, CLAIM_BYTES_MAX
+            most, most_bytes = BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX
         else:
             most = max(1, limit)
         number = start.number + 1

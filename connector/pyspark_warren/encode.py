@@ -15,10 +15,8 @@ import pyarrow.compute as pc
 
 from pyspark_warren.errors import SchemaRefused
 from pyspark_warren.properties import FLAGS, NAMES, encode_headers
+from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE
 
-PRIORITY_DEFAULT: Final = 4
-PRIORITY_MAX: Final = 31
-TTL_NONE: Final = 0xFFFFFFFF
 NO_KEY: Final = (
     "rows have no routing key: give the option routingKey, or a column routing_key (to an exchange "
     "that needs none: routingKey '')"

@@ -118,7 +118,7 @@ _CALLS: Final = {
     ("write", "stream"): "df.writeStream",
 }
 """What the user calls."""
-_COUNT_MAX: Final = 2**31 - 1
+_INT_MAX: Final = 2**31 - 1
 _DAY_MS: Final = _TIME_UNITS_MS["d"]
 
 SPECS: Final[tuple[Spec, ...]] = (
@@ -159,7 +159,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "most messages in one micro-batch",
         "read",
         1,
-        _COUNT_MAX,
+        _INT_MAX,
         "stream",
     ),
     Spec(
@@ -232,7 +232,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "spark.read: browse at most that many; 0: all that were ready",
         "read",
         0,
-        _COUNT_MAX,
+        _INT_MAX,
         "batch",
     ),
     Spec(

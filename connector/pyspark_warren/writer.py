@@ -16,7 +16,7 @@ from pyspark_warren.options import Options
 from pyspark_warren.port import Broker, Writer
 from warren.stages import SinkDriver, StagedPart
 
-ATTEMPT_BITS = 53
+SPARK_ATTEMPT_BITS = 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Attempt:
     @classmethod
     def drawn(cls, driver: SinkDriver, batch: int, partition: int) -> Attempt:
         """Make an attempt with a name of its own."""
-        return cls(driver, batch, partition, secrets.randbits(ATTEMPT_BITS))
+        return cls(driver, batch, partition, secrets.randbits(SPARK_ATTEMPT_BITS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from warren.connection import Connection
 from warren.errors import PeerError, UsageError
 from warren_broker.amqp10.wire.fetched import Run, decode_piece
 
-MESSAGES_MAX = 1 << 31
+CLAIM_MESSAGES_MAX = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class ClaimReader:
             )
         body = {
             "epoch": self._epoch(),
-            "max_messages": min(max_messages, MESSAGES_MAX),
+            "max_messages": min(max_messages, CLAIM_MESSAGES_MAX),
             "max_bytes": max_bytes,
             "ttl_ms": ttl_ms,
             "keep_empty": keep_empty,

@@ -19,8 +19,6 @@ from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import NotFound, Unavailable, UsageError, WarrenError
 from warren.local_node import (
-    LISTENING_FILE,
-    READY_FILE,
     STATE_FILE,
     LocalNode,
     State,
@@ -31,6 +29,7 @@ from warren.local_node import (
     write_state,
 )
 from warren.uri import Address
+from warren_broker.node_files import LISTENING_FILE, READY_FILE
 
 Which: TypeAlias = int | str
 """A node's number among `LocalCluster.nodes`, from 0, or its name."""

@@ -12,9 +12,6 @@ from typing import Any
 from warren.errors import UsageError
 
 STATE_FILE = "cluster.json"
-LISTENING_FILE = "listening.json"
-READY_FILE = "ready.json"
-"""Files in a node's data directory: its ports are open; it serves clients."""
 PEERS_PORT_OFFSET = 20_000
 """RabbitMQ's: 5672 for clients goes with 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET

@@ -14,6 +14,8 @@ from warren.errors import PeerError, TooLarge, Unavailable, Unroutable, WarrenEr
 from warren.wire import LinkHandler, Wire, refusal_of
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
 
+SEND_WINDOW_BYTES = 16 << 20
+"""Under way unaccepted on one link, unless a caller says otherwise."""
 BLOCKS_MAX = 1024
 """Blocks under way on one link, beside the window's bytes."""
 

@@ -11,16 +11,15 @@ from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError, WarrenError
-from warren.outgoing import BlockSender, Outgoing
+from warren.outgoing import SEND_WINDOW_BYTES, BlockSender, Outgoing
 from warren_broker.amqp091.wire import properties as codec
 from warren_broker.block import block as blocks
 
 BATCH_BYTES = 256 << 10
-WINDOW_BYTES = 16 << 20
-POLL_S = 0.001
-PERSISTENT = 2
+CONFIRMS_POLL_S = 0.001
+DELIVERY_MODE_PERSISTENT = 2
 _TEMPLATES_MAX = 1024
-_ROUTES_MAX = 65_536
+_ROUTES_KEPT_MAX = 65_536
 _LENGTH = [bytes((size,)) for size in range(256)]
 
 
@@ -101,7 +100,7 @@ class Producer:
         exchange: str = "",
         *,
         batch_bytes: int = BATCH_BYTES,
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: int = SEND_WINDOW_BYTES,
         timeout_s: float | None = None,
         message_ids: bool = True,
     ) -> None:
@@ -219,7 +218,7 @@ class Producer:
             self._ship_all()
             return
         now = time.monotonic()
-        if now - self._polled >= POLL_S:
+        if now - self._polled >= CONFIRMS_POLL_S:
             self._polled = now
             self._sender.poll()
             if not self._sender.unanswered:
@@ -257,7 +256,7 @@ class Producer:
 
     def _route(self, routing_key: str) -> blocks.Route:
         """The key as a block has it."""
-        if len(self._routes) >= _ROUTES_MAX:
+        if len(self._routes) >= _ROUTES_KEPT_MAX:
             self._routes.clear()
         route = self._routes[routing_key] = (self._exchange, _short(routing_key))
         return route
@@ -315,7 +314,7 @@ def _encode(
     return codec.encode(
         codec.Properties(
             **{
-                "delivery_mode": PERSISTENT,
+                "delivery_mode": DELIVERY_MODE_PERSISTENT,
                 "priority": priority,
                 "content_type": content_type,
                 "expiration": None if expiration_ms is None else str(expiration_ms),

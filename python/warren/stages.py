@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import BatchConflict, UsageError
-from warren.outgoing import BlockSender
+from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
+from warren_broker.arguments import NAME_BYTES_MAX
 
-WINDOW_BYTES = 16 << 20
 ATTEMPT_BITS = 62
-NAME_BYTES_MAX = 255
 REQUEST_BYTES = 1 << 20
 """A batch over so many queues and attempts that naming them takes more goes in several requests."""
 
@@ -96,7 +95,7 @@ class StageWriter:
         partition: int,
         attempt: int | None = None,
         exchange: str = "",
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: int = SEND_WINDOW_BYTES,
         timeout_s: float | None = None,
     ) -> None:
         if attempt is None:

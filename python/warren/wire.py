@@ -20,11 +20,10 @@ from warren.errors import (
     refusal,
 )
 from warren.uri import Address
+from warren_broker.amqp10.addresses import MANAGEMENT
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 
-MANAGEMENT = "/management"
 READ_BYTES = 1 << 20
-OUTPUT_BYTES = 4 << 20
 STEP_S_MAX = 1.0
 REPLIES_MAX = 64
 
@@ -186,9 +185,7 @@ class Wire:
     def _send(self) -> None:
         while self._lost is None:
             if not self._outgoing:
-                self._outgoing.extend(
-                    memoryview(piece) for piece in self._engine.output(OUTPUT_BYTES)
-                )
+                self._outgoing.extend(memoryview(piece) for piece in self._engine.output())
                 if not self._outgoing:
                     return
             try:

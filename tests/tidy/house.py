@@ -28,6 +28,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.amqp091": 1,
     "warren_broker.amqp091.wire": 0,
     "warren_broker.amqp10": 1,
+    "warren_broker.amqp10.addresses": 0,
     "warren_broker.amqp10.wire": 0,
     "warren_broker.amqp10.caller": 4,
     "warren_broker.access": 1,

@@ -35,7 +35,7 @@ from warren_broker.amqp10.requests import (
     VhostOpened,
 )
 from warren_broker.amqp10.sender import PiecesLink
-from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
+from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
 from warren_broker.errors import (
     ConnectionForced,
@@ -48,7 +48,6 @@ from warren_broker.errors import (
 from warren_broker.management.resource import Token
 
 LINKS_MAX = 1024
-OUTPUT_BYTES = 4 << 20
 VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
 REQUESTS_HELD_MAX = 256

@@ -47,6 +47,8 @@ PRIORITY_DEFAULT = 4
 PRIORITY_MAX = 31
 TTL_NONE = 0xFFFFFFFF
 MESSAGE_BYTES_MAX = 16 << 20
+LENGTH_MAX = 0xFFFFFFFF
+"""Offsets and lengths are 32-bit numbers."""
 BLOCK_MESSAGES_MAX = 65_536
 """What a client may put into one block, and the broker into one of its own: the work of a turn."""
 BLOCK_BYTES_MAX = 64 << 20

@@ -14,7 +14,7 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 
-PATIENCE_MS = 500
+BARRIER_PATIENCE_MS = 500
 """A node that hangs delays a declaration this long; a suspected one does not delay it."""
 
 
@@ -33,7 +33,7 @@ class DefinitionBarrier:
     def __init__(self, cluster: Cluster, applied: Callable[[], int]) -> None:
         self._cluster = cluster
         self._applied = applied
-        self._timeouts = RequestTimeouts(cluster.loop, PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, BARRIER_PATIENCE_MS)
         self._waiting: dict[int, _Waiting] = {}
         self._asked: list[tuple[str, messages.HaveYouSeen]] = []
         cluster.handlers[messages.HaveYouSeen] = self._on_asked

@@ -48,7 +48,7 @@ from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 
-UNDER_WAY_MAX = 16
+SUBMISSIONS_MAX = 16
 """Submissions to the metadata group under way."""
 REFUSED_RETRY_MS = 5_000
 """A node that its cluster refuses asks again so often: an operator may change that."""
@@ -420,7 +420,7 @@ def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:
     commands are under way.  2. Both are applied; their leader dies before it answers.  3. Sent
     again, the first one is known to have been applied, but what was answered is forgotten.
     """
-    submissions = min(UNDER_WAY_MAX, REPLIES_KEPT_MAX)
+    submissions = min(SUBMISSIONS_MAX, REPLIES_KEPT_MAX)
     return Uplink(
         lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
         _no_blocks,

@@ -55,6 +55,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE
 from warren_broker.kernel.items import (
     ACK,
     BAD_EXPIRATION,
@@ -78,9 +79,6 @@ from warren_broker.kernel.items import (
     Unsendable,
 )
 from warren_broker.kernel.table import (
-    PRIORITY_DEFAULT,
-    PRIORITY_MAX,
-    TTL_NONE,
     MessageTable,
     Routes,
     Selection,

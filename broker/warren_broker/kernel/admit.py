@@ -16,10 +16,13 @@ except ImportError:
     from warren_broker.kernel import no_cython as cython
 
 from warren_broker.block.block import Block, BlockError
-from warren_broker.block.layout import FORM_AMQP091
-from warren_broker.kernel.table import (
+from warren_broker.block.layout import (
+    FORM_AMQP091,
+    LENGTH_MAX,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
+)
+from warren_broker.kernel.table import (
     ROW,
     SILENT,
     MessageTable,
@@ -38,7 +41,6 @@ else:
     from warren_broker.kernel.properties import walk
 
 _ROW_BYTES = ROW.size
-_U32_MAX = 0xFFFFFFFF
 _DEFAULT = cython.declare(cython.uint, PRIORITY_DEFAULT)
 _SILENT = cython.declare(cython.uint, SILENT)
 
@@ -85,7 +87,7 @@ def _check_below(column: object, limit: cython.uint, name: str) -> None:
 
 
 def load_block(
-    block: Block, mandatory: bool = False, exchange: object = None, properties_max: int = _U32_MAX
+    block: Block, mandatory: bool = False, exchange: object = None, properties_max: int = LENGTH_MAX
 ) -> MessageTable:
     """A block from outside as a table, to be partitioned; raises BlockError.
 

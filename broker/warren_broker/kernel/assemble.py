@@ -24,14 +24,15 @@ from warren_broker.block.layout import (
     COLUMN_TTL,
     FORM_AMQP091,
     HEADER_BYTES,
+    LENGTH_MAX,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
     RUN,
     encode_head,
     encode_routes,
 )
 from warren_broker.kernel.items import USER_ID
 from warren_broker.kernel.table import (
-    PRIORITY_DEFAULT,
-    PRIORITY_MAX,
     ROW,
     MessageTable,
     Selection,
@@ -48,7 +49,6 @@ else:
     from warren_broker.kernel.properties import user_id_of
 
 _ROW_BYTES = ROW.size
-_U32_MAX = 0xFFFFFFFF
 
 
 @cython.cfunc
@@ -406,8 +406,8 @@ def assemble(
     routes_at: int = start + 4 * wide
     properties: int = (routes_at + len(routes) + 7) // 8 * 8
     length: int = properties + gathering.properties_bytes + gathering.body_bytes
-    if length > _U32_MAX:
-        raise BlockError(f"a block of {length} bytes; the limit is {_U32_MAX}: submit less")
+    if length > LENGTH_MAX:
+        raise BlockError(f"a block of {length} bytes; the limit is {LENGTH_MAX}: submit less")
     head = b"".join([RUN.pack(first, priority) for first, priority in runs])
     if cython.compiled:
         block: bytes = PyBytes_FromStringAndSize(cython.NULL, length)

@@ -15,6 +15,7 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
+from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, fit
 from warren_broker.block.block import Block, BlockError
 from warren_broker.block.layout import FORM_AMQP091
@@ -65,7 +66,6 @@ _BODY = struct.Struct(">BHI")
 _TAG = struct.Struct(">QB")
 _TAG_ONLY = struct.Struct(">Q")
 _SETTLED = struct.Struct(">BHIHHQBB")
-_FRAME_MAX_MIN = 4096
 
 
 def format_deliveries(
@@ -90,7 +90,7 @@ def format_deliveries(
     """
     if not 0 <= first <= last <= block.count:
         raise BlockError(f"messages {first} to {last} of a block of {block.count}")
-    assert frame_max >= _FRAME_MAX_MIN, frame_max
+    assert frame_max >= FRAME_BYTES_MIN, frame_max
     assert 0 < channel <= 0xFFFF, channel
     if first == last:
         return ()

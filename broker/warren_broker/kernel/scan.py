@@ -17,6 +17,8 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
+from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
+from warren_broker.block.layout import MESSAGE_BYTES_MAX
 from warren_broker.kernel import items
 from warren_broker.kernel.content import Content
 from warren_broker.kernel.table import MessageTable, Routes
@@ -35,8 +37,6 @@ else:
 
 Size = cython.typedef(cython.Py_ssize_t)
 
-MESSAGE_BYTES_MAX = 16 << 20
-FRAME_MAX_MIN = 4096
 ROUTES_MAX = 4096
 """Routes in a connection's dictionary beyond which the next table starts with an empty one."""
 
@@ -130,7 +130,7 @@ class FrameScanner:
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         unfinished_bytes_max: int = 1 << 62,
     ) -> None:
-        assert frame_max >= FRAME_MAX_MIN, frame_max
+        assert frame_max >= FRAME_BYTES_MIN, frame_max
         assert 0 < message_bytes_max < 1 << 32, message_bytes_max
         self.frame_max = frame_max
         self.message_bytes_max = message_bytes_max

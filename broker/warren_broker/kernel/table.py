@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterator
 from functools import lru_cache
 
+from warren_broker.block.layout import LENGTH_MAX, PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE
 from warren_broker.kernel.items import Route
 
 ROW = struct.Struct("=5I")
@@ -15,11 +16,7 @@ ROW = struct.Struct("=5I")
 The priority's octet has SILENT added where the message says none: a queue has its own default.
 """
 ROW_WORDS = 5
-TTL_NONE = 0xFFFFFFFF
-PRIORITY_MAX = 31
-PRIORITY_DEFAULT = 4
 SILENT = 0x80
-AREA_BYTES_MAX = 0xFFFFFFFF
 
 
 @lru_cache(maxsize=64)
@@ -110,8 +107,8 @@ class MessageTable:
         assert 0 <= priority <= PRIORITY_MAX, priority
         assert 0 <= flags <= 0xFFFF, flags
         route_id = self.routes.add(route)
-        assert len(self.properties) + len(properties) <= AREA_BYTES_MAX
-        assert len(self.bodies) + len(body) <= AREA_BYTES_MAX
+        assert len(self.properties) + len(properties) <= LENGTH_MAX
+        assert len(self.bodies) + len(body) <= LENGTH_MAX
         self.properties += properties
         self.bodies += body
         octet = priority | SILENT if silent(priority, properties) else priority

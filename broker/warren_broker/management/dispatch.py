@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, unquote
 
 from proton import ulong
 
+from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
 from warren_broker.management import claims, members, queues, users
 from warren_broker.management.resource import (
-    NAME_BYTES_MAX,
     Answer,
     Counted,
     ManagementRequest,

@@ -20,7 +20,7 @@ from warren_broker.metadata.view import MetadataView
 from warren_broker.queue import commands
 
 log = logging.getLogger(__name__)
-VERSION = "0.1.0"
+BROKER_VERSION = "0.1.0"
 LIST_PATIENCE_MS = 1_000
 QUEUES_LISTED_MAX = 500
 """In one answer: a value as Proton has it ends after 65,535 parts, a queue has 40 to 100."""
@@ -68,7 +68,7 @@ def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer
         )
         for name in sorted(known)
     )
-    answer(requests.Overview(settings.node, settings.cluster, VERSION, nodes))
+    answer(requests.Overview(settings.node, settings.cluster, BROKER_VERSION, nodes))
 
 
 # ------------------------------------------------------------------ queues

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 import msgspec
 from msgspec import inspect
 
+from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument
 
 # ------------------------------------------------------------------ requests, results
@@ -72,7 +73,6 @@ Make: TypeAlias = Callable[[Names, Query, Any], ManagementRequest]
 Route: TypeAlias = tuple[str, Names, Make]
 """Method, the pattern's segments, the constructor of the request."""
 
-NAME_BYTES_MAX = 255
 INT64_MAX = (1 << 63) - 1
 
 

@@ -7,16 +7,17 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from warren_broker.amqp091.wire import codec
+from warren_broker.amqp10.wire import sasl
 from warren_raft.runtime.loop import Listener as Acceptor
 from warren_raft.runtime.loop import Loop, Timer
 from warren_raft.runtime.net.stream import Stream
 
 log = logging.getLogger(__name__)
 
-HEADER_BYTES = 8
-HEADER_091 = b"AMQP\x00\x00\x09\x01"
-HEADER_10_SASL = b"AMQP\x03\x01\x00\x00"
-HEADER_10 = b"AMQP\x00\x01\x00\x00"
+PROTOCOL_HEADER_BYTES = 8
+HEADER_091 = codec.PROTOCOL_HEADER
+HEADER_10_SASL = sasl.SASL_HEADER
 OUT_BYTES_HIGH = 4 << 20
 OUT_BYTES_LOW = 1 << 20
 REOPEN_MS = 1_000
@@ -90,13 +91,13 @@ class Connection:
             self.client.received(data)
             return
         self._header += data
-        header = self._header[:HEADER_BYTES]
-        if len(header) < HEADER_BYTES and HEADER_091.startswith(header[:4]):
+        header = self._header[:PROTOCOL_HEADER_BYTES]
+        if len(header) < PROTOCOL_HEADER_BYTES and HEADER_091.startswith(header[:4]):
             return
         make = self._listener.protocols.get(header)
         if make is None:
             # Both specifications: answer with a header that is spoken here, then close.
-            answer = HEADER_10_SASL if header == HEADER_10 else HEADER_091
+            answer = HEADER_10_SASL if header == sasl.AMQP_HEADER else HEADER_091
             log.warning("closing %s: protocol header %r is not spoken here", self.peer, header)
             self.stream.send(answer)
             self.stream.end()

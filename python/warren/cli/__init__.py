@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 from warren.cli.app import app
-from warren.cli.output import fail
+from warren.cli.output import EXIT_REFUSED, fail
 from warren.errors import StillUnderWay, WarrenError
 
-EXIT_REFUSED = 1
 EXIT_STILL_UNDER_WAY = 75
 """What RabbitMQ's tools exit with after a timeout (sysexits: try later)."""
 

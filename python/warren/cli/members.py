@@ -17,7 +17,7 @@ __all__ = ["queues"]
 
 EXIT_PARTLY = 1
 """Some queues could not be changed; they are named."""
-TIMEOUT_S = 600.0
+WAIT_TIMEOUT_S = 600.0
 
 Node = Annotated[str, typer.Argument(help="the node's name, as `warren nodes list` shows it")]
 Wait = Annotated[
@@ -59,7 +59,7 @@ def add_member(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Give a queue a member on a node: it catches up first, then it counts for the majority."""
     with connect(uri) as connection, Progress(f"adding {node} to {queue}") as progress:
@@ -76,7 +76,7 @@ def delete_member(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Take a queue's member off a node; one that leads hands over first."""
     with connect(uri) as connection, Progress(f"deleting {node} from {queue}") as progress:
@@ -110,7 +110,7 @@ def grow(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Give all matching quorum queues, of all vhosts, a member on a node."""
     with connect(uri) as connection, Progress(f"growing {node}") as progress:
@@ -132,7 +132,7 @@ def shrink(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Take the members of all quorum queues, of all vhosts, off a node."""
     with connect(uri) as connection, Progress(f"shrinking {node}") as progress:
@@ -152,7 +152,7 @@ def rebalance(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Move leaders until no node leads more of the matching quorum queues than it must."""
     with connect(uri) as connection, Progress("rebalancing") as progress:

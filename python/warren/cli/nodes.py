@@ -8,7 +8,7 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.members import TIMEOUT_S, Node, Timeout, Wait
+from warren.cli.members import WAIT_TIMEOUT_S, Node, Timeout, Wait
 from warren.cli.progress import Progress
 from warren.cli.target import Json, Uri, connect
 from warren.membership import NodeInfo, NodeStatus, describe_member
@@ -62,7 +62,7 @@ def drain(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Put a node into maintenance: no clients, no leaders, no new members.
 
@@ -81,7 +81,7 @@ def revive(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
     with connect(uri) as connection, Progress(f"reviving {node}") as progress:
@@ -97,7 +97,7 @@ def forget(
     uri: Uri = None,
     json: Json = False,
     wait: Wait = False,
-    timeout: Timeout = TIMEOUT_S,
+    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Remove a stopped node from the cluster for good, with its members of queues.
 

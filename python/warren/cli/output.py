@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 _OUT = Console()
+EXIT_REFUSED = 1
 ERRORS = Console(stderr=True)
 """Standard error: what is not the answer."""
 

@@ -7,7 +7,7 @@ from rich.status import Status
 from warren.cli import output
 from warren.membership import NodeStatus, QueueMembers, Rebalanced, describe_member
 
-SHOWN_MAX = 3
+NAMED_MAX = 3
 """Members or queues named at once."""
 
 
@@ -34,7 +34,7 @@ class Progress:
         moving = [member for member in seen.members if member.state != "running"]
         caught_up = sum(member.voter for member in seen.members if member.node in seen.wanted)
         parts = [f"{caught_up} of {len(seen.wanted)} members caught up"]
-        parts += [describe_member(member) for member in moving[:SHOWN_MAX]]
+        parts += [describe_member(member) for member in moving[:NAMED_MAX]]
         self._show(", ".join(parts))
 
     def node(self, seen: NodeStatus) -> None:
@@ -43,7 +43,7 @@ class Progress:
         if seen.node.drained:
             parts.append(f"{seen.node.leaders:,} leaders left")
         parts += [
-            f"{moving.name}: {describe_member(moving.member)}" for moving in seen.moving[:SHOWN_MAX]
+            f"{moving.name}: {describe_member(moving.member)}" for moving in seen.moving[:NAMED_MAX]
         ]
         self._show(", ".join(parts))
 

@@ -14,8 +14,6 @@ from warren.cli.target import Json, Uri, address_of, connect
 from warren.connection import Connection
 from warren.errors import AccessRefused, UsageError
 
-EXIT_REFUSED = 1
-
 users = typer.Typer(no_args_is_help=True, help="List, add, change, delete users; check a password.")
 User = Annotated[str, typer.Argument(help="the user's name")]
 Password = Annotated[
@@ -107,7 +105,7 @@ def authenticate(user: User, password: Password = None, uri: Uri = None) -> None
             tags = Admin(connection).whoami().tags
         except AccessRefused as refused:
             output.fail(f"user {user} cannot log in: {refused.detail}")
-            raise typer.Exit(EXIT_REFUSED) from None
+            raise typer.Exit(output.EXIT_REFUSED) from None
     output.say(f"user {user} can log in; tags: {', '.join(tags) or 'none'}")
 
 

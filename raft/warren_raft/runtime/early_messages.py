@@ -8,7 +8,7 @@ from warren_raft.messages import AnyRaftMessage, Append, SnapshotChunk
 from warren_raft.types import GroupId, NodeId
 
 GROUPS_MAX = 4096
-MESSAGES_MAX = 8
+GROUP_MESSAGES_MAX = 8
 """Per group; a new group's first candidate and leader say less than that."""
 
 
@@ -18,7 +18,7 @@ class EarlyMessages:
     A new group's preferred member campaigns as soon as it knows the group, perhaps before
     the others have: without this its request for votes would be lost, and the group would wait for
     an election timeout. All of them may be lost: Raft asks again.
-    Bounds: GROUPS_MAX groups, MESSAGES_MAX messages each, none with entries.
+    Bounds: GROUPS_MAX groups, GROUP_MESSAGES_MAX messages each, none with entries.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class EarlyMessages:
         if type(message) is Append and message.entries:
             message = message.without_entries()
         messages = self._groups.setdefault(message.group, [])
-        if len(messages) < MESSAGES_MAX:
+        if len(messages) < GROUP_MESSAGES_MAX:
             messages.append(message)
         while len(self._groups) > GROUPS_MAX:
             self._groups.popitem(last=False)

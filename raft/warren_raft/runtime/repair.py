@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.raft")
 
-ASK_AGAIN_MS = 1_000
+REPAIR_RETRY_MS = 1_000
 """The node asked may have failed: then the next one is; one that lacked it may have it now."""
 REWRITE_AGAIN_MS = 1_000
-UNDER_WAY_MAX = 32
+REPAIRS_UNDER_WAY_MAX = 32
 """Entries asked for at a time; the others wait for an answer."""
 SAY_AGAIN_MS = 60_000
 """How often the log names an entry that no member could give."""
@@ -153,7 +153,7 @@ class Repair:
                 continue  # what waited for another one has deleted its group
             if not self._still_needed(key, wanted):
                 self._done(key)
-            elif wanted.at_ms is not None and now - wanted.at_ms >= ASK_AGAIN_MS:
+            elif wanted.at_ms is not None and now - wanted.at_ms >= REPAIR_RETRY_MS:
                 if wanted.asking:
                     # Connected, and silent: a round that began again would ask that one again.
                     self._ask(key, wanted)
@@ -177,7 +177,7 @@ class Repair:
     def _ask_some(self) -> None:
         under_way = sum(1 for wanted in self._wanted.values() if wanted.asking)
         for key, wanted in list(self._wanted.items()):
-            if under_way >= UNDER_WAY_MAX:
+            if under_way >= REPAIRS_UNDER_WAY_MAX:
                 return
             if wanted.at_ms is None:
                 self._ask(key, wanted)

@@ -24,7 +24,7 @@ from warren_raft.types import GroupId
 
 log = logging.getLogger("warren.raft")
 
-PIECE_BYTES = 1 << 20
+SCRUB_PIECE_BYTES = 1 << 20
 """Read in one job of the background writer's thread: so long a rewriting may wait behind it."""
 FIRST_AFTER_MS = 60_000
 """A node that has just started has better things to do."""
@@ -208,17 +208,17 @@ def look(files: Files, piece: Piece) -> Seen:
         WHOLE.get(piece.path.name, WHOLE.get(piece.path.suffix, manifest.decode))(data)
         return Seen(len(data))
     except (Damaged, OSError) as damage:
-        return Seen(PIECE_BYTES, None, str(damage))
+        return Seen(SCRUB_PIECE_BYTES, None, str(damage))
 
 
 def _look_at_records(files: Files, piece: Piece) -> Seen:
     end = files.size(piece.path) if piece.end < 0 else piece.end
     fd = files.open_read(piece.path)
     try:
-        files.drop_cached(fd, piece.offset, PIECE_BYTES)
+        files.drop_cached(fd, piece.offset, SCRUB_PIECE_BYTES)
         if piece.offset == FILE_HEADER_BYTES:
             decode_file_header(files.read_at(fd, 0, FILE_HEADER_BYTES))
-        data = files.read_at(fd, piece.offset, min(PIECE_BYTES, end - piece.offset))
+        data = files.read_at(fd, piece.offset, min(SCRUB_PIECE_BYTES, end - piece.offset))
         at = 0
         while piece.offset + at < end:
             left = len(data) - at

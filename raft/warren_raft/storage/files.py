@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 IOV_MAX = 1024
-JOIN_BYTES_MAX = 256 << 10
+"""Buffers in one writev or sendmsg; the kernel's limit."""
+WRITE_JOIN_BYTES_MAX = 256 << 10
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -135,7 +136,7 @@ class Files:
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
         """All of them, one after the other, from `offset` on."""
-        if sum(map(len, buffers)) <= JOIN_BYTES_MAX:
+        if sum(map(len, buffers)) <= WRITE_JOIN_BYTES_MAX:
             buffers = [b"".join(buffers)]
         for start in range(0, len(buffers), IOV_MAX):
             part = list(buffers[start : start + IOV_MAX])

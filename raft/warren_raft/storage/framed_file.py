@@ -17,7 +17,7 @@ from zlib import crc32
 
 from warren_raft.storage.format import Damaged, Data, Newer
 
-HEADER_BYTES = 24
+SEAL_HEADER_BYTES = 24
 _START = struct.Struct("<8sI")
 _CRC = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
@@ -40,16 +40,16 @@ def version_of(file: Data) -> int:
 
 def unseal(magic: bytes, version: int, file: Data) -> memoryview:
     """The payload of a file of that version or an earlier one; raises Damaged."""
-    if len(file) < HEADER_BYTES:
-        raise Damaged(f"the file has {len(file)} bytes, its header alone has {HEADER_BYTES}")
+    if len(file) < SEAL_HEADER_BYTES:
+        raise Damaged(f"the file has {len(file)} bytes, its header alone has {SEAL_HEADER_BYTES}")
     found, its_version = _START.unpack_from(file)
     if found != magic:
         raise Damaged(f"it starts with {bytes(found)!r}, not with {magic!r}")
     (crc,) = _CRC.unpack_from(file, _START.size)
     (length,) = _LENGTH.unpack_from(file, 16)
-    payload = memoryview(file)[HEADER_BYTES:]
+    payload = memoryview(file)[SEAL_HEADER_BYTES:]
     whole = memoryview(file)
-    whole_crc = crc32(payload, crc32(whole[16:HEADER_BYTES], crc32(whole[: _START.size])))
+    whole_crc = crc32(payload, crc32(whole[16:SEAL_HEADER_BYTES], crc32(whole[: _START.size])))
     if not 0 < its_version <= version:
         kind = Newer if whole_crc == crc else Damaged
         raise kind(f"it has format version {its_version}, this program knows {version}")

@@ -29,13 +29,13 @@ log = logging.getLogger("warren.raft")
 
 DAMAGED = "damaged"
 MOVING = "moving"
-REASON = "reason"
+REASON_FILE = "reason"
 
 
 def set_aside(files: Files, directory: Directory, paths: list[Path], reason: str) -> Path:
     """Move single files to a new folder under `damaged/`; returns the folder."""
     place = _new_place(files, directory)
-    files.write_whole(place / REASON, reason.encode() + b"\n")
+    files.write_whole(place / REASON_FILE, reason.encode() + b"\n")
     for path in paths:
         if files.exists(path):
             _move(files, directory, path, place)
@@ -70,13 +70,13 @@ def places(files: Files, directory: Directory) -> list[Path]:
 def report(files: Files, directory: Directory) -> None:
     """Log what is set aside: it takes space, and the operator should check the disk."""
     for place in places(files, directory):
-        if not files.exists(place / REASON):
+        if not files.exists(place / REASON_FILE):
             continue  # a crash came before anything was moved
         kept = sum(
             len(files.names(part)) for part in _parts(directory, place) if files.exists(part)
         )
         kept += sum(files.exists(place / name) for name in (manifest.NAME, SYNCED))
-        reason = files.read(place / REASON).decode(errors="replace").strip()
+        reason = files.read(place / REASON_FILE).decode(errors="replace").strip()
         log.warning(
             "%s holds %s files that were damaged once (%s); remove it when they are not needed",
             place,
@@ -108,7 +108,7 @@ def _move_all(files: Files, directory: Directory, place: Path, draw: Callable[[]
     for name in (manifest.NAME, SYNCED):
         if files.exists(directory.path / name):
             _move(files, directory, directory.path / name, place)
-    files.rename(place / MOVING, place / REASON)
+    files.rename(place / MOVING, place / REASON_FILE)
 
 
 def _move(files: Files, directory: Directory, path: Path, place: Path) -> None:

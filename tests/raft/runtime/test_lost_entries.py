@@ -129,7 +129,7 @@ def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
 def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 100)
+    monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 100)
     caplog.set_level(logging.WARNING, "warren.raft")
     cluster, name, other, away, end = one_is_behind(tmp_path)
     host = cluster.hosts[name]
@@ -183,7 +183,7 @@ def mute(host: Host) -> None:
 def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 200)
+    monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 200)
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
     until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
@@ -201,7 +201,7 @@ def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
 def test_an_answer_that_comes_when_another_is_asked_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 100)
+    monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 100)
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
     until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
@@ -222,8 +222,8 @@ def test_an_answer_that_comes_when_another_is_asked_is_taken(
 def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "UNDER_WAY_MAX", 2)
-    monkeypatch.setattr(repair, "ASK_AGAIN_MS", 100)
+    monkeypatch.setattr(repair, "REPAIRS_UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 100)
     cluster = begin(tmp_path)
     write(cluster, 0, 600)
     until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)

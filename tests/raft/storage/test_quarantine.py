@@ -13,11 +13,11 @@ from tests.raft.storage.test_compaction_crash import StoppingFiles
 from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
-from warren_raft.storage.framed_file import HEADER_BYTES, seal
+from warren_raft.storage.framed_file import SEAL_HEADER_BYTES, seal
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
 from warren_raft.storage.opened_log import OpenedLog, open_log
-from warren_raft.storage.quarantine import REASON
+from warren_raft.storage.quarantine import REASON_FILE
 from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.snapshot import MAGIC, Snapshot
 
@@ -236,7 +236,7 @@ def test_a_group_that_nobody_else_has_is_never_given_up(tmp_path: Path) -> None:
 def test_what_a_newer_version_wrote_is_refused_not_healed(tmp_path: Path) -> None:
     a_life(tmp_path)
     path = snapshot_of(tmp_path)
-    payload = path.read_bytes()[HEADER_BYTES:]
+    payload = path.read_bytes()[SEAL_HEADER_BYTES:]
     path.write_bytes(seal(MAGIC, 99, [payload]))
     before = everything(tmp_path)
     with pytest.raises(LogNewer, match="format version 99.*newer"):
@@ -250,7 +250,7 @@ def test_a_note_beside_damaged_files_that_rots_itself_keeps_no_node_from_startin
     a_life(tmp_path)
     damage(tmp_path, "manifest")
     start(tmp_path).close()
-    (note,) = (tmp_path / "damaged").rglob(REASON)
+    (note,) = (tmp_path / "damaged").rglob(REASON_FILE)
     note.write_bytes(b"checksum \x93\xff of")
     start(tmp_path).close()
     assert "files that were damaged once (checksum" in caplog.text

@@ -30,7 +30,7 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("cluster.membership.placement", "BALANCED_QUEUES_MAX", (1,)),
     ("cluster.membership.reconciler", "MOVING_MAX", (1,)),
     ("cluster.membership.reconciler", "LOOKED_AT_MAX", (1, 2)),
-    ("cluster.client.queue_client", "BLOCK_BYTES_MAX", (1, 100)),
+    ("cluster.client.queue_client", "SUBMISSION_BLOCK_BYTES", (1, 100)),
     ("cluster.client.queue_client", "COMMANDS_MAX", (1, 2)),
 )
 """Module, name, values to choose from."""

@@ -12,7 +12,8 @@ MAX_FRAME_SIZE = 1 << 20
 SESSION_WINDOW_BYTES = 64 << 20
 """How much the peer may send on one session before we read it."""
 CHANNEL_MAX = 63
-PIECE_BYTES = 1 << 20
+OUTPUT_BYTES = 4 << 20
+"""What one call of `output` hands out at the most, unless told otherwise."""
 
 
 class Engine:
@@ -74,7 +75,7 @@ class Engine:
         except TransportException:
             return  # it says so itself, as a TRANSPORT_ERROR event
 
-    def output(self, limit: int) -> list[bytearray]:
+    def output(self, limit: int = OUTPUT_BYTES) -> list[bytearray]:
         """What is to be sent now, at most about `limit` bytes; call again when that has left."""
         pieces: list[bytearray] = []
         while limit > 0 and not self._output_ended:

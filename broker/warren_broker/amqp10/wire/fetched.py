@@ -22,7 +22,7 @@ _RUN = struct.Struct("<QIIII")
 _SECTION = struct.Struct(">4sI")
 _DATA = b"\x00\x53\x75\xb0"  # described type, smallulong 0x75 (data), vbin32
 SECTION_BYTES = 8
-RUNS_MAX = 1 << 20
+PIECE_RUNS_MAX = 1 << 20
 STAGED_STATE = 0x57424C4B
 """The delivery state that says a block is durable in its stages: a list with the queues' names."""
 
@@ -33,7 +33,7 @@ class MalformedPiece(ValueError):
 
 def encode_runs(runs: Sequence[Run]) -> bytes:
     """The head of a piece; the block follows it."""
-    assert 0 < len(runs) <= RUNS_MAX, len(runs)
+    assert 0 < len(runs) <= PIECE_RUNS_MAX, len(runs)
     return _HEAD.pack(len(runs), 0) + b"".join(_RUN.pack(*run) for run in runs)
 
 
@@ -45,7 +45,7 @@ def decode_piece(data: memoryview) -> tuple[tuple[Run, ...], memoryview]:
         )
     count, zero = _HEAD.unpack_from(data)
     start = _HEAD.size + count * _RUN.size
-    if zero or not 0 < count <= RUNS_MAX or start > len(data):
+    if zero or not 0 < count <= PIECE_RUNS_MAX or start > len(data):
         raise MalformedPiece(f"a piece of {len(data)} bytes claims to hold {count} runs")
     runs = tuple(_RUN.iter_unpack(data[_HEAD.size : start]))
     return runs, data[start:]

@@ -16,9 +16,9 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 FRAME_BYTES_MAX = 4096
 EARLY_BYTES_MAX = 65_536
 """What a client may send ahead of the outcome."""
-_MECHANISMS = 0x40
-_INIT = 0x41
-_OUTCOME = 0x44
+_SASL_MECHANISMS = 0x40
+_SASL_INIT = 0x41
+_SASL_OUTCOME = 0x44
 
 
 class SaslState(Enum):
@@ -66,7 +66,7 @@ class SaslServer:
         """The credentials are right; returns what the client has sent already behind them."""
         assert self.state is SaslState.DECIDING, self.state
         self.state = SaslState.ACCEPTED
-        self.output += _frame(_OUTCOME, b"\x50\x00")
+        self.output += _frame(_SASL_OUTCOME, b"\x50\x00")
         self.password = ""
         return bytes(self._buffer)
 
@@ -74,7 +74,7 @@ class SaslServer:
         """The credentials are wrong (outcome `auth`)."""
         self.state = SaslState.FAILED
         self.password = ""
-        self.output += _frame(_OUTCOME, b"\x50\x01")
+        self.output += _frame(_SASL_OUTCOME, b"\x50\x01")
 
     def _read_header(self) -> None:
         header = bytes(self._buffer[:8])
@@ -93,7 +93,7 @@ class SaslServer:
             + struct.pack(">I", 5)
             + b"PLAIN"
         )
-        self.output += SASL_HEADER + _frame(_MECHANISMS, mechanisms)
+        self.output += SASL_HEADER + _frame(_SASL_MECHANISMS, mechanisms)
         self.state = SaslState.INIT
 
     def _read_init(self) -> None:
@@ -131,7 +131,7 @@ class SaslServer:
             mechanism, response = str(fields[0]), fields[1] if len(fields) > 1 else b""
         except (DataException, AttributeError, TypeError, ValueError, IndexError):
             self._fail("a frame that is not sasl-init")
-        if code != _INIT:
+        if code != _SASL_INIT:
             self._fail(f"a SASL frame 0x{code:x} instead of sasl-init")
         if not isinstance(response, (bytes, memoryview)):
             self._fail(f"sasl-init with a response of type {type(response).__name__}")

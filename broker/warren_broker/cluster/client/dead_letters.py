@@ -34,7 +34,7 @@ TURN_MESSAGES = 2_000
 DEATHS_MIN = 1
 """The newest death stays where the properties are too long with it: without it, what expires in a
 circle of queues would go round for ever."""
-COUNT_MAX = 1 << 32
+DEATHS_COUNT_MAX = 1 << 32
 """Of a death: the client that wrote the header may have written anything."""
 Death = dict[str, Any]
 Run = tuple[int, int, int]
@@ -262,7 +262,7 @@ def record(
         if expiration is not None:
             entry["original-expiration"] = expiration
     before = entry.get("count")
-    if not isinstance(before, int) or not 0 <= before < COUNT_MAX:
+    if not isinstance(before, int) or not 0 <= before < DEATHS_COUNT_MAX:
         before = 0
     entry["count"] = Field("l", before + 1)
     deaths.insert(0, entry)

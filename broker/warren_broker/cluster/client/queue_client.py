@@ -26,7 +26,7 @@ Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None",
 Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
 """Parts of one turn to one block."""
 
-BLOCK_BYTES_MAX = 1024 * 1024
+SUBMISSION_BLOCK_BYTES = 1024 * 1024
 """A block that has grown to this is closed; one message may be larger."""
 COMMANDS_MAX = 4096
 """Commands in one submission to a queue."""
@@ -119,7 +119,10 @@ class Uplink:
     def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
         """Messages that join this turn's block; `part` is what `assemble` takes, with a length."""
         pending = self._open
-        full = pending.part_bytes >= BLOCK_BYTES_MAX or pending.part_messages >= BLOCK_MESSAGES_MAX
+        full = (
+            pending.part_bytes >= SUBMISSION_BLOCK_BYTES
+            or pending.part_messages >= BLOCK_MESSAGES_MAX
+        )
         if pending.ordered or full:
             self._close()
             pending = self._open

@@ -23,8 +23,8 @@ from warren_raft.storage.errors import EntryDamaged
 
 Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
 """(index, first, last, delivery_count, acquired_count), closed ranges, in order."""
-RETRY_MS = 100
-BLOCK_BYTES_MAX = 16 << 20
+READ_RETRY_MS = 100
+FETCH_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Reads:
             cluster.seek(client)
         else:
             cluster.ask_who_leads(pending.group)
-        cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
+        cluster.loop.call_later(READ_RETRY_MS, lambda: self._try(request))
 
     def _answer_here(self, request: int, pending: _Pending) -> None:
         # The leadership came to this node while the read was waiting.
@@ -231,7 +231,7 @@ class Reads:
 
     def _again(self, request: int, pending: _Pending) -> None:
         pending.asked = None
-        self._cluster.loop.call_later(RETRY_MS, lambda: self._try(request))
+        self._cluster.loop.call_later(READ_RETRY_MS, lambda: self._try(request))
 
     # ------------------------------------------------------------ answering
 
@@ -271,7 +271,7 @@ class Reads:
         stored = self._cluster.stored
         parts: list[tuple[Any, int, int]] = []
         taken = size = 0
-        limit = min(max_bytes, BLOCK_BYTES_MAX)
+        limit = min(max_bytes, FETCH_BYTES_MAX)
         for index, first, last, _, _ in runs:
             block = stored.get(group, index)
             fitting = min(last, first + BLOCK_MESSAGES_MAX - taken - 1)

@@ -29,7 +29,7 @@ from warren_raft.runtime.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
 
-RETRY_MS = 100
+EFFECTS_RETRY_MS = 100
 """What was refused because the leadership is being handed over is proposed again so often."""
 
 
@@ -153,7 +153,7 @@ class LeaderEffects:
         elif not self._propose(group, command):
             if self._cluster.host.is_leader(group):
                 self._waiting[group] = [command]
-                self._cluster.loop.call_later(RETRY_MS, lambda: self._again(group))
+                self._cluster.loop.call_later(EFFECTS_RETRY_MS, lambda: self._again(group))
             else:
                 self.stop(group)
 

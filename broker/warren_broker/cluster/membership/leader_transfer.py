@@ -16,7 +16,7 @@ from warren_raft.runtime.host import UnknownGroup
 log = logging.getLogger(__name__)
 MOVES_MAX = 16
 """Leaderships on their way at one time, of those that were asked for here."""
-PATIENCE_MS = 5_000
+TRANSFER_PATIENCE_MS = 5_000
 """One that has not arrived by then is given up: its node may have died, or be far behind."""
 
 Arrived = Callable[[bool], None]
@@ -41,7 +41,7 @@ class LeaderTransfer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._timeouts = RequestTimeouts(cluster.loop, PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, TRANSFER_PATIENCE_MS)
         self._waiting: dict[int, Move] = {}
         self._under_way: dict[int, tuple[Move, int]] = {}
         cluster.handlers[messages.HandOver] = self._on_hand_over

@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 HANDED_OVER_MAX = 32
 """Leaderships handed over in one step."""
 STEP_MS = 100
-RETRY_MS = 2_000
+DRAIN_RETRY_MS = 2_000
 """Between two rounds over groups that no other node could take."""
-REASON = "Node was put into maintenance mode"
+MAINTENANCE_REASON = "Node was put into maintenance mode"
 """As RabbitMQ says it to the connections that it closes."""
 
 
@@ -118,4 +118,4 @@ class Maintenance:
                 break
             moved += self.hand_over(group)
         if led:
-            self._plan(STEP_MS if moved else RETRY_MS)
+            self._plan(STEP_MS if moved else DRAIN_RETRY_MS)

@@ -24,7 +24,7 @@ Answer = Callable[[Any], None]
 """Called once with a value of `management.membership`, or with a Refusal."""
 MISSED_BY_ALL_MS = 3_000
 """So long all nodes need at most to miss one that has stopped, with the default settings."""
-ASK_AGAIN_MS = 100
+QUERY_RETRY_MS = 100
 
 
 class NodeService:
@@ -261,7 +261,7 @@ class NodeService:
         def asked(facts: Facts) -> None:
             seen = facts.get(METADATA_GROUP)
             if seen is not None and _hears(seen, node) and loop.now_ms < patience:
-                loop.call_later(ASK_AGAIN_MS, ask)
+                loop.call_later(QUERY_RETRY_MS, ask)
                 return
             refusal = self._departure_refused(seen, node)
             if refusal is not None:

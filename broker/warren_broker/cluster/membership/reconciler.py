@@ -43,7 +43,7 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 MOVING_MAX = 8
 """Groups led here with members that catch up at one time: each transfer moves all live data."""
-RETRY_MS = 2_000
+RECONCILE_INTERVAL_MS = 2_000
 """A group that is not as it is to be is looked at again so often, whatever happens."""
 LOOKED_AT_MAX = 200
 """Groups looked at in one such turn, so that thousands hold nothing up."""
@@ -117,7 +117,7 @@ class Reconciler:
     def _plan(self) -> None:
         if not self._planned and self._open:
             self._planned = True
-            self._cluster.loop.call_later(RETRY_MS, self._again)
+            self._cluster.loop.call_later(RECONCILE_INTERVAL_MS, self._again)
 
     def _again(self) -> None:
         self._planned = False

@@ -19,7 +19,7 @@ from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
-from warren_broker.cluster.membership.nodes import ASK_AGAIN_MS, NodeService
+from warren_broker.cluster.membership.nodes import QUERY_RETRY_MS, NodeService
 from warren_broker.cluster.membership.placement import Placement, balanced
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
@@ -244,7 +244,7 @@ class MemberService:
         def asked(led: Led) -> None:
             leading = {group for one in led.values() for group in one.led}
             if loop.now_ms < patience and any(queue.group not in leading for queue in found):
-                loop.call_later(ASK_AGAIN_MS, partial(self._leader_queries.ask_led, asked))
+                loop.call_later(QUERY_RETRY_MS, partial(self._leader_queries.ask_led, asked))
                 return
             self._resize(
                 node,
@@ -285,7 +285,7 @@ class MemberService:
 
         def asked(facts: Facts) -> None:
             if loop.now_ms < patience and any(queue.group not in facts for queue in found):
-                loop.call_later(ASK_AGAIN_MS, ask)
+                loop.call_later(QUERY_RETRY_MS, ask)
                 return
 
             def refused(queue: Queue) -> errors.Refusal | None:

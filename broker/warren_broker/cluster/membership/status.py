@@ -16,7 +16,7 @@ from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
 
-PATIENCE_MS = 2_000
+STATUS_PATIENCE_MS = 2_000
 """A leader that does not answer by then is taken for none."""
 SEEK_MS = 300
 """Groups without a known leader are asked for, and looked at again after this time."""
@@ -70,7 +70,7 @@ class LeaderQueries:
         self._cluster = cluster
         self._replicated = replicated
         self._unsettled = unsettled
-        self._timeouts = RequestTimeouts(cluster.loop, PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, STATUS_PATIENCE_MS)
         self._last = 0
         self._last_up_ms = cluster.loop.now_ms
         self._questions: dict[int, _Question] = {}
@@ -85,7 +85,8 @@ class LeaderQueries:
     # ------------------------------------------------------------ how groups stand
 
     def ask(self, groups: Iterable[int], done: Callable[[Facts], None]) -> None:
-        """Call `done` with what is known of these groups, after PATIENCE_MS or so at the latest."""
+        """Call `done` with what is known of these groups, at the latest after about
+        STATUS_PATIENCE_MS."""
         groups = list(groups)
         unknown = [group for group in groups if self._cluster.leader_of(group) is None]
         if not unknown:

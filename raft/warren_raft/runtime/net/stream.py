@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from warren_raft.runtime.loop import READ, WRITE, Loop, Registration, Stage
+from warren_raft.storage.files import IOV_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-IOV_MAX = 1024
-"""Buffers in one sendmsg; the kernel's limit."""
 READ_BYTES_MIN = 16 << 10
 READ_BYTES_MAX = 1 << 20
 """Bounds of what is read at once; it grows with what arrives."""
-JOIN_BYTES_MAX = 1024
+SEND_JOIN_BYTES_MAX = 1024
 """Buffers up to this size are joined with their neighbours rather than gathered one by one."""
 CLOSE_LINGER_MS = 5000
 """How long `close` waits for a peer that does not read."""
@@ -179,7 +178,7 @@ class Stream:
         joined: collections.deque[Buffer] = collections.deque()
         run: list[Buffer] = []
         for buffer in self._out:
-            if len(buffer) <= JOIN_BYTES_MAX:
+            if len(buffer) <= SEND_JOIN_BYTES_MAX:
                 run.append(buffer)
                 continue
             if run:
