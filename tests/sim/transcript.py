@@ -41,25 +41,12 @@ from pathlib import Path
 from random import Random
 
 from sim.disk import Log
+from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Ready, Role
 from warren_raft.errors import RaftError
-from warren_raft.messages import (
-    AnyRaftMessage,
-    Append,
-    AppendReply,
-    Confirm,
-    ConfirmReply,
-    PreVote,
-    PreVoteReply,
-    ReadIndex,
-    ReadIndexReply,
-    TimeoutNow,
-    Vote,
-    VoteReply,
-)
 from warren_raft.types import Entry, EntryKind, HardState, Membership
 
 SEPARATOR = "----"
@@ -72,7 +59,7 @@ CHANGES: dict[str, Callable[[str], Change]] = {
 MARKS = ("voter", "leader", "suspected", "snapshotting", "lost", "changing")
 
 
-def as_text(message: AnyRaftMessage) -> str:
+def as_text(message: rpc.AnyRaftMessage) -> str:
     """Of or to whom the message is, when it is no founding member."""
     member = getattr(message, "member", 0)
     return f" as {member}" if member else ""
@@ -95,34 +82,34 @@ def entry_text(entry: Entry) -> str:
     return f"{entry.index}/{entry.term} {what}"
 
 
-def message_text(message: AnyRaftMessage) -> str:
+def message_text(message: rpc.AnyRaftMessage) -> str:
     """A message in the words of the paper."""
     kind = type(message).__name__
     head = f"{message.sender} -> {message.to} {kind} term {message.term}"
     match message:
-        case PreVote() | Vote():
+        case rpc.PreVote() | rpc.Vote():
             return f"{head} last {message.last_index}/{message.last_term}{as_text(message)}"
-        case PreVoteReply() | VoteReply():
+        case rpc.PreVoteReply() | rpc.VoteReply():
             return f"{head} {'granted' if message.granted else 'refused'}"
-        case Append():
+        case rpc.Append():
             entries = " ".join(
                 entry_text(Entry(message.prev_index + 1 + at, *wire)).replace(" ", ":")
                 for at, wire in enumerate(message.entries)
             )
             place = f"{message.prev_index}/{message.prev_term}"
             return f"{head} after {place} commit {message.commit} [{entries}]"
-        case AppendReply():
+        case rpc.AppendReply():
             if message.ok:
                 return f"{head} holds {message.index} commit {message.commit}{as_text(message)}"
             hint = f"{message.hint_index}/{message.hint_term}"
             return f"{head} lacks {message.index}, perhaps {hint}{as_text(message)}"
-        case Confirm() | ConfirmReply():
+        case rpc.Confirm() | rpc.ConfirmReply():
             return f"{head} round {message.round}{as_text(message)}"
-        case TimeoutNow():
+        case rpc.TimeoutNow():
             return f"{head}{as_text(message)}"
-        case ReadIndex():
+        case rpc.ReadIndex():
             return f"{head} context {message.context}"
-        case ReadIndexReply():
+        case rpc.ReadIndexReply():
             return f"{head} context {message.context} index {message.index}"
         case _:
             return head
@@ -148,8 +135,8 @@ class Transcript:
     def __init__(self) -> None:
         self.now_ms = 0
         self.places: dict[str, Place] = {}
-        self.wire: list[AnyRaftMessage] = []
-        self.delayed: list[AnyRaftMessage] = []
+        self.wire: list[rpc.AnyRaftMessage] = []
+        self.delayed: list[rpc.AnyRaftMessage] = []
         self.lines: list[str] = []
         self.quietly = False
         self.config = RaftConfig()
@@ -183,12 +170,12 @@ class Transcript:
             self.places[name] = Place(name, membership)
             self.do_start(name)
 
-    def do_batch(self, size: str, messages: str = "128") -> None:
+    def do_batch(self, size: str, inflight: str = "128") -> None:
         self.config = replace(
             self.config,
             append_bytes_max=int(size),
             probe_bytes_max=int(size),
-            inflight_messages_max=int(messages),
+            inflight_messages_max=int(inflight),
         )
 
     def do_hold(self) -> None:
@@ -343,13 +330,13 @@ class Transcript:
             self.leave(place.held.pop(0).messages_after_sync)
         return True
 
-    def leave(self, messages: tuple[AnyRaftMessage, ...]) -> None:
+    def leave(self, sent: tuple[rpc.AnyRaftMessage, ...]) -> None:
         """Messages are on their way."""
-        for message in messages:
+        for message in sent:
             self.say(message_text(message))
             self.wire.append(message)
 
-    def take(self, to: str, sender: str | None) -> list[AnyRaftMessage]:
+    def take(self, to: str, sender: str | None) -> list[rpc.AnyRaftMessage]:
         """Messages on their way to a member, taken off the wire."""
         taken = [m for m in self.wire if m.to == to and sender in (None, m.sender)]
         self.wire = [m for m in self.wire if m not in taken]

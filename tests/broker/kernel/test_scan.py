@@ -8,19 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.kernel import frames as f
+from warren_broker import kernel
 from warren_broker.kernel import (
-    ACK,
-    BAD_EXPIRATION,
-    CC,
-    DIRECT_REPLY_TO,
-    HEADERS,
-    NACK_DISCARD,
-    NACK_REQUEUE,
-    PERSISTENT,
-    REJECT_DISCARD,
-    REJECT_REQUEUE,
-    TTL_NONE,
-    USER_ID,
     AckRun,
     ContentRefused,
     Heartbeat,
@@ -52,9 +41,11 @@ def rows(table: Any) -> Rows:
 def test_whole_messages_make_one_run(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
     data = f.publish(1, b"x", b"k", b"one") + f.publish(1, b"x", b"k", b"") * 2
-    assert scanner.feed(data) == [PublishRun(1, 0, 3, 0, PERSISTENT)]
+    assert scanner.feed(data) == [PublishRun(1, 0, 3, 0, kernel.PERSISTENT)]
     route = Route(b"x", b"k", False)
-    expected = [(route, f.PLAIN, body, 4, TTL_NONE, PERSISTENT) for body in (b"one", b"", b"")]
+    expected = [
+        (route, f.PLAIN, body, 4, kernel.TTL_NONE, kernel.PERSISTENT) for body in (b"one", b"", b"")
+    ]
     assert rows(scanner.table) == expected
 
 
@@ -63,9 +54,9 @@ def test_runs_end_where_the_channel_changes(both: Kernel) -> None:
     one = f.publish(1, b"", b"a", b"1")
     two = f.publish(2, b"", b"b", b"2", flags=1)
     assert scanner.feed(one + two + two + one + f.publish(1, b"", b"b", b"3", b"\0\0")) == [
-        PublishRun(1, 0, 1, 0, PERSISTENT),
-        PublishRun(2, 1, 3, 1, PERSISTENT),
-        PublishRun(1, 3, 5, -1, PERSISTENT),
+        PublishRun(1, 0, 1, 0, kernel.PERSISTENT),
+        PublishRun(2, 1, 3, 1, kernel.PERSISTENT),
+        PublishRun(1, 3, 5, -1, kernel.PERSISTENT),
     ]
     assert scanner.table.routes.entries == [
         Route(b"", b"a", False),
@@ -165,20 +156,20 @@ def test_settlements_are_joined(both: Kernel) -> None:
         AckRun(
             1,
             (
-                (ACK, 5, 7, False),
-                (ACK, 9, 9, False),
-                (ACK, 8, 8, False),
-                (ACK, 0, 12, True),
-                (ACK, 13, 13, False),
-                (NACK_REQUEUE, 14, 15, False),
-                (NACK_DISCARD, 16, 16, False),
-                (NACK_REQUEUE, 0, 0, True),
-                (REJECT_REQUEUE, 1, 2, False),
-                (REJECT_DISCARD, 3, 3, False),
+                (kernel.ACK, 5, 7, False),
+                (kernel.ACK, 9, 9, False),
+                (kernel.ACK, 8, 8, False),
+                (kernel.ACK, 0, 12, True),
+                (kernel.ACK, 13, 13, False),
+                (kernel.NACK_REQUEUE, 14, 15, False),
+                (kernel.NACK_DISCARD, 16, 16, False),
+                (kernel.NACK_REQUEUE, 0, 0, True),
+                (kernel.REJECT_REQUEUE, 1, 2, False),
+                (kernel.REJECT_DISCARD, 3, 3, False),
             ),
         ),
-        AckRun(2, ((ACK, 4, 4, False),)),
-        AckRun(1, ((ACK, 4, 4, False), (ACK, 0, 0, False))),
+        AckRun(2, ((kernel.ACK, 4, 4, False),)),
+        AckRun(1, ((kernel.ACK, 4, 4, False), (kernel.ACK, 0, 0, False))),
     ]
 
 
@@ -186,7 +177,7 @@ def test_the_largest_tag(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
     last = 2**64 - 1
     items = scanner.feed(f.ack(1, last) + f.ack(1, 0))
-    assert items == [AckRun(1, ((ACK, last, last, False), (ACK, 0, 0, False)))]
+    assert items == [AckRun(1, ((kernel.ACK, last, last, False), (kernel.ACK, 0, 0, False)))]
 
 
 def test_order_between_items_is_kept(both: Kernel) -> None:
@@ -200,10 +191,10 @@ def test_order_between_items_is_kept(both: Kernel) -> None:
         + f.publish(1, b"", b"q", b"")
     )
     assert scanner.feed(data) == [
-        AckRun(1, ((ACK, 1, 1, False),)),
+        AckRun(1, ((kernel.ACK, 1, 1, False),)),
         PublishRun(1, 0, 1, 0, 1),
         Heartbeat(),
-        AckRun(1, ((ACK, 2, 2, False),)),
+        AckRun(1, ((kernel.ACK, 2, 2, False),)),
         Method(1, 85, 10, b"\0"),
         PublishRun(1, 1, 2, 0, 1),
     ]
@@ -212,35 +203,45 @@ def test_order_between_items_is_kept(both: Kernel) -> None:
 @pytest.mark.parametrize(
     ("properties", "priority", "ttl", "flags"),
     [
-        (f.properties(), 4, TTL_NONE, 0),
-        (b"\x10\x00\x01", 4, TTL_NONE, 0),
-        (f.properties(priority=0), 0, TTL_NONE, 0),
-        (f.properties(priority=255), 31, TTL_NONE, 0),
+        (f.properties(), 4, kernel.TTL_NONE, 0),
+        (b"\x10\x00\x01", 4, kernel.TTL_NONE, 0),
+        (f.properties(priority=0), 0, kernel.TTL_NONE, 0),
+        (f.properties(priority=255), 31, kernel.TTL_NONE, 0),
         (f.properties(expiration=b"0"), 4, 0, 0),
         (f.properties(expiration=b"+060"), 4, 60, 0),
         (f.properties(expiration=b"4294967295"), 4, 4294967294, 0),
-        (f.properties(expiration=b"4294967296"), 4, TTL_NONE, BAD_EXPIRATION),
-        (f.properties(expiration=b"-1"), 4, TTL_NONE, BAD_EXPIRATION),
-        (f.properties(expiration=b""), 4, TTL_NONE, BAD_EXPIRATION),
-        (f.properties(expiration=b"+"), 4, TTL_NONE, BAD_EXPIRATION),
-        (f.properties(expiration=b"10s"), 4, TTL_NONE, BAD_EXPIRATION),
-        (f.properties(user_id=b"guest", timestamp=7), 4, TTL_NONE, USER_ID),
-        (f.properties(reply_to=b"amq.rabbitmq.reply-to"), 4, TTL_NONE, DIRECT_REPLY_TO),
-        (f.properties(reply_to=b"amq.rabbitmq.reply-tp"), 4, TTL_NONE, 0),
-        (f.properties(reply_to=b"amq.rabbitmq.reply"), 4, TTL_NONE, 0),
-        (f.properties(headers=f.table()), 4, TTL_NONE, HEADERS),
+        (f.properties(expiration=b"4294967296"), 4, kernel.TTL_NONE, kernel.BAD_EXPIRATION),
+        (f.properties(expiration=b"-1"), 4, kernel.TTL_NONE, kernel.BAD_EXPIRATION),
+        (f.properties(expiration=b""), 4, kernel.TTL_NONE, kernel.BAD_EXPIRATION),
+        (f.properties(expiration=b"+"), 4, kernel.TTL_NONE, kernel.BAD_EXPIRATION),
+        (f.properties(expiration=b"10s"), 4, kernel.TTL_NONE, kernel.BAD_EXPIRATION),
+        (f.properties(user_id=b"guest", timestamp=7), 4, kernel.TTL_NONE, kernel.USER_ID),
+        (
+            f.properties(reply_to=b"amq.rabbitmq.reply-to"),
+            4,
+            kernel.TTL_NONE,
+            kernel.DIRECT_REPLY_TO,
+        ),
+        (f.properties(reply_to=b"amq.rabbitmq.reply-tp"), 4, kernel.TTL_NONE, 0),
+        (f.properties(reply_to=b"amq.rabbitmq.reply"), 4, kernel.TTL_NONE, 0),
+        (f.properties(headers=f.table()), 4, kernel.TTL_NONE, kernel.HEADERS),
         (
             f.properties(headers=f.table((b"CC", b"A\0\0\0\x06S\0\0\0\x01k"))),
             4,
-            TTL_NONE,
-            HEADERS | CC,
+            kernel.TTL_NONE,
+            kernel.HEADERS | kernel.CC,
         ),
-        (f.properties(headers=f.table((b"a", b"t\1"), (b"BCC", b"V"))), 4, TTL_NONE, HEADERS | CC),
+        (
+            f.properties(headers=f.table((b"a", b"t\1"), (b"BCC", b"V"))),
+            4,
+            kernel.TTL_NONE,
+            kernel.HEADERS | kernel.CC,
+        ),
         (
             f.properties(headers=f.table((b"n", b"F" + f.table((b"CC", b"V"))))),
             4,
-            TTL_NONE,
-            HEADERS,
+            kernel.TTL_NONE,
+            kernel.HEADERS,
         ),
         (
             f.properties(
@@ -256,8 +257,8 @@ def test_order_between_items_is_kept(both: Kernel) -> None:
                 )
             ),
             4,
-            TTL_NONE,
-            HEADERS,
+            kernel.TTL_NONE,
+            kernel.HEADERS,
         ),
     ],
 )
@@ -381,7 +382,7 @@ def test_a_message_above_the_limit_costs_its_channel_only(both: Kernel) -> None:
     assert items == [
         ContentRefused(1, 406, text),
         PublishRun(2, 0, 1, 0, 1),
-        AckRun(1, ((ACK, 7, 7, False),)),
+        AckRun(1, ((kernel.ACK, 7, 7, False),)),
     ]
     assert scanner.pending_bytes == 0
     exact = f.publish(1, b"", b"q", b"y" * 1000)

@@ -7,20 +7,10 @@ from __future__ import annotations
 
 from sim.changing import THREE, catch_up, config, leader, sent
 from sim.one import NOW, One, append
+from warren_raft import messages as rpc
 from warren_raft.core import membership_change
 from warren_raft.core.membership import AddLearner
 from warren_raft.core.ready import Role
-from warren_raft.messages import (
-    Append,
-    AppendReply,
-    ConfirmReply,
-    PreVote,
-    PreVoteReply,
-    SnapshotChunk,
-    TimeoutNow,
-    Vote,
-    VoteReply,
-)
 from warren_raft.types import Membership
 
 # ---------------------------------------------------------------- identities
@@ -28,23 +18,27 @@ from warren_raft.types import Membership
 
 def test_a_vote_is_given_only_by_the_life_it_is_asked_of() -> None:
     one = One(membership=THREE, member_id=7)
-    assert one.hear(Vote(1, "a", "b", 1, 0, 0, 0)) == [VoteReply(1, "b", "a", 1, False)]
+    assert one.hear(rpc.Vote(1, "a", "b", 1, 0, 0, 0)) == [rpc.VoteReply(1, "b", "a", 1, False)]
     assert one.node.vote is None
-    assert one.hear(Vote(1, "a", "b", 2, 0, 0, 8)) == [VoteReply(1, "b", "a", 2, False)]
-    assert one.hear(Vote(1, "a", "b", 3, 0, 0, 7)) == [VoteReply(1, "b", "a", 3, True)]
-    assert one.hear(PreVote(1, "c", "b", 4, 0, 0, 0)) == [PreVoteReply(1, "b", "c", 3, False)]
-    assert one.hear(PreVote(1, "c", "b", 4, 0, 0, 7)) == [PreVoteReply(1, "b", "c", 4, True)]
+    assert one.hear(rpc.Vote(1, "a", "b", 2, 0, 0, 8)) == [rpc.VoteReply(1, "b", "a", 2, False)]
+    assert one.hear(rpc.Vote(1, "a", "b", 3, 0, 0, 7)) == [rpc.VoteReply(1, "b", "a", 3, True)]
+    assert one.hear(rpc.PreVote(1, "c", "b", 4, 0, 0, 0)) == [
+        rpc.PreVoteReply(1, "b", "c", 3, False)
+    ]
+    assert one.hear(rpc.PreVote(1, "c", "b", 4, 0, 0, 7)) == [
+        rpc.PreVoteReply(1, "b", "c", 4, True)
+    ]
 
 
 def test_a_founding_member_does_not_answer_for_a_later_life() -> None:
     one = One()
-    assert one.hear(Vote(1, "a", "b", 1, 0, 0, 7)) == [VoteReply(1, "b", "a", 1, False)]
+    assert one.hear(rpc.Vote(1, "a", "b", 1, 0, 0, 7)) == [rpc.VoteReply(1, "b", "a", 1, False)]
 
 
 def test_a_member_votes_whose_own_log_does_not_say_yet_that_it_may() -> None:
     one = One(membership=Membership(("a", "c", "d")), member_id=7)
     assert not one.node.is_voter
-    assert one.hear(Vote(1, "a", "b", 3, 9, 2, 7)) == [VoteReply(1, "b", "a", 3, True)]
+    assert one.hear(rpc.Vote(1, "a", "b", 3, 9, 2, 7)) == [rpc.VoteReply(1, "b", "a", 3, True)]
     assert one.hard.vote == "a"
 
 
@@ -52,28 +46,28 @@ def test_a_vote_for_an_earlier_life_of_the_candidate_does_not_elect_this_one() -
     one = One(membership=Membership(("a", "b", "c"), (), (("b", 7),)), member_id=7)
     one.node.campaign(NOW)
     one.out()
-    asked = one.hear(PreVoteReply(1, "a", "b", 1, True))
-    assert {m.asker for m in asked if type(m) is Vote} == {7}
-    one.hear(VoteReply(1, "a", "b", 1, True, 0))
+    asked = one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
+    assert {m.asker for m in asked if type(m) is rpc.Vote} == {7}
+    one.hear(rpc.VoteReply(1, "a", "b", 1, True, 0))
     assert one.node.role is Role.CANDIDATE
-    one.hear(VoteReply(1, "a", "b", 1, True, 7))
+    one.hear(rpc.VoteReply(1, "a", "b", 1, True, 7))
     assert one.node.role is Role.LEADER
 
 
 def test_a_candidate_asks_each_voter_under_its_id() -> None:
     one = One(membership=Membership(("a", "b", "c"), (), (("c", 9),)))
     one.node.campaign(NOW)
-    assert [(m.to, m.member) for m in one.out() if type(m) is PreVote] == [("a", 0), ("c", 9)]
-    asked = one.hear(PreVoteReply(1, "a", "b", 1, True))
-    assert [(m.to, m.member) for m in asked if type(m) is Vote] == [("a", 0), ("c", 9)]
+    assert [(m.to, m.member) for m in one.out() if type(m) is rpc.PreVote] == [("a", 0), ("c", 9)]
+    asked = one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
+    assert [(m.to, m.member) for m in asked if type(m) is rpc.Vote] == [("a", 0), ("c", 9)]
 
 
 def test_timeout_now_is_for_one_life() -> None:
     mine = Membership(("a", "b", "c"), (), (("b", 7),))
     one = One(membership=mine, member_id=7)
-    one.hear(TimeoutNow(1, "a", "b", 0, 0))
+    one.hear(rpc.TimeoutNow(1, "a", "b", 0, 0))
     assert one.node.role is Role.FOLLOWER
-    one.hear(TimeoutNow(1, "a", "b", 0, 7))
+    one.hear(rpc.TimeoutNow(1, "a", "b", 0, 7))
     assert one.node.role is Role.CANDIDATE
 
 
@@ -92,22 +86,22 @@ def test_what_the_disk_before_held_is_believed_no_more() -> None:
 
 def test_a_voter_that_answers_under_another_id_is_demoted() -> None:
     one = leader()
-    out = one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
+    out = one.hear(rpc.AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
     assert one.node.membership == Membership(("a", "b"), ("c",))
-    assert sent(out, Append, "a")
+    assert sent(out, rpc.Append, "a")
     assert [s.node for s in one.node.member_states() if s.changing] == ["c"]
 
 
 def test_it_is_not_demoted_when_the_rest_is_no_majority() -> None:
     one = leader(Membership(("a", "b", "c", "d")))
     one.node.peer_suspected("a", NOW)
-    one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
+    one.hear(rpc.AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
     assert one.node.role is Role.FOLLOWER, "b and d of four: nothing could be committed"
 
 
 def test_a_late_answer_of_a_founding_member_is_ignored() -> None:
     one = leader()
-    one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
+    one.hear(rpc.AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
     lead = one.node.leadership
     assert lead is not None
     one.agree("c", 1)
@@ -116,7 +110,7 @@ def test_a_late_answer_of_a_founding_member_is_ignored() -> None:
 
 def test_a_founding_member_whose_process_is_a_new_one_is_heard_again() -> None:
     one = leader()
-    one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
+    one.hear(rpc.AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
     one.agree("a", 2)
     catch_up(one, "c", 7)
     one.agree("a", 3)
@@ -148,7 +142,7 @@ def test_a_founding_member_answers_a_leader_that_knows_it_by_another_id() -> Non
 
 def test_it_is_promoted_again_under_the_new_id() -> None:
     one = leader()
-    one.hear(AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
+    one.hear(rpc.AppendReply(1, "c", "b", 1, False, 1, 0, 0, 0, 7))
     one.agree("a", 2)
     catch_up(one, "c", 7)
     assert one.node.membership == Membership(("a", "b", "c"), (), (("c", 7),))
@@ -162,9 +156,9 @@ def test_a_read_is_not_confirmed_by_another_life() -> None:
     one = leader()
     one.node.read_index(1, NOW)
     one.out()
-    one.hear(ConfirmReply(1, "a", "b", 1, 1, 7))
+    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1, 7))
     assert not any(ready.reads for ready in one.readys)
-    one.hear(ConfirmReply(1, "c", "b", 1, 1))
+    one.hear(rpc.ConfirmReply(1, "c", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
 
 
@@ -173,11 +167,11 @@ def test_what_the_life_before_confirmed_does_not_answer_a_read() -> None:
     one.node.propose_change(AddLearner("x"), NOW)  # so that the lost one cannot be demoted at once
     one.node.read_index(1, NOW)
     one.out()
-    one.hear(ConfirmReply(1, "a", "b", 1, 1))
+    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1))
     one.agree("a", 1, member=7)
-    one.hear(ConfirmReply(1, "c", "b", 1, 1))
+    one.hear(rpc.ConfirmReply(1, "c", "b", 1, 1))
     assert not any(ready.reads for ready in one.readys), "b and c are two of five"
-    one.hear(ConfirmReply(1, "d", "b", 1, 1))
+    one.hear(rpc.ConfirmReply(1, "d", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
 
 
@@ -203,7 +197,7 @@ def test_check_quorum_does_not_count_another_life() -> None:
 def test_two_voters_one_of_them_lost() -> None:
     """The other goes on alone if it leads; it was never without its own majority's consent."""
     one = leader(Membership(("a", "b")))
-    one.hear(AppendReply(1, "a", "b", 1, False, 1, 0, 0, 0, 7))
+    one.hear(rpc.AppendReply(1, "a", "b", 1, False, 1, 0, 0, 0, 7))
     assert one.node.role is Role.FOLLOWER, "one of two: it cannot even demote the other"
 
 
@@ -212,7 +206,7 @@ def test_a_transfer_ends_when_the_successor_turns_out_to_be_another_life() -> No
     one.node.propose(b"x", NOW)
     one.node.transfer_leader("a", NOW)
     one.out()
-    one.hear(AppendReply(1, "a", "b", 1, False, 1, 0, 0, 0, 7))
+    one.hear(rpc.AppendReply(1, "a", "b", 1, False, 1, 0, 0, 0, 7))
     assert one.node.leadership is not None and one.node.leadership.transfer_to is None
     one.node.propose(b"y", NOW)
 
@@ -245,7 +239,7 @@ def test_who_joins_asks_a_few_times_and_falls_silent() -> None:
     asked = 0
     while (due := one.node.deadline_ms) is not None:
         one.node.tick(due)
-        asked += len(sent(one.out(), PreVote, "a"))
+        asked += len(sent(one.out(), rpc.PreVote, "a"))
         assert asked < 20
     assert asked == one.node.config.election_backoff_max + 2
 
@@ -255,8 +249,8 @@ def test_a_learner_asks_who_leads() -> None:
     due = one.node.deadline_ms
     assert due is not None
     one.node.tick(due)
-    assert [(m.to, m.term) for m in one.out() if type(m) is PreVote] == [("a", 1), ("c", 1)]
-    one.hear(PreVoteReply(1, "a", "b", 1, True))
+    assert [(m.to, m.term) for m in one.out() if type(m) is rpc.PreVote] == [("a", 1), ("c", 1)]
+    one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
     assert one.node.role is Role.FOLLOWER
 
 
@@ -264,8 +258,8 @@ def test_a_pre_vote_tells_of_the_term_that_its_sender_is_in() -> None:
     """Or a follower of a leader that was removed, and whose node lives, would refuse for good."""
     one = One()
     one.hear(append(1, (0, 0), 1))
-    assert one.hear(PreVote(1, "c", "b", 2, 1, 1)) == [PreVoteReply(1, "b", "c", 1, False)]
-    assert one.hear(PreVote(1, "c", "b", 3, 1, 1)) == [PreVoteReply(1, "b", "c", 3, True)]
+    assert one.hear(rpc.PreVote(1, "c", "b", 2, 1, 1)) == [rpc.PreVoteReply(1, "b", "c", 1, False)]
+    assert one.hear(rpc.PreVote(1, "c", "b", 3, 1, 1)) == [rpc.PreVoteReply(1, "b", "c", 3, True)]
     assert (one.node.term, one.node.leader) == (2, None)
 
 
@@ -284,13 +278,13 @@ def test_a_snapshot_that_is_installed_brings_its_members() -> None:
     one = One()
     one.hear(config(Membership(("a", "b")), (0, 0), 1))
     members = Membership(("a", "b", "c", "d"), (), (("d", 5),))
-    one.hear(SnapshotChunk(1, "a", "b", 1, 40, 1, 0, (), -1, b"", 0))
+    one.hear(rpc.SnapshotChunk(1, "a", "b", 1, 40, 1, 0, (), -1, b"", 0))
     one.log.begin_after(40, 1, NOW)
     one.node.installed(40, 1, NOW, members)
     assert one.node.membership == one.node.membership_at(40) == members
     assert not one.node.change_under_way
     (reply,) = one.out()
-    assert isinstance(reply, AppendReply)
+    assert isinstance(reply, rpc.AppendReply)
     assert (reply.ok, reply.index) == (True, 40)
 
 
@@ -303,5 +297,5 @@ def test_who_stands_while_a_snapshot_is_installed_stands_no_more() -> None:
     one.out()
     one.log.begin_after(40, 1, NOW)
     one.node.installed(40, 1, NOW, Membership(("a", "b", "c"), (), (("c", 9),)))
-    one.hear(PreVoteReply(1, "c", "b", 2, True))
+    one.hear(rpc.PreVoteReply(1, "c", "b", 2, True))
     assert one.node.role is Role.FOLLOWER

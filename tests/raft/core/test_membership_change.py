@@ -11,22 +11,13 @@ import pytest
 
 from sim.changing import HOLD, THREE, catch_up, config, leader, sent
 from sim.one import NOW, One, append
+from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core import membership_change
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused, NotLeader
-from warren_raft.messages import (
-    Append,
-    AppendReply,
-    Confirm,
-    ConfirmReply,
-    PreVote,
-    PreVoteReply,
-    TimeoutNow,
-    VoteReply,
-)
 from warren_raft.types import Membership
 
 # ---------------------------------------------------------------- 4.1, safety
@@ -52,7 +43,7 @@ def test_a_follower_uses_the_latest_membership_in_its_log_whether_it_is_committe
     one.node.peer_suspected("a", NOW)
     one.node.campaign(NOW)
     asked = one.out()
-    assert [m.to for m in asked if type(m) is PreVote] == ["a", "c", "d"]
+    assert [m.to for m in asked if type(m) is rpc.PreVote] == ["a", "c", "d"]
 
 
 def test_a_membership_falls_when_its_entry_is_cut() -> None:
@@ -157,10 +148,12 @@ def test_a_change_that_would_lose_the_majority_is_refused() -> None:
 def test_a_new_server_is_sent_the_log_before_it_counts() -> None:
     one = leader()
     one.node.propose_change(AddLearner("d"), NOW)
-    assert [m.prev_index for m in sent(one.out(), Append, "d")] == [2]  # type: ignore[union-attr]
+    assert [m.prev_index for m in sent(one.out(), rpc.Append, "d")] == [2]  # type: ignore[union-attr]
     one.agree("a", 2)
-    (retry,) = sent(one.hear(AppendReply(1, "d", "b", 1, False, 2, 0, 0, 0, 9)), Append, "d")
-    assert isinstance(retry, Append)
+    (retry,) = sent(
+        one.hear(rpc.AppendReply(1, "d", "b", 1, False, 2, 0, 0, 0, 9)), rpc.Append, "d"
+    )
+    assert isinstance(retry, rpc.Append)
     assert (retry.prev_index, len(retry.entries)) == (0, 2)
     assert one.node.membership.learners == ("d",)
 
@@ -170,8 +163,8 @@ def test_a_learner_is_promoted_under_the_id_by_which_it_answers() -> None:
     one.node.propose_change(AddLearner("d"), NOW)
     one.out()
     one.agree("a", 2)
-    (config_,) = sent(catch_up(one, "d", 9), Append, "d")
-    assert isinstance(config_, Append)
+    (config_,) = sent(catch_up(one, "d", 9), rpc.Append, "d")
+    assert isinstance(config_, rpc.Append)
     assert decode(config_.entries[0][3]) == Membership(("a", "b", "c", "d"), (), (("d", 9),))
     assert one.node.membership.id_of("d") == 9
 
@@ -182,9 +175,9 @@ def test_a_learner_says_who_it_is_once_more_before_it_is_promoted() -> None:
     one.node.propose_change(AddLearner("d"), NOW)
     one.out()
     one.agree("a", 2)
-    (asked,) = sent(one.agree("d", 2, 2, 9), Confirm, "d")
-    assert isinstance(asked, Confirm)
-    one.hear(ConfirmReply(1, "d", "b", 1, asked.round, 11))
+    (asked,) = sent(one.agree("d", 2, 2, 9), rpc.Confirm, "d")
+    assert isinstance(asked, rpc.Confirm)
+    one.hear(rpc.ConfirmReply(1, "d", "b", 1, asked.round, 11))
     assert one.node.membership.learners == ("d",), "it was 9 that held everything"
     assert one.node.leadership is not None
     assert (one.node.leadership.progress["d"].member, one.node.leadership.progress["d"].match) == (
@@ -200,7 +193,7 @@ def test_who_is_asked_is_asked_again_until_it_answers_or_is_suspected() -> None:
     before = one.node.deadline_ms
     assert before == NOW + one.node.config.retransmit_ms, "d was asked"
     one.node.tick(before)
-    assert sent(one.out(), Confirm, "d")
+    assert sent(one.out(), rpc.Confirm, "d")
     one.node.peer_suspected("d", NOW)
     one.node.tick(NOW + 10_000)
     assert one.node.deadline_ms is None
@@ -218,7 +211,7 @@ def test_a_voter_that_is_demoted_says_who_it_is_before_it_is_promoted_again() ->
     one.agree("c", 3)
     out = one.agree("d", 3, member=9)
     assert one.node.membership.learners == ("d",), "what it said then may be of a life that is over"
-    assert sent(out, Confirm, "d")
+    assert sent(out, rpc.Confirm, "d")
 
 
 def test_memberships_below_the_beginning_of_the_log_are_not_kept() -> None:
@@ -253,10 +246,10 @@ def test_rounds_a_learner_that_falls_behind_is_not_promoted() -> None:
     one.out()
     for follower in ("a", "c"):
         one.agree(follower, 10)
-    one.node.step(AppendReply(1, "d", "b", 1, True, 5, 5), later)
+    one.node.step(rpc.AppendReply(1, "d", "b", 1, True, 5, 5), later)
     assert one.node.membership.learners == ("d",), "that round took a minute; the next begins"
     assert progress.round_end == 10
-    one.node.step(AppendReply(1, "d", "b", 1, True, 10, 5), later + 10_000)
+    one.node.step(rpc.AppendReply(1, "d", "b", 1, True, 10, 5), later + 10_000)
     assert one.node.membership.learners == (), "nothing came meanwhile: the last round took no time"
 
 
@@ -281,7 +274,7 @@ def test_learners_count_for_nothing() -> None:
     one.out()
     for learner in ("c", "d"):
         one.agree(learner, 2)
-        one.hear(ConfirmReply(1, learner, "b", 1, 1))
+        one.hear(rpc.ConfirmReply(1, learner, "b", 1, 1))
     assert one.node.commit == 1
     assert not any(ready.reads for ready in one.readys)
     one.node.peer_suspected("a", NOW)
@@ -318,7 +311,7 @@ def test_a_leader_that_is_removed_hands_over_when_that_is_committed() -> None:
     one.agree("a", 2)
     out = one.agree("c", 2)
     assert one.node.commit == 2
-    assert [m.to for m in out if type(m) is TimeoutNow] == ["a"]
+    assert [m.to for m in out if type(m) is rpc.TimeoutNow] == ["a"]
     assert (one.node.role, one.node.leader) == (Role.FOLLOWER, None)
 
 
@@ -332,7 +325,7 @@ def test_a_removed_leader_waits_until_its_successor_has_everything() -> None:
     assert one.node.role is Role.LEADER
     with pytest.raises(NotLeader):
         one.node.propose(b"too late", NOW)
-    assert [m.to for m in one.agree("a", 3) if type(m) is TimeoutNow] == ["a"]
+    assert [m.to for m in one.agree("a", 3) if type(m) is rpc.TimeoutNow] == ["a"]
     assert one.node.role is Role.FOLLOWER
 
 
@@ -345,10 +338,10 @@ def test_a_removed_leader_tells_those_who_still_believe_in_it() -> None:
     due = one.node.deadline_ms
     assert due is not None
     one.node.tick(due)
-    assert [(m.to, m.term) for m in one.out() if type(m) is PreVote] == [("a", 2), ("c", 2)]
-    one.hear(PreVoteReply(1, "a", "b", 2, True))
+    assert [(m.to, m.term) for m in one.out() if type(m) is rpc.PreVote] == [("a", 2), ("c", 2)]
+    one.hear(rpc.PreVoteReply(1, "a", "b", 2, True))
     assert one.node.role is Role.FOLLOWER, "consent does not count"
-    one.hear(PreVoteReply(1, "a", "b", 2, False))
+    one.hear(rpc.PreVoteReply(1, "a", "b", 2, False))
     assert one.node.term == 2
     assert one.node.deadline_ms is None, "somebody is in a later term: it is known that b leads not"
 
@@ -362,12 +355,12 @@ def test_a_server_that_is_no_member_may_still_be_needed_until_that_is_committed(
     one.node.campaign(NOW)
     assert one.node.role is Role.PRE_CANDIDATE
     one.out()
-    one.hear(PreVoteReply(1, "c", "b", 2, True))
+    one.hear(rpc.PreVoteReply(1, "c", "b", 2, True))
     assert one.node.role is Role.PRE_CANDIDATE, "one of a and c; its own consent is none"
-    one.hear(PreVoteReply(1, "a", "b", 2, True))
-    one.hear(VoteReply(1, "c", "b", 2, True))
+    one.hear(rpc.PreVoteReply(1, "a", "b", 2, True))
+    one.hear(rpc.VoteReply(1, "c", "b", 2, True))
     assert one.node.role is Role.CANDIDATE
-    one.hear(VoteReply(1, "a", "b", 2, True))
+    one.hear(rpc.VoteReply(1, "a", "b", 2, True))
     assert one.node.role is Role.LEADER
     one.node.check()
 
@@ -376,23 +369,23 @@ def test_a_removed_member_does_not_disturb() -> None:
     """Once it knows; before, nobody who believes in a leader grants it a pre-vote."""
     one = One()
     one.hear(config(Membership(("a", "c")), (0, 0), 1))
-    one.hear(Append(1, "a", "b", 1, 1, 1, 1))
+    one.hear(rpc.Append(1, "a", "b", 1, 1, 1, 1))
     one.node.peer_suspected("a", NOW)
     assert one.node.deadline_ms is None
     one.node.peer_connected("a", NOW)
     one.node.campaign(NOW)
     assert one.out() == []
     other = leader(Membership(("b", "c")))
-    refusal, news = other.hear(PreVote(1, "a", "b", 2, 1, 1))
-    assert refusal == PreVoteReply(1, "b", "a", 1, False)
-    assert news == Append(1, "b", "a", 1, 1, 1, 1), "it is told what is committed of its log"
+    refusal, news = other.hear(rpc.PreVote(1, "a", "b", 2, 1, 1))
+    assert refusal == rpc.PreVoteReply(1, "b", "a", 1, False)
+    assert news == rpc.Append(1, "b", "a", 1, 1, 1, 1), "it is told what is committed of its log"
 
 
 def test_a_removed_member_is_told_that_it_is_and_that_this_is_committed() -> None:
     one = leader()
     one.node.propose_change(Remove("c"), NOW)
-    (last,) = sent(one.out(), Append, "c")
-    assert isinstance(last, Append) and len(last.entries) == 1
+    (last,) = sent(one.out(), rpc.Append, "c")
+    assert isinstance(last, rpc.Append) and len(last.entries) == 1
     one.agree("a", 2)
     one.agree("c", 2)
     assert one.node.leadership is not None
@@ -421,7 +414,7 @@ def test_reads_are_answered_when_a_removal_makes_fewer_a_majority() -> None:
     one.node.peer_suspected("c", NOW)
     one.node.read_index(4, NOW)
     one.out()
-    one.hear(ConfirmReply(1, "a", "b", 1, 1))
+    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1))
     assert not any(ready.reads for ready in one.readys), "b and a are two of four"
     one.node.propose_change(Remove("c"), NOW)
     one.out()
@@ -442,11 +435,11 @@ def test_a_leader_that_left_the_group_is_believed_in_until_it_denies() -> None:
     """1. a hands over to c, and leaves; its node lives.  2. c dies before b heard of it.  3. d asks
     b for its vote: b follows a, whose node is heard of, for ever."""
     one = One(voters=("a", "b", "c", "d"))
-    one.hear(Append(1, "a", "b", 1, 0, 0, 0))
-    asked = PreVote(1, "d", "b", 2, 9, 1)
-    assert [m.granted for m in one.hear(asked) if type(m) is PreVoteReply] == [False]
+    one.hear(rpc.Append(1, "a", "b", 1, 0, 0, 0))
+    asked = rpc.PreVote(1, "d", "b", 2, 9, 1)
+    assert [m.granted for m in one.hear(asked) if type(m) is rpc.PreVoteReply] == [False]
     one.node.leader_denied("c", NOW)  # whom it does not follow
     assert one.node.leader == "a"
     one.node.leader_denied("a", NOW)
     assert one.node.leader is None and one.node.deadline_ms is not None
-    assert [m.granted for m in one.hear(asked) if type(m) is PreVoteReply] == [True]
+    assert [m.granted for m in one.hear(asked) if type(m) is rpc.PreVoteReply] == [True]

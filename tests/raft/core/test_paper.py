@@ -11,22 +11,11 @@ import pytest
 
 from sim.disk import Log
 from sim.one import NOW, VOTERS, One, append
+from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core.node import Node
 from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader, TooManyReads, UsageError
-from warren_raft.messages import (
-    Append,
-    AppendReply,
-    Confirm,
-    ConfirmReply,
-    PreVote,
-    PreVoteReply,
-    SnapshotWanted,
-    TimeoutNow,
-    Vote,
-    VoteReply,
-)
 from warren_raft.types import Entry, EntryKind, HardState, Membership
 
 
@@ -39,12 +28,12 @@ def terms_of(one: One) -> list[int]:
 
 def test_reply_false_if_term_is_older() -> None:
     one = One(term=5)
-    assert one.hear(Vote(1, "a", "b", 4, 9, 4)) == [VoteReply(1, "b", "a", 5, False)]
+    assert one.hear(rpc.Vote(1, "a", "b", 4, 9, 4)) == [rpc.VoteReply(1, "b", "a", 5, False)]
 
 
 def test_grant_if_the_vote_is_free_and_the_log_is_up_to_date() -> None:
     one = One(1, 2)
-    assert one.hear(Vote(1, "a", "b", 3, 2, 2)) == [VoteReply(1, "b", "a", 3, True)]
+    assert one.hear(rpc.Vote(1, "a", "b", 3, 2, 2)) == [rpc.VoteReply(1, "b", "a", 3, True)]
     assert one.hard == HardState(3, "a")
 
 
@@ -61,27 +50,27 @@ def test_grant_if_the_vote_is_free_and_the_log_is_up_to_date() -> None:
 )
 def test_the_later_last_term_wins_then_the_longer_log(last: tuple[int, int], granted: bool) -> None:
     one = One(1, 2, term=3)
-    assert one.hear(Vote(1, "a", "b", 4, *last)) == [VoteReply(1, "b", "a", 4, granted)]
+    assert one.hear(rpc.Vote(1, "a", "b", 4, *last)) == [rpc.VoteReply(1, "b", "a", 4, granted)]
 
 
 def test_one_vote_per_term() -> None:
     one = One(term=3, vote="a")
-    assert one.hear(Vote(1, "c", "b", 3, 9, 3)) == [VoteReply(1, "b", "c", 3, False)]
-    assert one.hear(Vote(1, "a", "b", 3, 9, 3)) == [VoteReply(1, "b", "a", 3, True)]
+    assert one.hear(rpc.Vote(1, "c", "b", 3, 9, 3)) == [rpc.VoteReply(1, "b", "c", 3, False)]
+    assert one.hear(rpc.Vote(1, "a", "b", 3, 9, 3)) == [rpc.VoteReply(1, "b", "a", 3, True)]
 
 
 def test_a_vote_given_again_is_looked_at_again() -> None:
     """The candidate may have lost the end of its log between the two requests."""
     one = One(1, 2, term=3, vote="a")
-    assert one.hear(Vote(1, "a", "b", 3, 1, 1)) == [VoteReply(1, "b", "a", 3, False)]
+    assert one.hear(rpc.Vote(1, "a", "b", 3, 1, 1)) == [rpc.VoteReply(1, "b", "a", 3, False)]
 
 
 def test_a_vote_leaves_after_it_is_on_disk() -> None:
     one = One()
-    assert one.hear(Vote(1, "a", "b", 1, 0, 0), sync=False) == []
+    assert one.hear(rpc.Vote(1, "a", "b", 1, 0, 0), sync=False) == []
     ready = one.readys[-1]
     assert ready.hard_state == HardState(1, "a")
-    assert ready.messages_after_sync == (VoteReply(1, "b", "a", 1, True),)
+    assert ready.messages_after_sync == (rpc.VoteReply(1, "b", "a", 1, True),)
 
 
 # ---------------------------------------------------------------- figure 2, AppendEntries
@@ -97,13 +86,13 @@ def test_refuse_an_older_leader() -> None:
 def test_refuse_without_the_entry_before() -> None:
     one = One(1, 1)
     (reply,) = one.hear(append(2, (5, 2), 2))
-    assert reply == AppendReply(1, "b", "a", 2, False, 5, 0, 2, 1)
+    assert reply == rpc.AppendReply(1, "b", "a", 2, False, 5, 0, 2, 1)
 
 
 def test_refuse_if_the_entry_before_is_of_another_term() -> None:
     one = One(1, 1, 2, 2)
     (reply,) = one.hear(append(5, (4, 3), 5))
-    assert isinstance(reply, AppendReply)
+    assert isinstance(reply, rpc.AppendReply)
     assert (reply.ok, reply.hint_index, reply.hint_term) == (False, 4, 2)
 
 
@@ -119,7 +108,7 @@ def test_what_is_there_already_is_not_deleted() -> None:
     one = One(1, 1, 1)
     (reply,) = one.hear(append(1, (0, 0), 1))
     assert terms_of(one) == [1, 1, 1]
-    assert isinstance(reply, AppendReply)
+    assert isinstance(reply, rpc.AppendReply)
     assert (reply.ok, reply.index) == (True, 1), "only what was sent is known to match"
 
 
@@ -132,7 +121,7 @@ def test_commit_is_at_most_the_last_new_entry() -> None:
 def test_an_append_reply_leaves_after_the_entries_are_on_disk() -> None:
     one = One()
     assert one.hear(append(1, (0, 0), 1), sync=False) == []
-    assert one.readys[-1].messages_after_sync == (AppendReply(1, "b", "a", 1, True, 1, 0),)
+    assert one.readys[-1].messages_after_sync == (rpc.AppendReply(1, "b", "a", 1, True, 1, 0),)
 
 
 def test_a_repeat_waits_for_the_write_that_is_under_way() -> None:
@@ -147,7 +136,7 @@ def test_what_is_below_the_commit_is_taken_as_matching() -> None:
     one = One(1, 1, 1)
     one.hear(append(1, (3, 1), commit=3))
     (reply,) = one.hear(append(1, (0, 0), 1, 1, 1, 1))
-    assert isinstance(reply, AppendReply)
+    assert isinstance(reply, rpc.AppendReply)
     assert (reply.ok, reply.index) == (True, 4)
 
 
@@ -156,7 +145,7 @@ def test_what_is_below_the_commit_is_taken_as_matching() -> None:
 
 def test_a_higher_term_makes_a_follower() -> None:
     one = One().lead()
-    one.hear(AppendReply(1, "c", "b", 9, False, 0, 0))
+    one.hear(rpc.AppendReply(1, "c", "b", 9, False, 0, 0))
     assert (one.node.role, one.node.term, one.hard) == (Role.FOLLOWER, 9, HardState(9, None))
 
 
@@ -185,10 +174,10 @@ def test_votes_make_a_leader_and_its_first_entry_leaves_at_once() -> None:
     one = One()
     one.node.campaign(NOW)
     one.out()
-    one.hear(PreVoteReply(1, "a", "b", 1, True))
-    one.node.step(VoteReply(1, "a", "b", 1, True), NOW)
+    one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
+    one.node.step(rpc.VoteReply(1, "a", "b", 1, True), NOW)
     sent = one.out(sync=False)
-    assert [(type(m), m.to) for m in sent] == [(Append, "a"), (Append, "c")]
+    assert [(type(m), m.to) for m in sent] == [(rpc.Append, "a"), (rpc.Append, "c")]
     assert one.readys[-1].writes, "its own write is under way meanwhile"
 
 
@@ -197,9 +186,9 @@ def test_a_vote_counts_once() -> None:
     one.node.campaign(NOW)
     one.out()
     for voter in ("a", "c"):
-        one.hear(PreVoteReply(1, voter, "b", 1, True))
+        one.hear(rpc.PreVoteReply(1, voter, "b", 1, True))
     for _ in range(3):
-        one.hear(VoteReply(1, "a", "b", 1, True))
+        one.hear(rpc.VoteReply(1, "a", "b", 1, True))
     assert one.node.role is Role.CANDIDATE
 
 
@@ -207,7 +196,7 @@ def test_a_candidate_that_hears_a_leader_of_its_term_follows_it() -> None:
     one = One()
     one.node.campaign(NOW)
     one.out()
-    one.hear(PreVoteReply(1, "a", "b", 1, True))
+    one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
     assert one.node.role is Role.CANDIDATE
     one.hear(append(1, (0, 0), 1))
     assert (one.node.role, one.node.leader) == (Role.FOLLOWER, "a")
@@ -243,8 +232,8 @@ def test_entries_of_earlier_terms_are_committed_by_one_of_its_own() -> None:
 
 def test_a_refusal_backs_up_and_repeats() -> None:
     one = One(1, 1, 2, 2, 4, 4).lead()
-    (again,) = one.hear(AppendReply(1, "a", "b", one.node.term, False, 6, 0, 6, 3))
-    assert isinstance(again, Append)
+    (again,) = one.hear(rpc.AppendReply(1, "a", "b", one.node.term, False, 6, 0, 6, 3))
+    assert isinstance(again, rpc.Append)
     assert (again.prev_index, again.prev_term) == (4, 2), "term 4 is skipped in one step"
 
 
@@ -253,8 +242,8 @@ def test_a_refusal_backs_up_and_repeats() -> None:
 
 def test_a_pre_vote_changes_nothing() -> None:
     one = One(1, term=3, vote="c")
-    (reply,) = one.hear(PreVote(1, "a", "b", 4, 1, 1))
-    assert reply == PreVoteReply(1, "b", "a", 4, True)
+    (reply,) = one.hear(rpc.PreVote(1, "a", "b", 4, 1, 1))
+    assert reply == rpc.PreVoteReply(1, "b", "a", 4, True)
     assert (one.node.term, one.node.vote) == (3, "c")
     assert not any(ready.writes for ready in one.readys)
 
@@ -262,15 +251,15 @@ def test_a_pre_vote_changes_nothing() -> None:
 def test_a_pre_vote_is_refused_while_a_leader_is_believed_in() -> None:
     one = One()
     one.hear(append(1, (0, 0), 1))
-    assert one.hear(PreVote(1, "c", "b", 2, 9, 1)) == [PreVoteReply(1, "b", "c", 1, False)]
+    assert one.hear(rpc.PreVote(1, "c", "b", 2, 9, 1)) == [rpc.PreVoteReply(1, "b", "c", 1, False)]
     one.node.peer_suspected("a", NOW)
-    assert one.hear(PreVote(1, "c", "b", 2, 9, 1)) == [PreVoteReply(1, "b", "c", 2, True)]
+    assert one.hear(rpc.PreVote(1, "c", "b", 2, 9, 1)) == [rpc.PreVoteReply(1, "b", "c", 2, True)]
 
 
 def test_a_leader_that_asks_for_a_pre_vote_leads_no_longer() -> None:
     one = One()
     one.hear(append(1, (0, 0), 1))
-    assert one.hear(PreVote(1, "a", "b", 2, 1, 1)) == [PreVoteReply(1, "b", "a", 2, True)]
+    assert one.hear(rpc.PreVote(1, "a", "b", 2, 1, 1)) == [rpc.PreVoteReply(1, "b", "a", 2, True)]
     assert one.node.leader is None
     assert one.node.deadline_ms is not None
 
@@ -278,16 +267,16 @@ def test_a_leader_that_asks_for_a_pre_vote_leads_no_longer() -> None:
 def test_a_leader_answers_a_pre_vote_with_an_append() -> None:
     one = One().lead()
     one.agree("a", 1)
-    refusal, news = one.hear(PreVote(1, "c", "b", 2, 0, 0))
-    assert refusal == PreVoteReply(1, "b", "c", 1, False)
-    assert news == Append(1, "b", "c", 1, 0, 0, 0)
+    refusal, news = one.hear(rpc.PreVote(1, "c", "b", 2, 0, 0))
+    assert refusal == rpc.PreVoteReply(1, "b", "c", 1, False)
+    assert news == rpc.Append(1, "b", "c", 1, 0, 0, 0)
 
 
 def test_consent_to_an_earlier_attempt_does_not_count() -> None:
     one = One(term=4)
     one.node.campaign(NOW)
     one.out()
-    one.hear(PreVoteReply(1, "a", "b", 4, True))
+    one.hear(rpc.PreVoteReply(1, "a", "b", 4, True))
     assert one.node.role is Role.PRE_CANDIDATE
 
 
@@ -295,7 +284,7 @@ def test_a_pre_vote_refused_for_an_old_term_brings_the_new_one() -> None:
     one = One(term=2)
     one.node.campaign(NOW)
     one.out()
-    one.hear(PreVoteReply(1, "a", "b", 7, False))
+    one.hear(rpc.PreVoteReply(1, "a", "b", 7, False))
     assert (one.node.role, one.node.term) == (Role.FOLLOWER, 7)
 
 
@@ -304,10 +293,10 @@ def test_transfer_waits_until_the_successor_has_everything() -> None:
     one.agree("a", 1)
     index = one.node.propose(b"x", NOW)
     one.node.transfer_leader("a", NOW)
-    assert not any(isinstance(m, TimeoutNow) for m in one.out())
+    assert not any(isinstance(m, rpc.TimeoutNow) for m in one.out())
     with pytest.raises(NotLeader):
         one.node.propose(b"y", NOW)
-    assert TimeoutNow(1, "b", "a", 1) in one.agree("a", index)
+    assert rpc.TimeoutNow(1, "b", "a", 1) in one.agree("a", index)
 
 
 def test_a_transfer_that_takes_too_long_is_given_up() -> None:
@@ -325,20 +314,20 @@ def test_a_transfer_to_a_stranger_is_refused() -> None:
 def test_timeout_now_campaigns_without_a_pre_vote() -> None:
     one = One()
     one.hear(append(1, (0, 0), 1))
-    sent = one.hear(TimeoutNow(1, "a", "b", 1))
-    assert {(type(m), m.term) for m in sent} == {(Vote, 2)}
+    sent = one.hear(rpc.TimeoutNow(1, "a", "b", 1))
+    assert {(type(m), m.term) for m in sent} == {(rpc.Vote, 2)}
 
 
 def test_who_leads_no_longer_sends_no_snapshot() -> None:
     b = One(1, 1).lead()
-    b.node.step(SnapshotWanted(1, "a", "b", b.node.term, 1, 1, 0, 0, False), NOW)
+    b.node.step(rpc.SnapshotWanted(1, "a", "b", b.node.term, 1, 1, 0, 0, False), NOW)
     b.node.snapshots.append("c")
     ready = b.node.ready()
     assert ready is not None and ready.snapshots == ("c",) and len(ready.chunks) == 1
-    b.node.step(SnapshotWanted(1, "a", "b", b.node.term, 1, 1, 0, 0, False), NOW)
+    b.node.step(rpc.SnapshotWanted(1, "a", "b", b.node.term, 1, 1, 0, 0, False), NOW)
     b.node.snapshots.append("c")
     # What the host sends for these says which term it is in, and that is c's by then.
-    b.node.step(Vote(1, "c", "b", b.node.term + 1, 9, 9), NOW)
+    b.node.step(rpc.Vote(1, "c", "b", b.node.term + 1, 9, 9), NOW)
     ready = b.node.ready()
     assert ready is not None and ready.snapshots == () and ready.chunks == ()
 
@@ -346,10 +335,10 @@ def test_who_leads_no_longer_sends_no_snapshot() -> None:
 def test_a_read_waits_for_an_entry_of_the_leaders_own_term() -> None:
     one = One(1).lead()
     one.node.read_index(77, NOW)
-    assert not any(isinstance(m, Confirm) for m in one.out())
+    assert not any(isinstance(m, rpc.Confirm) for m in one.out())
     sent = one.agree("a", 2)
-    assert Confirm(1, "b", "a", 2, 1) in sent
-    one.hear(ConfirmReply(1, "a", "b", 2, 1))
+    assert rpc.Confirm(1, "b", "a", 2, 1) in sent
+    one.hear(rpc.ConfirmReply(1, "a", "b", 2, 1))
     assert [(r.context, r.index) for r in one.readys[-1].reads] == [(77, 2)]
 
 
@@ -360,7 +349,7 @@ def test_a_round_confirms_the_reads_asked_before_it_only() -> None:
     one.out()
     one.node.read_index(2, NOW)
     one.out()
-    one.hear(ConfirmReply(1, "a", "b", 1, 1))
+    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
 
 
@@ -402,7 +391,7 @@ def test_what_is_not_answered_is_repeated() -> None:
     due = one.node.deadline_ms
     assert due == NOW + one.node.config.retransmit_ms
     one.node.tick(due)
-    assert {(type(m), m.to) for m in one.out()} == {(Append, "a"), (Append, "c")}
+    assert {(type(m), m.to) for m in one.out()} == {(rpc.Append, "a"), (rpc.Append, "c")}
 
 
 def test_nothing_is_sent_to_a_suspected_follower_until_it_is_back() -> None:
@@ -505,7 +494,7 @@ def test_the_window_is_bounded_in_messages_and_refilled_by_answers() -> None:
         sent += [m for m in one.out() if m.to == "a"]
     assert [m.prev_index for m in sent if m.entries] == [1, 2]  # type: ignore[union-attr]
     (more,) = [m for m in one.agree("a", 2) if m.to == "a"]
-    assert isinstance(more, Append)
+    assert isinstance(more, rpc.Append)
     assert (more.prev_index, len(more.entries)) == (3, 2)
 
 
@@ -534,5 +523,5 @@ def test_followers_in_step_share_one_batch() -> None:
     one.agree("a", 1)
     one.agree("c", 1)
     one.node.propose(b"x" * 1000, NOW)
-    first, second = (m for m in one.out() if isinstance(m, Append))
+    first, second = (m for m in one.out() if isinstance(m, rpc.Append))
     assert first.entries is second.entries
