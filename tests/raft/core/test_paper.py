@@ -170,11 +170,17 @@ def test_a_candidate_votes_for_itself_once_that_is_on_disk() -> None:
     assert one.node.role is Role.LEADER
 
 
-def test_votes_make_a_leader_and_its_first_entry_leaves_at_once() -> None:
+def candidate() -> One:
+    """A member that has the consent of `a` to campaign, and asks for votes."""
     one = One()
     one.node.campaign(NOW)
     one.out()
     one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
+    return one
+
+
+def test_votes_make_a_leader_and_its_first_entry_leaves_at_once() -> None:
+    one = candidate()
     one.node.step(rpc.VoteReply(1, "a", "b", 1, True), NOW)
     sent = one.out(sync=False)
     assert [(type(m), m.to) for m in sent] == [(rpc.Append, "a"), (rpc.Append, "c")]
@@ -193,10 +199,7 @@ def test_a_vote_counts_once() -> None:
 
 
 def test_a_candidate_that_hears_a_leader_of_its_term_follows_it() -> None:
-    one = One()
-    one.node.campaign(NOW)
-    one.out()
-    one.hear(rpc.PreVoteReply(1, "a", "b", 1, True))
+    one = candidate()
     assert one.node.role is Role.CANDIDATE
     one.hear(append(1, (0, 0), 1))
     assert (one.node.role, one.node.leader) == (Role.FOLLOWER, "a")

@@ -4,111 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from tests.raft.runtime.kit import Listing, Recorder, until
+from tests.raft.runtime.forming import ABC, Nodes
 from tests.raft.storage.kit import take_links_out
-from warren_raft.machine import GroupSpec
 from warren_raft.runtime.bootstrap import BootstrapPlan
-from warren_raft.runtime.config import HostConfig
-from warren_raft.runtime.host import Host
-from warren_raft.runtime.loop import Loop
 from warren_raft.storage.identity import Identity
-
-ABC = ("a", "b", "c")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-class Nodes:
-    """Nodes as a broker starts them: each finds its cluster, then begins with group 0."""
-
-    def __init__(self, root: Path, names: tuple[str, ...] = ABC) -> None:
-        self.loop = Loop()
-        self.root = root
-        self.names = names
-        self.ports = {name: free_port() for name in "abcde"}
-        self.hosts: dict[str, Host] = {}
-        self.found: dict[str, BootstrapPlan] = {}
-
-    def start(self, name: str, peers: tuple[str, ...] | None = None, **settings: Any) -> Host:
-        others = [other for other in (self.names if peers is None else peers) if other != name]
-        values: dict[str, Any] = {
-            "node": name,
-            "cluster": "test",
-            "secret": b"a secret of the tests",
-            "listen": ("127.0.0.1", self.ports[name]),
-            "peers": {other: ("127.0.0.1", self.ports[other]) for other in others},
-            "data_dir": self.root / name,
-            "reconnect_ms_max": 60,
-            "suspect_after_ms": 500,
-        }
-        host = Host(HostConfig(**{**values, **settings}), self.loop, Recorder())
-        host.start()
-        self.hosts[name] = host
-        self.found.pop(name, None)
-
-        def begin(formation: BootstrapPlan) -> None:
-            self.found[name] = formation
-            spec = GroupSpec(0, formation.voters, joining=formation.joining)
-            host.start_group(spec, Listing())
-
-        host.formation(begin)
-        return host
-
-    def stop(self, *names: str) -> None:
-        for name in names:
-            self.hosts.pop(name).stop()
-
-    def wipe(self, name: str) -> None:
-        """Its disk is another one from now on."""
-        if name in self.hosts:
-            self.stop(name)
-        shutil.rmtree(self.root / name)
-
-    def until(self, condition: Any, seconds: float = 15.0) -> None:
-        until(self.loop, condition, seconds)
-
-    def leader(self) -> Host | None:
-        return next((host for host in self.hosts.values() if host.is_leader(0)), None)
-
-    def serves(self, *names: str) -> None:
-        """The cluster takes a command, and these nodes apply it, as voters."""
-        self.until(lambda: self.leader() is not None)
-        leader = self.leader()
-        assert leader is not None
-        command = b"%d" % len(leader.state(0))
-        leader.propose(0, command)
-
-        def applied() -> bool:
-            return all(
-                name in self.found
-                and self.hosts[name].state(0)[-1:] == [command]
-                and name in self.hosts[name].members(0).voters
-                and self.hosts[name].formed
-                for name in names
-            )
-
-        self.until(applied)
-
-
-@pytest.fixture()
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path)
-    yield made
-    made.stop(*list(made.hosts))
-    made.loop.close()
 
 
 def test_three_new_nodes_form_a_cluster(nodes: Nodes) -> None:
@@ -146,10 +50,15 @@ def test_nobody_begins_before_all_are_there(nodes: Nodes, caplog: pytest.LogCapt
     assert set(nodes.found.values()) == {BootstrapPlan(False, ABC)}
 
 
-def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
+def two_wait_for_the_third(nodes: Nodes) -> None:
+    """Start a and b, which meet and wait for c."""
     nodes.start("a")
     nodes.start("b")
     nodes.until(lambda: nodes.hosts["a"].connected("b"))
+
+
+def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
+    two_wait_for_the_third(nodes)
     nodes.stop("a")
     nodes.start("c")
     nodes.until(lambda: nodes.hosts["c"].connected("b"))
@@ -192,9 +101,7 @@ def forget_formed(directory: Path) -> None:
 
 
 def test_a_disk_lost_before_anybody_founded_is_no_loss(nodes: Nodes) -> None:
-    nodes.start("a")
-    nodes.start("b")
-    nodes.until(lambda: nodes.hosts["a"].connected("b"))
+    two_wait_for_the_third(nodes)
     nodes.wipe("a")
     nodes.start("a")
     nodes.start("c")
@@ -238,9 +145,7 @@ def test_a_node_that_comes_late_joins_one_that_is_formed(nodes: Nodes) -> None:
 
 
 def test_a_node_that_waits_for_a_dead_one_hears_of_the_leader(nodes: Nodes) -> None:
-    nodes.start("a")
-    nodes.start("b")
-    nodes.until(lambda: nodes.hosts["a"].connected("b"))
+    two_wait_for_the_third(nodes)
     waiting = nodes.hosts["a"]
     hellos = waiting._peers.hellos
     met = hellos.pop("b")

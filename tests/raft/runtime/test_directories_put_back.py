@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.raft.runtime.test_bootstrap import ABC, Nodes
-
-
-@pytest.fixture()
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path)
-    yield made
-    made.stop(*list(made.hosts))
-    made.loop.close()
+from tests.raft.runtime.forming import ABC, Nodes
 
 
 def replaced(nodes: Nodes, name: str, aside: str) -> None:

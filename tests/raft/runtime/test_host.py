@@ -26,6 +26,14 @@ def connected(cluster: Cluster) -> None:
     )
 
 
+def led_by(node: str, root: Path) -> tuple[Cluster, Host]:
+    """Start three connected nodes and group 1, of which that node is the preferred leader."""
+    cluster = Cluster(root)
+    connected(cluster)
+    cluster.start_group(1, preferred=node)
+    return cluster, cluster.await_leader(1)
+
+
 def everywhere(cluster: Cluster, group: int, commands: list[bytes]) -> None:
     cluster.until(lambda: all(host.state(group) == commands for host in cluster.hosts.values()))
 
@@ -50,10 +58,7 @@ def test_three_replicate_in_many_groups_at_once(tmp_path: Path) -> None:
 def test_the_observer_hears_everything_in_order_and_effects_only_on_the_leader(
     tmp_path: Path,
 ) -> None:
-    cluster = Cluster(tmp_path)
-    connected(cluster)
-    cluster.start_group(1, preferred="b")
-    leader = cluster.await_leader(1)
+    cluster, leader = led_by("b", tmp_path)
     assert [leader.propose(1, b"%d" % i) for i in range(3)] == [2, 3, 4]
     everywhere(cluster, 1, [b"0", b"1", b"2"])
     for node, observer in cluster.observers.items():
@@ -69,10 +74,7 @@ def test_the_observer_hears_everything_in_order_and_effects_only_on_the_leader(
 
 
 def test_only_the_leader_takes_proposals(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    connected(cluster)
-    cluster.start_group(1, preferred="c")
-    cluster.await_leader(1)
+    cluster, _ = led_by("c", tmp_path)
     cluster.until(lambda: cluster.hosts["a"].leader(1) == "c")
     with pytest.raises(NotLeader, match="ask c") as refused:
         cluster.hosts["a"].propose(1, b"x")
@@ -83,10 +85,7 @@ def test_only_the_leader_takes_proposals(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_dies_is_replaced_and_catches_up_when_it_is_back(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    connected(cluster)
-    cluster.start_group(1, preferred="a")
-    first = cluster.await_leader(1)
+    cluster, first = led_by("a", tmp_path)
     expected = [b"%d" % i for i in range(100)]
     for command in expected:
         first.propose(1, command)
@@ -139,10 +138,8 @@ def test_a_whole_cluster_restarts_with_everything_it_committed(tmp_path: Path) -
 
 
 def test_leadership_moves_when_asked(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    connected(cluster)
-    cluster.start_group(1, preferred="a")
-    cluster.await_leader(1).propose(1, b"x")
+    cluster, leader = led_by("a", tmp_path)
+    leader.propose(1, b"x")
     everywhere(cluster, 1, [b"x"])
     cluster.hosts["a"].transfer(1, "c")
     cluster.until(lambda: cluster.hosts["c"].is_leader(1) and not cluster.hosts["a"].is_leader(1))
@@ -152,10 +149,7 @@ def test_leadership_moves_when_asked(tmp_path: Path) -> None:
 
 
 def test_without_a_majority_nothing_is_applied_and_all_of_it_afterwards(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    connected(cluster)
-    cluster.start_group(1, preferred="a")
-    leader = cluster.await_leader(1)
+    cluster, leader = led_by("a", tmp_path)
     cluster.stop("b")
     cluster.stop("c")
     cluster.until(lambda: leader.suspected("b") and leader.suspected("c"))

@@ -226,10 +226,13 @@ def test_an_error_of_nobodys_connection_ends_the_loop() -> None:
     loop.close()
 
 
-def pair(loop: Loop, **settings: int) -> tuple[Stream, socket.socket, list[Exception | None]]:
+def pair(
+    loop: Loop, on_data: Callable[[bytes], object] = lambda data: None, **settings: int
+) -> tuple[Stream, socket.socket, list[Exception | None]]:
+    """Return a stream, the peer's end of it, and the list of the errors with which it ended."""
     ours, theirs = socket.socketpair()
     ended: list[Exception | None] = []
-    stream = Stream(loop, ours, lambda data: None, ended.append, **settings)
+    stream = Stream(loop, ours, on_data, ended.append, **settings)
     return stream, theirs, ended
 
 
@@ -301,10 +304,8 @@ def test_close_sends_what_is_unsent_first() -> None:
 def test_end_hears_the_peer_out() -> None:
     """Bytes that nobody reads would make the kernel reset the connection, last words and all."""
     loop = Loop()
-    ours, theirs = socket.socketpair()
     heard: list[bytes] = []
-    ended: list[Exception | None] = []
-    stream = Stream(loop, ours, heard.append, ended.append)
+    stream, theirs, ended = pair(loop, heard.append)
     stream.send(b"last words")
     stream.end()
     stream.send(b"too late")
@@ -333,10 +334,8 @@ def test_end_of_a_peer_that_never_hangs_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_paused_stream_takes_nothing_but_notices_its_end() -> None:
     loop = Loop()
-    ours, theirs = socket.socketpair()
     heard: list[bytes] = []
-    ended: list[Exception | None] = []
-    stream = Stream(loop, ours, heard.append, ended.append)
+    stream, theirs, ended = pair(loop, heard.append)
     stream.pause_reading()
     theirs.send(b"x")
     for _ in range(3):

@@ -10,22 +10,21 @@ from pathlib import Path
 import pytest
 
 from tests.raft.runtime.kit import NODES, Cluster, until
-from tests.raft.runtime.test_repair import (
-    read_when_healed,
-    rot,
-    rotten_and_let_go_of,
-    sealed_live,
-    stop,
-    store_of,
-)
-from tests.raft.runtime.test_snapshots import (
+from tests.raft.runtime.shelves import (
     GROUP,
     Shelf,
     begin,
-    check_live,
+    check_after_restart,
+    compacted,
     first_index,
     leader,
+    read_when_healed,
+    rot,
+    rotten_and_let_go_of,
     same,
+    sealed_live,
+    stop,
+    store_of,
     write,
 )
 from warren_raft.machine import GroupSpec
@@ -71,17 +70,6 @@ def come_back(cluster: Cluster, away: str) -> None:
     until(cluster.loop, lambda: all(not h.suspected(away) for h in cluster.hosts.values()))
 
 
-def again(cluster: Cluster) -> None:
-    """All of it is on disk."""
-    stop(cluster)
-    for node in NODES:
-        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
-    leader(cluster)
-    until(cluster.loop, lambda: same(cluster))
-    assert check_live(cluster) > 20
-    stop(cluster)
-
-
 def test_a_leader_lets_go_of_what_it_kept_for_a_member_and_cannot_read(tmp_path: Path) -> None:
     cluster, name, _, away, end = one_is_behind(tmp_path)
     host = cluster.hosts[name]
@@ -95,7 +83,7 @@ def test_a_leader_lets_go_of_what_it_kept_for_a_member_and_cannot_read(tmp_path:
     until(cluster.loop, lambda: not host.repair.wanted and not host._logs.compactor.damaged)
     write(cluster, 600, 700)
     until(cluster.loop, lambda: same(cluster))
-    again(cluster)
+    check_after_restart(cluster)
 
 
 def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
@@ -123,7 +111,7 @@ def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
     assert leader(cluster) == name
     write(cluster, 1000, 1100)
     until(cluster.loop, lambda: same(cluster))
-    again(cluster)
+    check_after_restart(cluster)
 
 
 def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
@@ -172,7 +160,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     assert not host._logs.compactor.left
     write(cluster, 1600, 2100)
     until(cluster.loop, lambda: same(cluster))
-    again(cluster)
+    check_after_restart(cluster)
 
 
 def mute(host: Host) -> None:
@@ -184,10 +172,7 @@ def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 200)
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     name = leader(cluster)
     mute(cluster.hosts[name])  # it is asked first
     host = next(h for h in cluster.hosts.values() if h.node_id != name)
@@ -202,10 +187,7 @@ def test_an_answer_that_comes_when_another_is_asked_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 100)
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     slow, deaf = (h for h in cluster.hosts.values() if h is not host)
     mute(deaf)
@@ -224,10 +206,7 @@ def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
 ) -> None:
     monkeypatch.setattr(repair, "REPAIRS_UNDER_WAY_MAX", 2)
     monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 100)
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     *lost, wanted = sealed_live(host)[:6]
     for each in cluster.hosts.values():
@@ -282,14 +261,11 @@ def test_a_snapshot_waits_for_entries_that_wait_for_a_slow_disk(
     assert first_index(cluster, away) > 5
     write(cluster, 600, 700)
     until(cluster.loop, lambda: same(cluster))
-    again(cluster)
+    check_after_restart(cluster)
 
 
 def test_only_who_was_asked_is_believed(tmp_path: Path) -> None:
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     asked: list[str] = []
     host.repair._send = lambda message: asked.append(message.to)

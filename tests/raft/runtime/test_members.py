@@ -300,9 +300,8 @@ def test_a_member_id_is_kept_over_restarts_and_snapshots(make: Callable[..., Gro
     assert group.settled("a", "b", "d")[: len(held)] == held
 
 
-def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
-    make: Callable[..., Group],
-) -> None:
+def compacted(make: Callable[..., Group]) -> Group:
+    """Make a group whose first 50 entries are on no member any more: a new one needs a snapshot."""
     group = make(
         wal_file_bytes=8_000,
         snapshot_entries_min=10,
@@ -310,13 +309,20 @@ def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
         retained_bytes_max=500,
     )
 
-    def compacted() -> bool:
+    def dropped() -> bool:
         group.speak()
         return all(
             host._groups[GROUP].store.log.first > 50 for host in group.cluster.hosts.values()
         )
 
-    group.cluster.until(compacted, 30)
+    group.cluster.until(dropped, 30)
+    return group
+
+
+def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
+    make: Callable[..., Group],
+) -> None:
+    group = compacted(make)
     joined = group.add("d")
     seen: list[tuple[int, int]] = []
 
@@ -339,20 +345,7 @@ def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
 
 
 def test_a_transfer_to_a_member_that_is_removed_ends(make: Callable[..., Group]) -> None:
-    group = make(
-        wal_file_bytes=8_000,
-        snapshot_entries_min=10,
-        snapshot_bytes_min=200,
-        retained_bytes_max=500,
-    )
-
-    def compacted() -> bool:
-        group.speak()
-        return all(
-            host._groups[GROUP].store.log.first > 50 for host in group.cluster.hosts.values()
-        )
-
-    group.cluster.until(compacted, 30)
+    group = compacted(make)
     leader = group.leader
     assert leader is not None
     joined = group.add("d")

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.raft.runtime.test_bootstrap import ABC, Nodes
+from tests.raft.runtime.forming import ABC, Nodes
 from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.peer_write_marks import Kept, PeerWriteMarks
 from warren_raft.storage.errors import DirectoryOutdated
-
-
-@pytest.fixture()
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path)
-    yield made
-    made.stop(*list(made.hosts))
-    made.loop.close()
 
 
 def with_an_older_copy(nodes: Nodes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.raft.runtime.kit import Cluster
-from tests.raft.runtime.test_snapshots import Shelf, body
+from tests.raft.runtime.shelves import Shelf, body
 from warren_raft.machine import GroupSpec
 
 GROUPS = (5, 6, 7)

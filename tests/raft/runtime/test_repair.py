@@ -7,15 +7,26 @@ from pathlib import Path
 import pytest
 
 from tests.raft.runtime.kit import NODES, Cluster, until
-from tests.raft.runtime.test_snapshots import (
+from tests.raft.runtime.shelves import (
     GROUP,
     Shelf,
     begin,
     body,
+    check_after_restart,
     check_live,
+    compacted,
+    end_with_everything_live,
     first_index,
     leader,
+    left_behind,
+    read_when_healed,
+    restart,
+    rot,
+    rotten_and_let_go_of,
     same,
+    sealed_live,
+    stop,
+    store_of,
     write,
 )
 from tests.raft.storage.kit import Disk
@@ -27,59 +38,9 @@ from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.files import Files
 
 
-def stop(cluster: Cluster) -> None:
-    for node in NODES:
-        if node in cluster.hosts:
-            cluster.stop(node)
-
-
-def store_of(host: Host):  # type: ignore[no-untyped-def]
-    return host._groups[GROUP].store
-
-
-def rot(host: Host, indexes: list[int], at: int = 60) -> set[Path]:
-    """Flip a bit in the record of each entry, and let go of it in memory; the files touched."""
-    logs, store = host._logs, store_of(host)
-    touched = set()
-    for index in indexes:
-        store.log.forget(index)
-        place = store.log.place(index)
-        path = logs.log_files.path_of(place.file)
-        data = bytearray(path.read_bytes())
-        data[place.offset + at % (56 + place.length)] ^= 16
-        with path.open("r+b") as file:
-            file.write(data)
-        touched.add(path)
-    return touched
-
-
-def sealed_live(host: Host) -> list[int]:
-    """Live entries whose places are in files that are complete."""
-    store = store_of(host)
-    newest = host._logs.wal.current_file
-    return [i for i in host.state(GROUP)["live"] if store.log.place(i).file != newest]
-
-
-def read_when_healed(cluster: Cluster, host: Host, index: int) -> bytes:
-    found: list[bytes] = []
-
-    def read() -> None:
-        try:
-            found.append(host.read_entry(GROUP, index).data)
-        except EntryDamaged:
-            host.repair.when(GROUP, index, read)
-
-    read()
-    until(cluster.loop, lambda: found)
-    return found[0]
-
-
 @pytest.mark.parametrize("at", [0, 5, 9, 20, 60, 300])
 def test_a_damaged_entry_is_brought_back_and_written_again(tmp_path: Path, at: int) -> None:
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     for host in list(cluster.hosts.values()):
         wanted = sealed_live(host)[:6:2]
         others = next(h for h in cluster.hosts.values() if h is not host)
@@ -90,15 +51,10 @@ def test_a_damaged_entry_is_brought_back_and_written_again(tmp_path: Path, at: i
         until(cluster.loop, lambda t=touched: not [path for path in t if path.exists()])
         assert not host._logs.compactor.damaged
     assert check_live(cluster) > 20
-    stop(cluster)
-    for node in NODES:  # what was written again is on disk
-        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
-    leader(cluster)
-    until(cluster.loop, lambda: same(cluster))
+    restart(cluster)
     for host in cluster.hosts.values():
         assert host.repair.healed == 0
-    assert check_live(cluster) > 20
-    stop(cluster)
+    end_with_everything_live(cluster)
 
 
 def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) -> None:
@@ -123,25 +79,14 @@ def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) 
     assert host.repair.healed == 8
     assert check_live(cluster) > 10
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
-    stop(cluster)
-    for node in NODES:
-        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: same(cluster))
+    restart(cluster)
     stop(cluster)
 
 
 def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
     tmp_path: Path,
 ) -> None:
-    cluster = begin(tmp_path)
-    write(cluster, 0, 200)
-    until(cluster.loop, lambda: same(cluster))
-    away = next(name for name in NODES if name != leader(cluster))
-    end = cluster.hosts[away].applied_index(GROUP)
-    cluster.stop(away)
-    until(cluster.loop, lambda: all(h.suspected(away) for h in cluster.hosts.values()))
-    write(cluster, 200, 1200)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > end + 100)
+    cluster, away, end = left_behind(tmp_path)
     host = cluster.hosts[leader(cluster)]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     rot(host, [index for index in sealed_live(host) if index > end][:3])
@@ -154,38 +99,6 @@ def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
     assert check_live(cluster) > 20
     assert first_index(cluster, away) > end
     stop(cluster)
-
-
-def rotten_and_let_go_of(tmp_path: Path) -> tuple[Cluster, str]:
-    """One member is down, has no snapshot, and its entry 5 is rotten; the others, which it has not
-    fallen behind, need that entry no more."""
-    many = 10**9
-    cluster = Cluster(
-        tmp_path, wal_file_bytes=60_000, memtable_bytes=30_000, snapshot_entries_min=many
-    )
-    for host in cluster.hosts.values():
-        host.start_group(GroupSpec(GROUP, NODES), Shelf())
-    write(cluster, 0, 300)
-    until(cluster.loop, lambda: same(cluster))
-    away = next(name for name in NODES if name != leader(cluster))
-    store = store_of(cluster.hosts[away])
-    until(
-        cluster.loop, lambda: store.log.place(5).file in cluster.hosts[away]._logs.log_files.paths
-    )
-    del cluster.settings["snapshot_entries_min"]
-    for name in NODES:
-        if name != away:
-            cluster.stop(name)
-            cluster.start(name).start_group(GroupSpec(GROUP, NODES), Shelf())
-    write(cluster, 300, 600)
-    others = [name for name in NODES if name != away]
-    until(cluster.loop, lambda: all(first_index(cluster, name) > 100 for name in others))
-    until(cluster.loop, lambda: same(cluster))
-    assert all(cluster.hosts[name].applied_index(GROUP) > 600 for name in NODES)
-    assert store.snapshot_index == 0
-    rot(cluster.hosts[away], [5])
-    cluster.stop(away)
-    return cluster, away
 
 
 def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path: Path) -> None:
@@ -209,13 +122,7 @@ def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path:
     write(cluster, 600, 700)
     until(cluster.loop, lambda: same(cluster))
     assert check_live(cluster) > 20
-    stop(cluster)
-    for name in NODES:  # and all of it is on disk
-        cluster.start(name).start_group(GroupSpec(GROUP, NODES), Shelf())
-    leader(cluster)
-    until(cluster.loop, lambda: same(cluster))
-    assert check_live(cluster) > 20
-    stop(cluster)
+    check_after_restart(cluster)
 
 
 def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
@@ -233,15 +140,11 @@ def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
     assert leader(cluster) != away
     write(cluster, 600, 700)
     until(cluster.loop, lambda: same(cluster))
-    assert check_live(cluster) > 20
-    stop(cluster)
+    end_with_everything_live(cluster)
 
 
 def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     wanted = sealed_live(host)[:3]
@@ -251,8 +154,7 @@ def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
     write(cluster, 600, 900)
     until(cluster.loop, lambda: same(cluster))
-    assert check_live(cluster) > 20
-    stop(cluster)
+    end_with_everything_live(cluster)
 
 
 def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
@@ -332,10 +234,7 @@ def test_a_group_begins_although_what_it_begins_with_is_damaged(
     assert host.members(GROUP).voters == NODES
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
     check_live(cluster)
-    stop(cluster)
-    for node in NODES:
-        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: same(cluster))
+    restart(cluster)
     assert all(each.repair.healed == 0 for each in cluster.hosts.values())
     stop(cluster)
 
@@ -384,10 +283,7 @@ def test_the_end_of_a_group_of_one_is_damaged(tmp_path: Path) -> None:
 
 
 def test_rot_that_nobody_reads_is_found_and_repaired(tmp_path: Path) -> None:
-    cluster = begin(tmp_path)
-    write(cluster, 0, 600)
-    until(cluster.loop, lambda: first_index(cluster, leader(cluster)) > 100)
-    until(cluster.loop, lambda: same(cluster))
+    cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     store = store_of(host)
@@ -418,12 +314,7 @@ def test_rot_that_nobody_reads_is_found_and_repaired(tmp_path: Path) -> None:
     assert not host._logs.compactor.damaged
     assert {i: host.read_entry(GROUP, i).data for i in wanted} == right
     assert check_live(cluster) > 20
-    stop(cluster)
-    for node in NODES:
-        cluster.start(node).start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: same(cluster))
-    assert check_live(cluster) > 20
-    stop(cluster)
+    check_after_restart(cluster)
 
 
 @pytest.mark.parametrize("size", [1, 3000, 2_500_000])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from tests.raft.runtime.forming import ABC, Nodes
 from tests.raft.runtime.kit import Listing, Recorder
-from tests.raft.runtime.test_bootstrap import ABC, Nodes
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
@@ -18,14 +16,6 @@ from warren_raft.runtime.net.handshake import SecondProcess
 from warren_raft.storage.errors import DirectoryRefused
 
 REFUSED = "copy of its data directory"
-
-
-@pytest.fixture()
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path)
-    yield made
-    made.stop(*list(made.hosts))
-    made.loop.close()
 
 
 def copied(nodes: Nodes, name: str) -> None:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from warren_raft.index_set import Indexes
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, decode_head, encode_file_header
 from warren_raft.storage.group_store import GroupStore
@@ -85,6 +86,23 @@ class Disk:
 
     def close(self) -> None:
         self.store.close()
+
+
+def two_groups_compacted(root: Path) -> Disk:
+    """Write two groups, then compact: a segment that was sealed, one that was rewritten, and a
+    snapshot of group 1 up to entry 36, which refers to entries 2, 9 and 30."""
+    disk = Disk(root, file_bytes=2000)
+    for index in range(1, 40):
+        disk.write(1, index, [b"%d" % index * 100])
+        disk.write(2, index, [b"%d" % index * 100])
+    for group in (1, 2):
+        disk.group(group).applied = 39
+    live = Indexes.of([2, 9, 30])
+    store = disk.group(1)
+    disk.compact(
+        Snapshot(1, 36, store.term(36), 1, store.born, 1, ("n1",), (), live.tobytes(), b"s")
+    )
+    return disk
 
 
 def wal_files(root: Path) -> list[Path]:

@@ -106,13 +106,19 @@ def test_from_segments_sealed_and_copied_and_merged(tmp_path: Path) -> None:
     assert found(tmp_path) == expected
 
 
-def test_those_below_the_snapshot_are_in_it(tmp_path: Path) -> None:
-    disk = Disk(tmp_path, file_bytes=1000)
+def with_three_configs(root: Path) -> Disk:
+    """Write entries 1 to 29, of which 5, 12 and 20 are CONFIG entries."""
+    disk = Disk(root, file_bytes=1000)
     for index in range(1, 30):
         if index in (5, 12, 20):
             config(disk, 1, index, b"c%d" % index)
         else:
             command(disk, 1, index)
+    return disk
+
+
+def test_those_below_the_snapshot_are_in_it(tmp_path: Path) -> None:
+    disk = with_three_configs(tmp_path)
     disk.compact(taken(disk, 1, 12, (3, 11)))
     assert disk.group(1).configs() == [(20, b"c20")]
     disk.close()
@@ -120,12 +126,7 @@ def test_those_below_the_snapshot_are_in_it(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_for_others_below_the_snapshot_does_not_count(tmp_path: Path) -> None:
-    disk = Disk(tmp_path, file_bytes=1000)
-    for index in range(1, 30):
-        if index in (5, 12, 20):
-            config(disk, 1, index, b"c%d" % index)
-        else:
-            command(disk, 1, index)
+    disk = with_three_configs(tmp_path)
     disk.group(1).retain_from = lambda: 4
     disk.compact(taken(disk, 1, 15))
     assert disk.group(1).first_index() == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.raft.storage.kit import Disk
+from tests.raft.storage.kit import Disk, two_groups_compacted
 from warren_raft.index_set import Indexes
 from warren_raft.storage import manifest, segment, snapshot
 from warren_raft.storage.entry_index import Rows
@@ -182,18 +182,8 @@ def test_no_flipped_bit_and_no_lost_end_passes(kind: str) -> None:
 
 
 def with_segments(root: Path) -> None:
-    """A sealed file, a copied one, a snapshot."""
-    disk = Disk(root, file_bytes=2000)
-    for index in range(1, 40):
-        disk.write(1, index, [b"%d" % index * 100])
-        disk.write(2, index, [b"%d" % index * 100])
-    for group in (1, 2):
-        disk.group(group).applied = 39
-    live = Indexes.of([2, 9, 30])
-    store = disk.group(1)
-    disk.compact(
-        Snapshot(1, 36, store.term(36), 1, store.born, 1, ("n1",), (), live.tobytes(), b"s")
-    )
+    """Leave a directory with a sealed segment, a rewritten one, and a snapshot."""
+    disk = two_groups_compacted(root)
     disk.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,6 +107,13 @@ def check_contents(calls: list[Call]) -> None:
             assert call.path not in unsynced, call
 
 
+def of_log_files(calls: list[Call], what: str) -> Iterator[tuple[int, Call]]:
+    """Yield each rename to (or unlink of) a file of the log, with its position in `calls`."""
+    for at, call in enumerate(calls):
+        if call.what == what and (call.to or call.path).endswith(".wal"):
+            yield at, call
+
+
 def test_a_changed_name_is_durable_before_anything_rests_on_it(
     tmp_path: Path, calls: list[Call]
 ) -> None:
@@ -138,24 +145,23 @@ def test_a_new_file_of_the_log_is_named_elsewhere_before_its_first_record(
 ) -> None:
     live(tmp_path)
     files = 0
-    for at, call in enumerate(calls):
-        if call.what == "rename" and call.to.endswith(".wal"):
-            files += 1
-            rest = [each for each in calls[at + 1 :] if each.thread == call.thread]
-            first = next(n for n, each in enumerate(rest) if each[1:3] == ("write", call.to))
-            before = rest[:first]
-            for name in ("wal/synced", "synced"):
-                path = str(tmp_path / "life" / name)
-                wrote = [
-                    n
-                    for n, each in enumerate(before)
-                    if each.what == "write" and each.path in (path, path + ".new")
-                ]
-                assert wrote, (call.to, name, before)
-                assert any(
-                    each.what == "sync" and each.path in (path, path + ".new")
-                    for each in before[wrote[-1] :]
-                ), (call.to, name)
+    for at, call in of_log_files(calls, "rename"):
+        files += 1
+        rest = [each for each in calls[at + 1 :] if each.thread == call.thread]
+        first = next(n for n, each in enumerate(rest) if each[1:3] == ("write", call.to))
+        before = rest[:first]
+        for name in ("wal/synced", "synced"):
+            path = str(tmp_path / "life" / name)
+            wrote = [
+                n
+                for n, each in enumerate(before)
+                if each.what == "write" and each.path in (path, path + ".new")
+            ]
+            assert wrote, (call.to, name, before)
+            assert any(
+                each.what == "sync" and each.path in (path, path + ".new")
+                for each in before[wrote[-1] :]
+            ), (call.to, name)
     assert files >= 5 and files >= len(wal_files(tmp_path / "life"))
 
 
@@ -164,13 +170,12 @@ def test_nothing_is_removed_before_the_manifest_that_does_without_it(
 ) -> None:
     live(tmp_path)
     removed = 0
-    for at, call in enumerate(calls):
-        if call.what == "unlink" and call.path.endswith(".wal"):
-            removed += 1
-            before = [each for each in calls[:at] if each.what == "rename"]
-            puts = [n for n, each in enumerate(before) if each.to.endswith("groups.manifest")]
-            made = [n for n, each in enumerate(before) if each.to.endswith((".idx", ".seg"))]
-            assert puts and (not made or made[-1] < puts[-1]), call
+    for at, call in of_log_files(calls, "unlink"):
+        removed += 1
+        before = [each for each in calls[:at] if each.what == "rename"]
+        puts = [n for n, each in enumerate(before) if each.to.endswith("groups.manifest")]
+        made = [n for n, each in enumerate(before) if each.to.endswith((".idx", ".seg"))]
+        assert puts and (not made or made[-1] < puts[-1]), call
     assert removed >= 3
     gone = [call.path for call in calls if call.what == "unlink"]
     for path in gone:

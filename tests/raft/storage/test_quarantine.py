@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from tests.raft.storage.kit import WAIT_S, Disk, two_groups_compacted, wal_files
 from tests.raft.storage.test_compaction_crash import StoppingFiles
-from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES, seal
@@ -24,17 +23,7 @@ from warren_raft.storage.snapshot import MAGIC, Snapshot
 
 def a_life(root: Path) -> None:
     """Two groups: segments of both kinds, a snapshot of the first, a log."""
-    disk = Disk(root, file_bytes=2000)
-    for index in range(1, 40):
-        disk.write(1, index, [b"%d" % index * 100])
-        disk.write(2, index, [b"%d" % index * 100])
-    for group in (1, 2):
-        disk.group(group).applied = 39
-    live = Indexes.of([2, 9, 30])
-    store = disk.group(1)
-    disk.compact(
-        Snapshot(1, 36, store.term(36), 1, store.born, 1, ("n1",), (), live.tobytes(), b"s")
-    )
+    disk = two_groups_compacted(root)
     disk.write(1, 40, [b"last"])
     disk.write(2, 40, [b"last"])
     disk.close()

@@ -84,6 +84,13 @@ def test_a_peer_at_the_wrong_address_is_not_taken_for_another(
     loop.close()
 
 
+def called_by_a(loop: Loop, root: Path) -> Host:
+    """Start host b, which expects a and cannot reach it: only a's own calls connect them."""
+    host = made(loop, root, "b")
+    host.add_peer("a", ("127.0.0.1", 1))
+    return host
+
+
 class Raw:
     """A client that says what it likes."""
 
@@ -152,8 +159,7 @@ def test_who_says_something_else_is_closed_and_the_node_stays_up(
     tmp_path: Path, first: bytes, answer: str | None
 ) -> None:
     loop = Loop()
-    host = made(loop, tmp_path, "b")
-    host.add_peer("a", ("127.0.0.1", 1))
+    host = called_by_a(loop, tmp_path)
     raw = Raw(loop, host)
     raw.send(first)
     raw.read(lambda r: r.ended)
@@ -171,8 +177,7 @@ def test_a_proof_of_another_connection_or_of_the_other_side_does_not_serve(
     tmp_path: Path,
 ) -> None:
     loop = Loop()
-    host = made(loop, tmp_path, "b")
-    host.add_peer("a", ("127.0.0.1", 1))
+    host = called_by_a(loop, tmp_path)
     mine = hello()
     for forge in ("replayed", "reflected", "the bare secret", "right"):
         raw = Raw(loop, host)
@@ -221,8 +226,7 @@ def test_a_stranger_who_connects_gets_nothing_to_try_guesses_of_the_secret_on(
     tmp_path: Path,
 ) -> None:
     loop = Loop()
-    host = made(loop, tmp_path, "b")
-    host.add_peer("a", ("127.0.0.1", 1))
+    host = called_by_a(loop, tmp_path)
     for then in (
         None,
         codec.frame(codec.PROOF, msgspec.msgpack.encode(Proof(b"x" * 32))),
@@ -244,8 +248,7 @@ def test_a_stranger_who_connects_gets_nothing_to_try_guesses_of_the_secret_on(
 
 def test_two_proofs_in_one_handshake_end_it(tmp_path: Path) -> None:
     loop = Loop()
-    host = made(loop, tmp_path, "b")
-    host.add_peer("a", ("127.0.0.1", 1))
+    host = called_by_a(loop, tmp_path)
     raw, mine = Raw(loop, host), hello()
     raw.send(greeting(mine))
     raw.read(lambda r: len(r.frames()) == 1)
