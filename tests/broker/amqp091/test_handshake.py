@@ -11,6 +11,12 @@ from tests.broker.amqp091.peer import Peer
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 
+CAPABILITIES = """
+    publisher_confirms exchange_exchange_bindings basic.nack
+    consumer_cancel_notify connection.blocked consumer_priorities
+    authentication_failure_close per_consumer_qos direct_reply_to
+"""
+
 
 def test_negotiation() -> None:
     peer = Peer(cluster_name="w1")
@@ -22,20 +28,7 @@ def test_negotiation() -> None:
     assert (start.version_major, start.version_minor) == (0, 9)
     assert (told["product"], told["version"], told["cluster_name"]) == ("RabbitMQ", "4.3.0", "w1")
     assert "Warren" in told["information"]
-    assert told["capabilities"] == dict.fromkeys(
-        [
-            "publisher_confirms",
-            "exchange_exchange_bindings",
-            "basic.nack",
-            "consumer_cancel_notify",
-            "connection.blocked",
-            "consumer_priorities",
-            "authentication_failure_close",
-            "per_consumer_qos",
-            "direct_reply_to",
-        ],
-        True,
-    )
+    assert told["capabilities"] == dict.fromkeys(CAPABILITIES.split(), True)
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
     peer.nothing()
     peer.answer(requests.Authenticate)

@@ -199,6 +199,14 @@ def publishes(peer: Peer, count: int = 1) -> requests.Publish:
     return published
 
 
+def routed(peer: Peer, *counts: int) -> list[requests.Publish]:
+    """Publish runs of so many messages, each of which goes to one queue."""
+    runs = [publishes(peer, count) for count in counts]
+    for published in runs:
+        peer.conn.routed(published.token, [whole(published)])
+    return runs
+
+
 def test_one_message_is_confirmed_without_multiple(confirming: Peer) -> None:
     published = publishes(confirming)
     confirming.conn.routed(published.token, [whole(published)])
@@ -208,18 +216,14 @@ def test_one_message_is_confirmed_without_multiple(confirming: Peer) -> None:
 
 
 def test_runs_are_confirmed_by_one_ack(confirming: Peer) -> None:
-    first, second = publishes(confirming, 100), publishes(confirming, 50)
-    for published in (first, second):
-        confirming.conn.routed(published.token, [whole(published)])
+    first, second = routed(confirming, 100, 50)
     for published in (first, second):
         confirming.conn.confirmed(published.token, 0, True)
     assert acks(confirming) == [("Ack", 150, True)]
 
 
 def test_later_ones_do_not_confirm_earlier_ones(confirming: Peer) -> None:
-    first, second = publishes(confirming, 2), publishes(confirming, 2)
-    for published in (first, second):
-        confirming.conn.routed(published.token, [whole(published)])
+    first, second = routed(confirming, 2, 2)
     confirming.conn.confirmed(second.token, 0, True)
     assert acks(confirming) == [("Ack", 3, False), ("Ack", 4, False)]
     confirming.conn.confirmed(first.token, 0, True)
@@ -270,9 +274,7 @@ def test_some_refused(confirming: Peer) -> None:
 
 
 def test_an_ack_with_multiple_never_covers_a_refused_one(confirming: Peer) -> None:
-    first, second = publishes(confirming, 1), publishes(confirming, 3)
-    for published in (first, second):
-        confirming.conn.routed(published.token, [whole(published)])
+    first, second = routed(confirming, 1, 3)
     confirming.conn.confirmed(second.token, 0, True)
     confirming.conn.confirmed(first.token, 0, False)
     assert acks(confirming) == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from proton import Message, symbol
@@ -151,13 +152,28 @@ def test_everything_sent_at_once_without_waiting() -> None:
     assert isinstance(browse, asks.Browse)
 
 
+def opened_sender(client: Client, name: str) -> Any:
+    """Open a link that publishes blocks to the queue q."""
+    sender = client.session.sender(name)
+    sender.target.address = "/queues/q/blocks"
+    sender.open()
+    client.turn()
+    return sender
+
+
+def opened_receiver(client: Client, name: str, address: str) -> Any:
+    """Open a link that receives from the address, without credit."""
+    receiver = client.session.receiver(name)
+    receiver.source.address = address
+    receiver.open()
+    client.turn()
+    return receiver
+
+
 def test_no_request_is_made_in_a_vhost_that_was_refused() -> None:
     client = Client(new(), "vhost:secret")
     client.answers[asks.OpenVhost] = errors.vhost_refused("secret", "guest")
-    receiver = client.session.receiver("x")
-    receiver.source.address = "/queues/q/browse?max=5"
-    receiver.open()
-    client.turn()
+    opened_receiver(client, "x", "/queues/q/browse?max=5")
     assert [type(r) for r in client.requests] == [asks.Login, asks.OpenVhost]
     condition = client.engine.connection.remote_condition
     assert condition.name == "amqp:not-allowed"
@@ -216,10 +232,7 @@ def test_a_request_that_is_no_message_ends_its_link_only(data: bytes) -> None:
         reply = Message()
         reply.decode(receiver.recv(receiver.current.pending))
         assert reply.subject == "400"
-    other = client.session.receiver("later")
-    other.source.address = "/queues/q/browse?max=1"
-    other.open()
-    client.turn()
+    opened_receiver(client, "later", "/queues/q/browse?max=1")
     assert isinstance(client.requests[-1], asks.Browse)
 
 
@@ -234,10 +247,7 @@ def test_a_request_above_the_limit_ends_its_link() -> None:
 
 def test_blocks_in_flight_are_bounded_by_bytes() -> None:
     client = Client(new(in_flight_bytes_max=1000))
-    sender = client.session.sender("blocks")
-    sender.target.address = "/queues/q/blocks"
-    sender.open()
-    client.turn()
+    sender = opened_sender(client, "blocks")
     for _ in range(10):
         send(sender, encode_section_head(400) + bytes(400))
     client.turn()
@@ -252,10 +262,7 @@ def test_blocks_in_flight_are_bounded_by_bytes() -> None:
 
 def test_while_resources_are_short_no_block_is_taken_and_no_credit_given() -> None:
     client = Client(new())
-    before = client.session.sender("before")
-    before.target.address = "/queues/q/blocks"
-    before.open()
-    client.turn()
+    before = opened_sender(client, "before")
     credit = before.credit
     assert credit > 0
     client.connection.short = True
@@ -280,10 +287,7 @@ def test_while_resources_are_short_no_block_is_taken_and_no_credit_given() -> No
 def test_a_slow_reader_is_not_written_ahead_of_for_ever() -> None:
     """Pieces stop being fetched when the client gives no credit."""
     client = Client(new(send_ahead_bytes_max=10_000))
-    receiver = client.session.receiver("pieces")
-    receiver.source.address = "/queues/q/browse?max=100000"
-    receiver.open()
-    client.turn()
+    receiver = opened_receiver(client, "pieces", "/queues/q/browse?max=100000")
     for _ in range(50):
         if not isinstance(client.requests[-1], asks.Browse):
             break
@@ -299,10 +303,7 @@ def test_a_slow_reader_is_not_written_ahead_of_for_ever() -> None:
 
 def test_answers_after_the_end_are_dropped() -> None:
     client = Client(new())
-    sender = client.session.sender("blocks")
-    sender.target.address = "/queues/q/blocks"
-    sender.open()
-    client.turn()
+    sender = opened_sender(client, "blocks")
     send(sender, encode_section_head(4) + b"abcd")
     client.turn()
     token = client.requests[-1].token

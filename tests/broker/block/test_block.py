@@ -6,6 +6,7 @@ import random
 import struct
 import zlib
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import lz4.frame
@@ -13,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.broker.block.messages import Message, messages_of
 from warren_broker.block import block as b
 from warren_broker.block.block import Block, BlockError
 from warren_broker.block.layout import HEADER
-
-Message = tuple[tuple[bytes, bytes], bytes, bytes, int, int | None]
 
 MESSAGES = st.lists(
     st.tuples(
@@ -36,19 +36,6 @@ def encoded(messages: list[Message]) -> bytes:
     return b.encode(bodies, properties, list(routes), priorities, ttls)
 
 
-def listed(block: Block) -> list[Message]:
-    return [
-        (
-            block.route(i),
-            bytes(block.properties(i)),
-            bytes(block.body(i)),
-            block.priority(i),
-            block.ttl_ms(i),
-        )
-        for i in range(block.count)
-    ]
-
-
 def runs(messages: list[Message]) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     for i, message in enumerate(messages):
@@ -63,7 +50,7 @@ def runs(messages: list[Message]) -> list[tuple[int, int, int]]:
 def test_what_is_encoded_is_read_back_sorted(messages: list[Message]) -> None:
     block = Block.decode(encoded(messages))
     expected = sorted(messages, key=lambda message: -message[3])
-    assert listed(block) == expected
+    assert messages_of(block) == expected
     assert list(block.priority_runs) == runs(expected)
     assert block.is_sorted and len(block) == len(messages)
     assert block.size_bytes() == sum(len(m[1]) + len(m[2]) for m in messages)
@@ -80,14 +67,14 @@ def test_ranges_are_joined_in_the_order_given(lists: list[list[Message]], data: 
         first = data.draw(st.integers(0, block.count))
         last = data.draw(st.integers(first, block.count))
         parts.append((block, first, last))
-        expected += listed(block)[first:last]
+        expected += messages_of(block)[first:last]
     joined = Block.decode(b.concat(parts))
-    assert listed(joined) == expected
+    assert messages_of(joined) == expected
     assert list(joined.priority_runs) == runs(expected)
     priorities = [message[3] for message in expected]
     assert joined.is_sorted == (priorities == sorted(priorities, reverse=True))
     assert (joined.priority_column is None) == joined.is_sorted
-    assert listed(Block.decode(b.concat([(joined, 0, joined.count)]))) == expected
+    assert messages_of(Block.decode(b.concat([(joined, 0, joined.count)]))) == expected
 
 
 @given(MESSAGES.filter(bool), st.data())
@@ -95,7 +82,7 @@ def test_slice(messages: list[Message], data: Any) -> None:
     block = Block.decode(encoded(messages))
     first = data.draw(st.integers(0, block.count))
     last = data.draw(st.integers(first, block.count))
-    assert listed(Block.decode(block.slice(first, last))) == listed(block)[first:last]
+    assert messages_of(Block.decode(block.slice(first, last))) == messages_of(block)[first:last]
     whole = block.slice(0, block.count)
     assert whole == encoded(messages)
 
@@ -147,13 +134,19 @@ def test_every_damaged_octet_is_refused() -> None:
                 assert at == 5 and block.form == 1, at
 
 
-def test_unverified_damage_never_leaves_the_buffer() -> None:
-    chance = random.Random(7)
-    good = sample()
+def damaged_copies(good: bytes, seed: int) -> Iterator[bytearray]:
+    """Yield 20,000 copies with one to three bytes overwritten."""
+    chance = random.Random(seed)
     for _ in range(20000):
         damaged = bytearray(good)
         for _ in range(chance.randrange(1, 4)):
             damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        yield damaged
+
+
+def test_unverified_damage_never_leaves_the_buffer() -> None:
+    good = sample()
+    for damaged in damaged_copies(good, 7):
         try:
             block = Block.decode(damaged, verify=False)
         except BlockError:
@@ -165,18 +158,13 @@ def test_unverified_damage_never_leaves_the_buffer() -> None:
 
 def test_resigned_damage_is_refused_or_harmless() -> None:
     """Someone who can compute a checksum sends what he likes."""
-    chance = random.Random(8)
-    good = sample()
-    for _ in range(20000):
-        damaged = bytearray(good)
-        for _ in range(chance.randrange(1, 4)):
-            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    for damaged in damaged_copies(sample(), 8):
         struct.pack_into("<I", damaged, 12, zlib.crc32(damaged[32:]))
         try:
             block = Block.decode(damaged)
         except BlockError:
             continue
-        assert len(listed(block)) == block.count
+        assert len(messages_of(block)) == block.count
         assert sum(last - first for first, last, _ in block.priority_runs) == block.count
 
 
@@ -194,7 +182,7 @@ def test_compressed() -> None:
     packed = b.compress(plain)
     assert len(packed) < len(plain) / 4
     assert b.decompress(packed) == plain
-    assert listed(Block.decode(packed)) == listed(Block.decode(plain))
+    assert messages_of(Block.decode(packed)) == messages_of(Block.decode(plain))
     assert b.compress(packed) == packed
     noise = b.encode([random.Random(1).randbytes(5000)], [b""], (b"", b"q"))
     assert b.compress(noise) == noise
@@ -244,7 +232,9 @@ def test_an_outline_has_everything_but_bodies_and_properties(
     ):
         assert getattr(outline, name) == getattr(block, name), name
     for other in (plain, framed(plain)):
-        assert Block.outline(other).whole and listed(Block.outline(other)) == listed(block)
+        assert Block.outline(other).whole and messages_of(Block.outline(other)) == messages_of(
+            block
+        )
 
 
 def test_damage_behind_a_checksum_never_leaves_the_buffer_of_a_compressed_block() -> None:
@@ -299,7 +289,7 @@ def test_columns_as_arrow_keeps_them() -> None:
         route_column=array("i", [1, 0, 1]),
         priorities=b"\x09\x04\x05",
     )
-    assert listed(Block.decode(data)) == [
+    assert messages_of(Block.decode(data)) == [
         ((b"", b"b"), b"\0\0", b"one", 9, None),
         ((b"", b"a"), b"\0\0", b"", 4, None),
         ((b"", b"b"), b"\0\0", b"three", 5, None),

@@ -72,6 +72,15 @@ def opened(cluster):
     return cluster.open_client(GROUP, ("b", "c"), uplink)
 
 
+def submit_to_c(cluster):
+    """Open a client with one command, which goes to its leader c."""
+    client = opened(cluster)
+    client.command("asked")
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("c", messages.Submit)]
+
+
 def test_a_leader_that_steps_down_says_so_to_every_node(cluster):
     cluster.effects.led.add(GROUP)
     cluster.leader_changed(GROUP, None, 4, False)
@@ -110,22 +119,14 @@ def test_nobody_asks_for_a_group_that_nothing_is_wanted_of(cluster):
 
 
 def test_an_old_leaders_farewell_does_not_send_everything_to_the_new_one_again(cluster):
-    client = opened(cluster)
-    client.command("asked")
-    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
-    cluster.loop.run_turn(0)
-    assert cluster.host.kinds() == [("c", messages.Submit)]
+    submit_to_c(cluster)
     cluster._on_not_leader("b", messages.NotLeader(GROUP, None, 4), memoryview(b""))
     cluster.loop.run_turn(0)
     assert cluster.host.kinds() == []
 
 
 def test_the_current_leaders_farewell_starts_a_search(cluster):
-    client = opened(cluster)
-    client.command("asked")
-    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
-    cluster.loop.run_turn(0)
-    cluster.host.kinds()
+    submit_to_c(cluster)
     cluster._on_not_leader("c", messages.NotLeader(GROUP, None, 5), memoryview(b""))
     assert {kind for _, kind in cluster.host.kinds()} == {messages.WhoLeads}
     cluster._on_leader_is("b", messages.LeaderIs(GROUP, 6), memoryview(b""))

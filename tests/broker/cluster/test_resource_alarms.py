@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.cluster.universe import Universe, no_hashing
+from broker.cluster.universe import Universe
 from warren_broker.cluster.resource_alarms import ResourceAlarms
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_hashing(monkeypatch)
 
 
 @pytest.fixture

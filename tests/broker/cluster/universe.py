@@ -15,7 +15,6 @@ from broker.cluster.model_log import Died, Log, Member, Stored, Violation
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import NodeConfig
-from warren_broker.metadata import passwords
 from warren_raft.core import membership as changes
 from warren_raft.core.quorum import majority
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
@@ -571,8 +570,3 @@ class Universe:
         """Let go of the loops."""
         for name in list(self.running):
             self.running.pop(name).loop.close()
-
-
-def no_hashing(monkeypatch: Any) -> None:
-    """Passwords are not what this is about."""
-    monkeypatch.setattr(passwords, "hash_password", lambda password, salt: "hash")

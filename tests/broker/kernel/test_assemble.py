@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.broker.block.messages import Message, messages_of
 from tests.broker.kernel import frames as f
 from warren_broker.block import block as b
 from warren_broker.block.block import Block, BlockError
@@ -21,8 +22,6 @@ from warren_broker.kernel import (
     Routes,
     Selection,
 )
-
-Message = tuple[tuple[bytes, bytes], bytes, bytes, int, int | None]
 
 
 def grown(chance: random.Random, count: int, routes: Routes | None = None) -> MessageTable:
@@ -53,20 +52,6 @@ def listed(table: MessageTable, positions: list[int]) -> list[Message]:
     ]
 
 
-def unpacked(block: Block) -> list[Message]:
-    """All messages of a block as values."""
-    return [
-        (
-            block.route(i),
-            bytes(block.properties(i)),
-            bytes(block.body(i)),
-            block.priority(i),
-            block.ttl_ms(i),
-        )
-        for i in range(block.count)
-    ]
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
     chance = random.Random(seed)
@@ -88,7 +73,7 @@ def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
         expected += listed(table, list(selection))
     expected.sort(key=lambda message: -message[3])
     block = Block.decode(both.assemble.assemble(selections))
-    assert unpacked(block) == expected
+    assert messages_of(block) == expected
     assert block.is_sorted and block.priority_column is None
     assert (block.ttl_column is not None) == any(message[4] is not None for message in expected)
     assert block.size_bytes() == sum(selection.size_bytes() for selection in selections)
@@ -144,7 +129,7 @@ def test_both_kernels_make_the_same_bytes(pair: tuple[Kernel, Kernel]) -> None:
         assert fast == slow
         block = Block.decode(fast)
         assert block.form == 1
-        assert unpacked(Block.decode(b.concat([(block, 0, block.count)]))) == unpacked(block)
+        assert messages_of(Block.decode(b.concat([(block, 0, block.count)]))) == messages_of(block)
         loads = [kernel.admit.load_block(block) for kernel in pair]
         assert loads[0].rows == loads[1].rows and loads[0].bodies == loads[1].bodies
 
@@ -188,7 +173,7 @@ def test_a_client_s_block_comes_back_as_a_table(both: Kernel) -> None:
     )
     block = Block.decode(data)
     table = both.admit.load_block(block, mandatory=True)
-    assert listed(table, [0, 1, 2]) == unpacked(block)
+    assert listed(table, [0, 1, 2]) == messages_of(block)
     assert [table.route(i).mandatory for i in range(3)] == [True] * 3
     assert [table.flags(i) for i in range(3)] == [PERSISTENT, PERSISTENT, HEADERS | CC]
     assert both.assemble.assemble([Selection(table, 0, 3)]) == data

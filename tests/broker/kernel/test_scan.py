@@ -65,22 +65,16 @@ def test_runs_end_where_the_channel_changes(both: Kernel) -> None:
     ]
 
 
+def in_frames(channel: int, key: bytes, *pieces: bytes) -> list[bytes]:
+    """The frames of one message whose body comes in those pieces."""
+    head = [f.publish_method(channel, b"", key), f.header(channel, sum(map(len, pieces)))]
+    return head + [f.frame(3, channel, piece) for piece in pieces]
+
+
 def test_bodies_in_many_frames_interleaved_between_channels(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
-    first = [
-        f.publish_method(1, b"", b"a"),
-        f.header(1, 6),
-        f.frame(3, 1, b"abc"),
-        f.frame(3, 1, b""),
-        f.frame(3, 1, b"def"),
-    ]
-    second = [
-        f.publish_method(2, b"", b"b"),
-        f.header(2, 4),
-        f.frame(3, 2, b"12"),
-        f.frame(3, 2, b"3"),
-        f.frame(3, 2, b"4"),
-    ]
+    first = in_frames(1, b"a", b"abc", b"", b"def")
+    second = in_frames(2, b"b", b"12", b"3", b"4")
     mixed = b"".join(x + y for x, y in zip(first, second, strict=True))
     whole = f.publish(3, b"", b"c", b"between")
     items = scanner.feed(mixed[:-9] + whole + mixed[-9:])

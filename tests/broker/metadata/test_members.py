@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metadata.test_nodes import CLASSIC, start
-from broker.metadata.world import World
+from broker.metadata.test_nodes import CLASSIC
+from broker.metadata.world import World, with_nodes
 from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import MembersSet
@@ -13,10 +13,7 @@ from warren_broker.metadata.changes import MembersSet
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    for number, node in enumerate("abcd"):
-        start(made, node, 71 + number, 101 + number)
-    return made
+    return with_nodes("abcd")
 
 
 def test_members_come_and_go(world: World) -> None:

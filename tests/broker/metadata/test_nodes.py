@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.world import UPLINK, World
+from broker.metadata.world import World, start, with_nodes
 from warren_broker.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
@@ -21,17 +21,7 @@ CLASSIC = {"x-queue-type": "classic"}
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    for number, node in enumerate("abc"):
-        start(made, node, 71 + number, 101 + number)
-    return made
-
-
-def start(world: World, node: str, life: int, disk: int, address: str = "") -> None:
-    """A node's first submission of a life."""
-    address = address or f"{node}:1"
-    world.seqs.pop(life, None) if life != UPLINK else None
-    world.do(commands.NodeStarted(node, life, disk, address), uplink=life, node=node)
+    return with_nodes("abc")
 
 
 def test_a_started_node_is_registered(world: World) -> None:

@@ -95,24 +95,27 @@ class World:
         """Declare an exchange."""
         self.do(commands.DeclareExchange("/", name, kind, **more))
 
-    def bind(
-        self,
-        source: str,
-        destination: str,
-        routing_key: str = "",
-        to_queue: bool = True,
-        **more: Any,
-    ) -> None:
-        """Bind a queue, or an exchange."""
+    def bind(self, source: str, destination: str, routing_key: str = "", **more: Any) -> None:
+        """Bind a queue, or an exchange with to_queue=False."""
+        to_queue = more.pop("to_queue", True)
         self.do(commands.Bind("/", source, destination, to_queue, routing_key, **more))
 
-    def unbind(
-        self,
-        source: str,
-        destination: str,
-        routing_key: str = "",
-        to_queue: bool = True,
-        **more: Any,
-    ) -> None:
-        """Take a binding away."""
+    def unbind(self, source: str, destination: str, routing_key: str = "", **more: Any) -> None:
+        """Remove a binding of a queue, or of an exchange with to_queue=False."""
+        to_queue = more.pop("to_queue", True)
         self.do(commands.Unbind("/", source, destination, to_queue, routing_key, **more))
+
+
+def start(world: World, node: str, life: int, disk: int, address: str = "") -> None:
+    """Submit the first command of a node's life: it started, with that disk."""
+    address = address or f"{node}:1"
+    world.seqs.pop(life, None) if life != UPLINK else None
+    world.do(commands.NodeStarted(node, life, disk, address), uplink=life, node=node)
+
+
+def with_nodes(nodes: str) -> World:
+    """A world with nodes whose lives are 71, 72 … and whose disks are 101, 102 …"""
+    made = World()
+    for number, node in enumerate(nodes):
+        start(made, node, 71 + number, 101 + number)
+    return made

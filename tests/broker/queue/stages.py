@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from tests.broker.queue.world import Queue, block
@@ -15,17 +17,33 @@ from warren_broker.queue.commands import (
 )
 
 
+@dataclass(frozen=True)
 class Stages:
-    """As sinks send them."""
+    """The commands as a sink's driver sends them, and the digest of each of its attempts."""
+
+    sink: str = "s"
+    run: str = "r"
+    epoch: int = 1
+    digest: int = 100
 
     def stage(
         self, batch: int, partition: int, attempt: int = 0, ttl_ms: int = 0, seq: int = 0
     ) -> AnyCommand:
-        return SinkStage("s", "r", 1, batch, partition, attempt, 100, ttl_ms, seq)
+        return SinkStage(
+            self.sink,
+            self.run,
+            self.epoch,
+            batch,
+            partition,
+            attempt,
+            self.digest,
+            ttl_ms,
+            seq,
+        )
 
     def publish(self, batch: int, *attempts: tuple[int, int, int]) -> AnyCommand:
         """attempts: (partition, attempt, blocks)."""
-        return SinkPublish("s", "r", 1, batch, attempts)
+        return SinkPublish(self.sink, self.run, self.epoch, batch, attempts)
 
     def put(
         self,
@@ -39,14 +57,15 @@ class Stages:
         uplink: int = 1,
         **shape: object,
     ) -> int:
-        """Stage a block of `count` messages; its index."""
+        """Stage a block of `count` messages; return its index."""
         command = self.stage(batch, partition, attempt, ttl_ms, seq)
-        assert queue.do(command, block(count, **shape), uplink) == Done()
+        reply = queue.do(command, block(count, **shape), uplink)
+        assert reply == Done(), reply
         return queue.index
 
 
 class StagesOfVersion2(Stages):
-    """As logs of versions 1 and 2 have them."""
+    """The commands as logs of versions 1 and 2 of the machine have them."""
 
     def stage(
         self, batch: int, partition: int, attempt: int = 0, ttl_ms: int = 0, seq: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from hypothesis.stateful import (
 
 from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
-from warren_broker.queue import block_index
 from warren_broker.queue import commands as c
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained
 
@@ -46,13 +44,7 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_pages_unpacked() -> Iterator[None]:
-    """So that short logs come by every way of packing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_index, "FILLED_PAGES_MAX", 1)
-        patch.setattr(block_index, "TOUCHED_PAGES_MAX", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("few_pages_unpacked")
 
 
 class AgainstModel(RuleBasedStateMachine):

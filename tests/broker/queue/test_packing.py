@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,7 @@ from warren_raft.index_set import PAGE
 QUICK = settings(max_examples=150, deadline=None)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_pages_unpacked() -> Iterator[None]:
-    """So that short histories come by every way of packing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_index, "FILLED_PAGES_MAX", 1)
-        patch.setattr(block_index, "TOUCHED_PAGES_MAX", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("few_pages_unpacked")
 
 
 def a_shape(count: int, size: int, uneven: bool, ttl: int | None) -> Shape:

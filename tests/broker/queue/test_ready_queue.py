@@ -142,10 +142,8 @@ def test_prefetch_0_is_a_window_of_messages() -> None:
     assert len(queue.got()) == 3
 
 
-def test_prefetch_0_is_a_window_of_bytes_too_but_one_message_always_goes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "WINDOW_BYTES", 100)
+@pytest.mark.usefixtures("window_of_100_bytes")
+def test_prefetch_0_is_a_window_of_bytes_too_but_one_message_always_goes() -> None:
     queue = Queue()
     for _ in range(4):
         queue.put(1, size=51)
@@ -155,10 +153,8 @@ def test_prefetch_0_is_a_window_of_bytes_too_but_one_message_always_goes(
     assert len(queue.got()) == 1
 
 
-def test_a_consumer_that_holds_nothing_gets_a_message_of_any_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "WINDOW_BYTES", 100)
+@pytest.mark.usefixtures("window_of_100_bytes")
+def test_a_consumer_that_holds_nothing_gets_a_message_of_any_size() -> None:
     queue = Queue()
     queue.put(2, size=101)
     consume(queue)

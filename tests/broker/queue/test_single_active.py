@@ -23,19 +23,23 @@ def single() -> Queue:
     return Queue(single_active_consumer=True)
 
 
-def test_the_first_consumer_is_active_and_gets_everything() -> None:
+def two_consumers(prefetch: int) -> Queue:
+    """The first consumer takes that many messages, the second one 10."""
     queue = single()
-    queue.do(Checkout(1, 1, "a", 10))
+    queue.do(Checkout(1, 1, "a", prefetch))
     queue.do(Checkout(2, 2, "b", 10))
+    return queue
+
+
+def test_the_first_consumer_is_active_and_gets_everything() -> None:
+    queue = two_consumers(10)
     queue.put(4)
     assert len(queue.got(1)) == 4 and queue.got(2) == []
     assert queue.stat().consumers == 2
 
 
 def test_the_others_wait_even_when_the_active_one_has_no_room() -> None:
-    queue = single()
-    queue.do(Checkout(1, 1, "a", 1))
-    queue.do(Checkout(2, 2, "b", 10))
+    queue = two_consumers(1)
     queue.put(4)
     assert len(queue.got(1)) == 1 and queue.got(2) == []
 
@@ -50,9 +54,7 @@ def test_when_it_goes_the_oldest_that_waits_takes_over() -> None:
 
 
 def test_a_cancelled_one_is_replaced_at_once_though_it_holds_messages() -> None:
-    queue = single()
-    queue.do(Checkout(1, 1, "a", 1))
-    queue.do(Checkout(2, 2, "b", 10))
+    queue = two_consumers(1)
     index = queue.put(3)
     queue.do(Cancel(1))
     assert queue.names(2) == [(index, 1), (index, 2)]

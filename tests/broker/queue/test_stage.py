@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.broker.queue.stages import Stages
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue import stage
 from warren_broker.queue.commands import (
@@ -12,41 +15,32 @@ from warren_broker.queue.commands import (
     Done,
     Purge,
     SinkDrop,
-    SinkPublish,
     SinkStage,
 )
 
 
 def put(
     queue: Queue,
-    batch: int,
-    partition: int,
-    attempt: int = 0,
-    count: int = 2,
-    *,
+    *place: int,
+    sink: str = "s",
     run: str = "r",
     epoch: int = 1,
     digest: int = 100,
-    ttl_ms: int = 0,
-    seq: int = 0,
-    sink: str = "s",
-    **shape: object,
+    **shape: Any,
 ) -> int:
-    command = SinkStage(sink, run, epoch, batch, partition, attempt, digest, ttl_ms, seq)
-    reply = queue.do(command, block(count, **shape))
-    assert reply == Done(), reply
-    return queue.index
+    """Stage a block; place: batch, partition, attempt (0), number of messages (2)."""
+    return Stages(sink, run, epoch, digest).put(queue, *place, **shape)
 
 
 def publish(
     queue: Queue,
     batch: int,
     *attempts: tuple[int, int, int],
+    sink: str = "s",
     run: str = "r",
     epoch: int = 1,
-    sink: str = "s",
 ) -> object:
-    return queue.do(SinkPublish(sink, run, epoch, batch, attempts))
+    return queue.do(Stages(sink, run, epoch).publish(batch, *attempts))
 
 
 def drop(queue: Queue, batch: int, *attempts: tuple[int, int], epoch: int = 1) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.queue.stages import StagesOfVersion2
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue import stage1
 from warren_broker.queue.commands import (
@@ -14,19 +15,7 @@ from warren_broker.queue.commands import (
     Stage,
 )
 
-
-def put(
-    queue: Queue,
-    batch: int,
-    partition: int,
-    attempt: int = 0,
-    count: int = 2,
-    ttl_ms: int = 0,
-    **shape: object,
-) -> int:
-    reply = queue.do(Stage("s", batch, partition, attempt, ttl_ms), block(count, **shape))
-    assert reply == Done(), reply
-    return queue.index
+put = StagesOfVersion2().put
 
 
 def publish(queue: Queue, batch: int, *attempts: tuple[int, int]) -> object:

@@ -7,10 +7,8 @@ on, until the garbage collector came by twenty minutes later. Here it never come
 from __future__ import annotations
 
 import gc
-import socket
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +17,12 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer, View
 from tests.broker.kernel import frames as f
+from tests.broker.server.listening import ListeningWorld
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import Done
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
-from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
+from warren_broker.server.listener import HEADER_091, HEADER_10_SASL
 from warren_raft.runtime.loop import Loop
 
 
@@ -85,12 +84,11 @@ def broker_of(loop: Loop) -> Any:
     )
 
 
-class World:
-    """A listener on a loop that turns while something is waited for."""
+class World(ListeningWorld):
+    """Clients of both protocols, and weak references to each of them."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
-        self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
+        super().__init__()
         broker = broker_of(self.loop)
         self.refs: list[weakref.ref[Any]] = []
 
@@ -107,25 +105,6 @@ class World:
         inner = client._session if isinstance(client, Client091) else client._connection
         self.refs += [weakref.ref(client), weakref.ref(inner)]
         return client
-
-    def connect(self) -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.listener.port), 2)
-        made.settimeout(2)
-        return made
-
-    def until(self, holds: Callable[[], Any]) -> None:
-        """Turn the loop."""
-        deadline = time.monotonic() + 10
-
-        def look() -> None:
-            if holds() or time.monotonic() > deadline:
-                self.loop.stop()
-            else:
-                self.loop.call_later(5, look)
-
-        self.loop.call_soon(look)
-        self.loop.run()
-        assert holds()
 
 
 def test_an_amqp091_client_that_hangs_up_in_the_middle_of_messages() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from warren_broker.server.listener import HEADER_091, AmqpListener
-from warren_raft.runtime.loop import Loop
+from tests.broker.server.listening import ListeningWorld
+from warren_broker.server.listener import HEADER_091
 
 
 class Client:
@@ -37,12 +36,11 @@ class Client:
         """Not here."""
 
 
-class World:
-    """A listener on a loop that turns while something is waited for."""
+class World(ListeningWorld):
+    """Clients that only say their header."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
-        self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
+        super().__init__()
         self.clients: list[Client] = []
         self.listener.protocols[HEADER_091] = lambda stream, peer: self.join(stream)
 
@@ -52,25 +50,10 @@ class World:
         return self.clients[-1]
 
     def connect(self) -> socket.socket:
-        """A client's socket, its header sent."""
-        made = socket.create_connection(("127.0.0.1", self.listener.port), 2)
-        made.settimeout(2)
+        """Connect, and send the header."""
+        made = super().connect()
         made.sendall(HEADER_091)
         return made
-
-    def until(self, holds: Callable[[], Any]) -> None:
-        """Turn the loop."""
-        deadline = time.monotonic() + 10
-
-        def look() -> None:
-            if holds() or time.monotonic() > deadline:
-                self.loop.stop()
-            else:
-                self.loop.call_later(5, look)
-
-        self.loop.call_later(0, look)
-        self.loop.run()
-        assert holds()
 
 
 @pytest.fixture

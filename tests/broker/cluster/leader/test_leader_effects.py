@@ -135,12 +135,18 @@ def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink
     assert cluster.host.proposed == expected
 
 
-def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was_not_taken():
+def handing_over():
+    """A leader that hands over, and whose command NodeDown(5) was therefore refused."""
     cluster = Cluster({})
     effects = LeaderEffects(cluster)
     effects.start(GROUP, ())
     cluster.host.hands_over = True
     effects.command(GROUP, NodeDown(5))
+    return cluster, effects
+
+
+def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was_not_taken():
+    cluster, effects = handing_over()
     effects.command(GROUP, NodeSuspected("b"))
     effects.command(GROUP, NodeSuspected("b"))
     effects.command(GROUP, NodeBack("b"))
@@ -155,11 +161,7 @@ def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was
 
 
 def test_what_waits_is_dropped_with_the_leadership():
-    cluster = Cluster({})
-    effects = LeaderEffects(cluster)
-    effects.start(GROUP, ())
-    cluster.host.hands_over = True
-    effects.command(GROUP, NodeDown(5))
+    cluster, effects = handing_over()
     cluster.host.hands_over = cluster.host.leads = False
     effects.stop(GROUP)
     cluster.loop.pass_time()

@@ -32,25 +32,27 @@ def begun(nodes: str = "abc", queue: tuple[str, ...] = ("a", "b", "c"), **more: 
     return made
 
 
+def declaration(name: str, arguments: dict[str, Any]) -> Callable[[Any, Any], None]:
+    """Return a call of a broker that declares a durable queue."""
+    return lambda broker, done: broker.declare_queue(
+        "/",
+        name,
+        durable=True,
+        exclusive=False,
+        auto_delete=False,
+        arguments=arguments,
+        connection=0,
+        server_named=False,
+        done=done,
+    )
+
+
 def declare(universe: Universe, name: str, size: int = 3, arguments: Any = QUORUM) -> QueueIs:
     """A queue, declared through a."""
     given = dict(arguments)
     if given.get("x-queue-type") == "quorum":
         given["x-quorum-initial-group-size"] = size
-    answer = universe.call(
-        "a",
-        lambda broker, done: broker.declare_queue(
-            "/",
-            name,
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            arguments=given,
-            connection=0,
-            server_named=False,
-            done=done,
-        ),
-    )
+    answer = universe.call("a", declaration(name, given))
     assert isinstance(answer, QueueIs), answer
     return answer
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_incarnations import Nobody
-from broker.cluster.universe import Universe, no_hashing
+from broker.cluster.universe import Universe
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route
@@ -19,11 +19,6 @@ from warren_broker.queue.commands import Checkout, Count, Get, Purge, StatReply
 
 PATIENCE_MS = 60_000
 HOME_DOWN = "home node 'c' of durable queue 'lasting' in vhost '/' is down or inaccessible"
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_hashing(monkeypatch)
 
 
 @pytest.fixture

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from broker.cluster.membership.clusters import begun
-from broker.cluster.universe import Universe, no_hashing
+from broker.cluster.universe import Universe
 from warren_broker.amqp091 import requests
 from warren_broker.metadata.codec import decode_submission
 from warren_broker.metadata.commands import Bootstrap
 from warren_broker.queue.commands import Checkout
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_hashing(monkeypatch)
 
 
 @pytest.fixture

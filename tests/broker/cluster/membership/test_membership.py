@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -16,22 +16,9 @@ from broker.cluster.membership.clusters import (
     wanted,
     with_a_death_at_every_step,
 )
-from broker.cluster.universe import Universe, no_hashing
+from broker.cluster.universe import Universe
 from warren_broker import errors
 from warren_broker.management import membership as values
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_hashing(monkeypatch)
-
-
-@pytest.fixture
-def universe() -> Iterator[Universe]:
-    made = begun()
-    yield made
-    made.close()
-
 
 # ------------------------------------------------------------------ members
 
@@ -176,49 +163,50 @@ def test_a_member_has_left_only_when_its_removal_is_committed() -> None:
     universe.close()
 
 
-def test_who_is_refused(universe: Universe) -> None:
+REFUSED: list[tuple[str, tuple[str, ...], type[errors.Refusal], str]] = [
+    ("add_member", ("/", "none", "b"), errors.NotFound, "no queue 'none'"),
+    (
+        "add_member",
+        ("/", "q", "x"),
+        errors.NotFound,
+        "no node 'x' in the cluster; its nodes are a, b, c",
+    ),
+    (
+        "add_member",
+        ("/", "classic", "b"),
+        errors.PreconditionFailed,
+        "is a classic queue: it lives on node 'a' alone",
+    ),
+    (
+        "delete_member",
+        ("/", "single", "a"),
+        errors.PreconditionFailed,
+        "node 'a' has its last member",
+    ),
+    (
+        "transfer_leadership",
+        ("/", "single", "b"),
+        errors.PreconditionFailed,
+        "has no member on node 'b', only on a",
+    ),
+    ("grow", ("b", "odd", ".*", ".*"), errors.InvalidArgument, "strategy 'odd' is unknown"),
+    (
+        "grow",
+        ("b", "all", "(", ".*"),
+        errors.InvalidArgument,
+        "vhost pattern '\\(' is not a regular expression",
+    ),
+    ("nodes.forget", ("b",), errors.PreconditionFailed, "node 'b' is running"),
+    ("nodes.drain", ("x",), errors.NotFound, "no node 'x'"),
+]
+
+
+def test_a_change_that_cannot_be_made_is_refused(universe: Universe) -> None:
     declare(universe, "classic", arguments={"x-queue-type": "classic"})
     declare(universe, "single", 1)
-    for call, kind, text in (
-        (lambda m, done: m.add_member("/", "none", "b", done), errors.NotFound, "no queue 'none'"),
-        (
-            lambda m, done: m.add_member("/", "q", "x", done),
-            errors.NotFound,
-            "no node 'x' in the cluster; its nodes are a, b, c",
-        ),
-        (
-            lambda m, done: m.add_member("/", "classic", "b", done),
-            errors.PreconditionFailed,
-            "is a classic queue: it lives on node 'a' alone",
-        ),
-        (
-            lambda m, done: m.delete_member("/", "single", "a", done),
-            errors.PreconditionFailed,
-            "node 'a' has its last member",
-        ),
-        (
-            lambda m, done: m.transfer_leadership("/", "single", "b", done),
-            errors.PreconditionFailed,
-            "has no member on node 'b', only on a",
-        ),
-        (
-            lambda m, done: m.grow("b", "odd", ".*", ".*", done),
-            errors.InvalidArgument,
-            "strategy 'odd' is unknown",
-        ),
-        (
-            lambda m, done: m.grow("b", "all", "(", ".*", done),
-            errors.InvalidArgument,
-            "vhost pattern '\\(' is not a regular expression",
-        ),
-        (
-            lambda m, done: m.nodes.forget("b", done),
-            errors.PreconditionFailed,
-            "node 'b' is running",
-        ),
-        (lambda m, done: m.nodes.drain("x", done), errors.NotFound, "no node 'x'"),
-    ):
-        answer = ask(universe, call)  # type: ignore[arg-type]
+    for operation, arguments, kind, text in REFUSED:
+        call = attrgetter(operation)
+        answer = ask(universe, lambda m, done, c=call, given=arguments: c(m)(*given, done))
         assert isinstance(answer, kind), answer
         with pytest.raises(kind, match=text):
             raise answer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.membership.clusters import QUORUM, gone, settled
-from broker.cluster.universe import Universe, no_hashing
+from broker.cluster.membership.clusters import QUORUM, declaration, gone, settled
+from broker.cluster.universe import Universe
 from warren_broker.management import membership as values
 
 SEEDS = int(os.environ.get("WARREN_MEMBERSHIP_SEEDS", "12"))
@@ -85,19 +85,7 @@ class Operators:
     def declare(self) -> None:
         name, self.queues = f"q{self.queues}", self.queues + 1
         size = self.rng.choice((1, 2, 3, 3))
-        self.ask(
-            lambda broker, done: broker.declare_queue(
-                "/",
-                name,
-                durable=True,
-                exclusive=False,
-                auto_delete=False,
-                connection=0,
-                arguments={**QUORUM, "x-quorum-initial-group-size": size},
-                server_named=False,
-                done=done,
-            )
-        )
+        self.ask(declaration(name, {**QUORUM, "x-quorum-initial-group-size": size}))
 
     def add(self) -> None:
         queue, node = self.queue(), self.node()
@@ -164,8 +152,7 @@ class Operators:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_operators_without_a_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_hashing(monkeypatch)
+def test_operators_without_a_plan(seed: int) -> None:
     operators = Operators(seed)
     for _ in range(MOVES):
         operators.move()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from broker.cluster.membership.clusters import (
     QUORUM,
     ask,
@@ -17,21 +13,9 @@ from broker.cluster.membership.clusters import (
     wanted,
     with_a_death_at_every_step,
 )
-from broker.cluster.universe import Universe, no_hashing
+from broker.cluster.universe import Universe
 from warren_broker import errors
 from warren_broker.management import membership as values
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_hashing(monkeypatch)
-
-
-@pytest.fixture
-def universe() -> Iterator[Universe]:
-    made = begun()
-    yield made
-    made.close()
 
 
 def test_a_forgotten_node_is_gone_for_good(universe: Universe) -> None:

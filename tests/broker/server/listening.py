@@ -1,0 +1,38 @@
+"""A port for clients on a loop that turns while something is waited for."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker.server.listener import AmqpListener
+from warren_raft.runtime.loop import Loop
+
+
+class ListeningWorld:
+    """A loop and a listener on it; the test says which protocols it speaks."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
+
+    def connect(self) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self.listener.port), 2)
+        made.settimeout(2)
+        return made
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        """Turn the loop until the condition holds; fail after 10 seconds."""
+        deadline = time.monotonic() + 10
+
+        def look() -> None:
+            if holds() or time.monotonic() > deadline:
+                self.loop.stop()
+            else:
+                self.loop.call_later(5, look)
+
+        self.loop.call_soon(look)
+        self.loop.run()
+        assert holds()
