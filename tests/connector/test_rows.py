@@ -259,7 +259,7 @@ def test_properties_that_cannot_be_decoded_were_silently_null(raw: bytes) -> Non
 
 
 def nested(depth: int) -> bytes:
-    """Properties whose headers hold tables within each other, that many."""
+    """Make properties with headers that nest that many tables."""
     table = len(b"\x01nb\x07").to_bytes(4, "big") + b"\x01nb\x07"
     for _ in range(depth):
         inner = b"\x01aF" + table

@@ -220,7 +220,7 @@ def test_epochs_ascend_whoever_asks(cluster: LocalCluster) -> None:
 
 
 def expired_claim(connection: Connection, queue: str) -> tuple[ClaimReader, int]:
-    """A reader whose first claim was opened, read and has expired; that claim's number."""
+    """Return the number of a reader's first claim, which was opened, read and has expired."""
     publish_rows(connection, "fill", queue, ROWS)
     reader = ClaimReader(connection, queue, "driver")
     first = reader.register().settled + 1

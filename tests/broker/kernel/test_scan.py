@@ -66,7 +66,7 @@ def test_runs_end_where_the_channel_changes(both: Kernel) -> None:
 
 
 def in_frames(channel: int, key: bytes, *pieces: bytes) -> list[bytes]:
-    """The frames of one message whose body comes in those pieces."""
+    """Return the frames of one message with its body in those pieces."""
     head = [f.publish_method(channel, b"", key), f.header(channel, sum(map(len, pieces)))]
     return head + [f.frame(3, channel, piece) for piece in pieces]
 

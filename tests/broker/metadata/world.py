@@ -114,7 +114,7 @@ def start(world: World, node: str, life: int, disk: int, address: str = "") -> N
 
 
 def with_nodes(nodes: str) -> World:
-    """A world with nodes whose lives are 71, 72 … and whose disks are 101, 102 …"""
+    """Make a world with nodes of lives 71, 72 … and disks 101, 102 …"""
     made = World()
     for number, node in enumerate(nodes):
         start(made, node, 71 + number, 101 + number)

@@ -148,7 +148,9 @@ def test_a_change_that_would_lose_the_majority_is_refused() -> None:
 def test_a_new_server_is_sent_the_log_before_it_counts() -> None:
     one = leader()
     one.node.propose_change(AddLearner("d"), NOW)
-    assert [m.prev_index for m in sent(one.out(), rpc.Append, "d")] == [2]  # type: ignore[union-attr]
+    (probe,) = sent(one.out(), rpc.Append, "d")
+    assert isinstance(probe, rpc.Append)
+    assert probe.prev_index == 2
     one.agree("a", 2)
     (retry,) = sent(
         one.hear(rpc.AppendReply(1, "d", "b", 1, False, 2, 0, 0, 0, 9)), rpc.Append, "d"

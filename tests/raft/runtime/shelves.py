@@ -1,4 +1,4 @@
-"""Clusters whose machine keeps entries live, and the damage done to such entries on disk."""
+"""Clusters with a machine that keeps entries live, and damage done to such entries on disk."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ GROUP = 5
 
 
 class Shelf:
-    """A machine whose snapshot refers to entries.
+    """A machine with a snapshot that refers to entries.
 
-    `put` keeps its own entry live; `thin N` keeps only the live entries whose index N divides.
+    `put` keeps its own entry live; `thin N` keeps only the live entries with an index that N divides.
     """
 
     version = 1

@@ -1,4 +1,4 @@
-"""A disk whose reads do not return: the loop's thread stands, and the others take over."""
+"""Reads of a disk do not return: the loop's thread stands, and the other nodes take over."""
 
 from __future__ import annotations
 

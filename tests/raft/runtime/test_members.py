@@ -301,7 +301,7 @@ def test_a_member_id_is_kept_over_restarts_and_snapshots(make: Callable[..., Gro
 
 
 def compacted(make: Callable[..., Group]) -> Group:
-    """Make a group whose first 50 entries are on no member any more: a new one needs a snapshot."""
+    """Make a group without its first 50 entries on any member: a new member needs a snapshot."""
     group = make(
         wal_file_bytes=8_000,
         snapshot_entries_min=10,

@@ -136,7 +136,7 @@ def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink
 
 
 def handing_over():
-    """A leader that hands over, and whose command NodeDown(5) was therefore refused."""
+    """Start a leader that hands over: its command NodeDown(5) was refused for that reason."""
     cluster = Cluster({})
     effects = LeaderEffects(cluster)
     effects.start(GROUP, ())
