@@ -18,7 +18,8 @@ GROUP = 5
 class Shelf:
     """A machine with a snapshot that refers to entries.
 
-    `put` keeps its own entry live; `thin N` keeps only the live entries with an index that N divides.
+    `put` keeps its own entry live; `thin N` keeps of the live entries only those with an index
+    that N divides.
     """
 
     version = 1
