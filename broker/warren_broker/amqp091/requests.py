@@ -34,13 +34,31 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The parent of all requests."""
 
 
+class AnsweredRequest(Request, frozen=True, kw_only=True):
+    """A request that `Connection.answer` answers."""
+
+    token: Token
+
+
+class SessionRequest(AnsweredRequest, frozen=True, kw_only=True):
+    """A request of one channel."""
+
+    session: SessionId
+
+
+class ConsumerRequest(Request, frozen=True, kw_only=True):
+    """A request about one consumer of a queue."""
+
+    consumer: ConsumerId
+    queue: str
+
+
 # ------------------------------------------------------------------ the connection
 
 
-class Authenticate(Request, frozen=True, kw_only=True):
+class Authenticate(AnsweredRequest, frozen=True, kw_only=True):
     """Is this the user's password? Result: Done or LoginRefused."""
 
-    token: Token
     mechanism: str
     user: str
     password: str = msgspec.field(default="")
@@ -49,10 +67,9 @@ class Authenticate(Request, frozen=True, kw_only=True):
         return f"Authenticate(token={self.token}, mechanism={self.mechanism!r}, user={self.user!r})"
 
 
-class UpdateSecret(Request, frozen=True, kw_only=True):
+class UpdateSecret(AnsweredRequest, frozen=True, kw_only=True):
     """connection.update-secret: the same user, a new password. Result: Done or a Refusal."""
 
-    token: Token
     user: str
     password: str
 
@@ -60,19 +77,17 @@ class UpdateSecret(Request, frozen=True, kw_only=True):
         return f"UpdateSecret(token={self.token}, user={self.user!r})"
 
 
-class OpenVhost(Request, frozen=True, kw_only=True):
+class OpenVhost(AnsweredRequest, frozen=True, kw_only=True):
     """connection.open. Result: Done, or `errors.unknown_vhost`, `vhost_refused`, a limit."""
 
-    token: Token
     vhost: str
     user: str
 
 
-class CloseConnection(Request, frozen=True, kw_only=True):
+class CloseConnection(AnsweredRequest, frozen=True, kw_only=True):
     """The client said good-bye, or was refused: its sessions are down already (SessionDown came
     before); its exclusive queues go. Result: Done, when they are gone."""
 
-    token: Token
     reason: str
 
 
@@ -86,7 +101,7 @@ class SessionUp(Request, frozen=True, kw_only=True):
     channel: int
 
 
-class SessionDown(Request, frozen=True, kw_only=True):
+class SessionDown(SessionRequest, frozen=True, kw_only=True):
     """A channel has ended: what it held returns, its consumers go. Result: Done.
 
     consumers  (consumer, queue) of all its consumers, cancelled ones that still hold messages and
@@ -94,8 +109,6 @@ class SessionDown(Request, frozen=True, kw_only=True):
     failed     passed on to the queue's command
     """
 
-    token: Token
-    session: SessionId
     consumers: tuple[tuple[ConsumerId, str], ...]
     failed: bool = True
 
@@ -103,15 +116,13 @@ class SessionDown(Request, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ definitions
 
 
-class DeclareQueue(Request, frozen=True, kw_only=True):
+class DeclareQueue(SessionRequest, frozen=True, kw_only=True):
     """Result: QueueDeclared, or `errors.inequivalent`, `locked_queue`, `no_queue` (passive) …
 
     name        never empty: a server-named one has its name already
     server_named  the name was made up here (its `amq.` prefix is no offence)
     """
 
-    token: Token
-    session: SessionId
     name: str
     passive: bool
     durable: bool
@@ -121,29 +132,23 @@ class DeclareQueue(Request, frozen=True, kw_only=True):
     server_named: bool = False
 
 
-class DeleteQueue(Request, frozen=True, kw_only=True):
+class DeleteQueue(SessionRequest, frozen=True, kw_only=True):
     """Result: Counted (messages that were in it; 0 when there was no such queue)."""
 
-    token: Token
-    session: SessionId
     name: str
     if_unused: bool
     if_empty: bool
 
 
-class PurgeQueue(Request, frozen=True, kw_only=True):
+class PurgeQueue(SessionRequest, frozen=True, kw_only=True):
     """Result: Counted."""
 
-    token: Token
-    session: SessionId
     name: str
 
 
-class DeclareExchange(Request, frozen=True, kw_only=True):
+class DeclareExchange(SessionRequest, frozen=True, kw_only=True):
     """Result: Done, or `errors.inequivalent`, `reserved_name`, `no_exchange` (passive) …"""
 
-    token: Token
-    session: SessionId
     name: str
     kind: str
     passive: bool
@@ -153,23 +158,19 @@ class DeclareExchange(Request, frozen=True, kw_only=True):
     arguments: Arguments
 
 
-class DeleteExchange(Request, frozen=True, kw_only=True):
+class DeleteExchange(SessionRequest, frozen=True, kw_only=True):
     """Result: Done, also when there was none."""
 
-    token: Token
-    session: SessionId
     name: str
     if_unused: bool
 
 
-class Bind(Request, frozen=True, kw_only=True):
-    """queue.bind and exchange.bind. Result: Done.
+class BindingRequest(SessionRequest, frozen=True, kw_only=True):
+    """A request about one binding.
 
     to_queue  destination is a queue, else an exchange
     """
 
-    token: Token
-    session: SessionId
     source: str
     destination: str
     to_queue: bool
@@ -177,22 +178,18 @@ class Bind(Request, frozen=True, kw_only=True):
     arguments: Arguments
 
 
-class Unbind(Request, frozen=True, kw_only=True):
+class Bind(BindingRequest, frozen=True, kw_only=True):
+    """queue.bind and exchange.bind. Result: Done."""
+
+
+class Unbind(BindingRequest, frozen=True, kw_only=True):
     """queue.unbind and exchange.unbind. Result: Done, also when there was none."""
-
-    token: Token
-    session: SessionId
-    source: str
-    destination: str
-    to_queue: bool
-    routing_key: str
-    arguments: Arguments
 
 
 # ------------------------------------------------------------------ publishing
 
 
-class Publish(Request, frozen=True, kw_only=True):
+class Publish(SessionRequest, frozen=True, kw_only=True):
     """Messages first <= i < last of the table, in order; exchanges, permissions, sizes, expirations
     and user ids have been checked.
 
@@ -206,8 +203,6 @@ class Publish(Request, frozen=True, kw_only=True):
     flags      of its messages, or-ed (`kernel.items`)
     """
 
-    token: Token
-    session: SessionId
     table: MessageTable
     first: int
     last: int
@@ -219,15 +214,13 @@ class Publish(Request, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ consuming
 
 
-class Checkout(Request, frozen=True, kw_only=True):
+class Checkout(SessionRequest, frozen=True, kw_only=True):
     """basic.consume. Result: Done, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
 
     Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCredit follows.
     arguments  as given, x-priority and x-consumer-timeout included (those two are decoded already)
     """
 
-    token: Token
-    session: SessionId
     consumer: ConsumerId
     queue: str
     tag: str
@@ -240,56 +233,44 @@ class Checkout(Request, frozen=True, kw_only=True):
     arguments: Arguments
 
 
-class CancelConsumer(Request, frozen=True, kw_only=True):
+class CancelConsumer(SessionRequest, frozen=True, kw_only=True):
     """basic.cancel. Result: Done, after which nothing is delivered to it."""
 
-    token: Token
-    session: SessionId
     consumer: ConsumerId
     queue: str
 
 
-class SetCredit(Request, frozen=True, kw_only=True):
+class SetCredit(ConsumerRequest, frozen=True, kw_only=True):
     """As `queue.commands.Credit` (explicit, or what left for a no_ack consumer). No answer."""
 
-    consumer: ConsumerId
-    queue: str
     delivered: int
     credit: int
 
 
-class Get(Request, frozen=True, kw_only=True):
+class Get(SessionRequest, frozen=True, kw_only=True):
     """basic.get. Result: Got, GotNothing, or a Refusal."""
 
-    token: Token
-    session: SessionId
     consumer: ConsumerId
     queue: str
     no_ack: bool
 
 
-class Settle(Request, frozen=True, kw_only=True):
+class Settle(ConsumerRequest, frozen=True, kw_only=True):
     """Acknowledged. No answer."""
 
-    consumer: ConsumerId
-    queue: str
     msg_ids: MsgIds
 
 
-class Return(Request, frozen=True, kw_only=True):
+class Return(ConsumerRequest, frozen=True, kw_only=True):
     """Back to the queue. No answer. failed: basic.reject; not: basic.nack, basic.recover."""
 
-    consumer: ConsumerId
-    queue: str
     msg_ids: MsgIds
     failed: bool
 
 
-class Discard(Request, frozen=True, kw_only=True):
+class Discard(ConsumerRequest, frozen=True, kw_only=True):
     """Rejected for good. No answer."""
 
-    consumer: ConsumerId
-    queue: str
     msg_ids: MsgIds
 
 

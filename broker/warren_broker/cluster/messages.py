@@ -29,6 +29,12 @@ class PeerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The parent of all messages between brokers."""
 
 
+class Numbered(PeerMessage, frozen=True, array_like=True):
+    """A question between brokers, or the answer to it: both carry the asker's number."""
+
+    request: int
+
+
 class Submit(PeerMessage, frozen=True, array_like=True, tag="submit"):
     """Propose the blob (an encoded submission) in that group."""
 
@@ -125,11 +131,10 @@ class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
     effect: Drained
 
 
-class ReadRuns(PeerMessage, frozen=True, array_like=True, tag="read_runs"):
+class ReadRuns(Numbered, frozen=True, array_like=True, tag="read_runs"):
     """Which messages: positions first <= i < last of a claim, or (reader empty) of what is
     ready."""
 
-    request: int
     group: int
     reader: str
     number: int
@@ -137,50 +142,44 @@ class ReadRuns(PeerMessage, frozen=True, array_like=True, tag="read_runs"):
     last: int
 
 
-class RunsAre(PeerMessage, frozen=True, array_like=True, tag="runs"):
+class RunsAre(Numbered, frozen=True, array_like=True, tag="runs"):
     """The answer: (index, first, last, delivery_count, acquired_count), closed, in order."""
 
-    request: int
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
-class ReadBlock(PeerMessage, frozen=True, array_like=True, tag="read_block"):
+class ReadBlock(Numbered, frozen=True, array_like=True, tag="read_block"):
     """Some of these messages, from the front, as one block of about max_bytes, at least one
     message."""
 
-    request: int
     group: int
     runs: tuple[tuple[int, int, int, int, int], ...]
     max_bytes: int
 
 
-class BlockIs(PeerMessage, frozen=True, array_like=True, tag="block"):
+class BlockIs(Numbered, frozen=True, array_like=True, tag="block"):
     """The answer: the blob is a block of the first `messages` messages."""
 
-    request: int
     messages: int
     length: int
 
 
-class ReadRefused(PeerMessage, frozen=True, array_like=True, tag="read_refused"):
+class ReadRefused(Numbered, frozen=True, array_like=True, tag="read_refused"):
     """A read that cannot be answered here; retry: another member, or later, may."""
 
-    request: int
     retry: bool
     detail: str
 
 
-class QueueCounts(PeerMessage, frozen=True, array_like=True, tag="counts"):
+class QueueCounts(Numbered, frozen=True, array_like=True, tag="counts"):
     """Ask a leader for its counts without writing to the log."""
 
-    request: int
     group: int
 
 
-class CountsAre(PeerMessage, frozen=True, array_like=True, tag="counts_are"):
+class CountsAre(Numbered, frozen=True, array_like=True, tag="counts_are"):
     """The answer to QueueCounts."""
 
-    request: int
     stat: StatReply
     set_aside: int = 0
 
@@ -199,17 +198,14 @@ class ReplyFor(PeerMessage, frozen=True, array_like=True, tag="reply_for"):
     length: int
 
 
-class HaveYouSeen(PeerMessage, frozen=True, array_like=True, tag="have_you_seen"):
+class HaveYouSeen(Numbered, frozen=True, array_like=True, tag="have_you_seen"):
     """Answer HasSeen when you have applied that index of the metadata group."""
 
-    request: int
     index: int
 
 
-class HasSeen(PeerMessage, frozen=True, array_like=True, tag="has_seen"):
+class HasSeen(Numbered, frozen=True, array_like=True, tag="has_seen"):
     """The sender has applied it."""
-
-    request: int
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
@@ -224,10 +220,9 @@ class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
     passed_on: bool = False
 
 
-class AskMembers(PeerMessage, frozen=True, array_like=True, tag="ask_members"):
+class AskMembers(Numbered, frozen=True, array_like=True, tag="ask_members"):
     """How do these groups stand, as far as you lead them?"""
 
-    request: int
     groups: tuple[int, ...]
 
 
@@ -256,21 +251,19 @@ class GroupFacts(msgspec.Struct, frozen=True, array_like=True):
     members: tuple[MemberFacts, ...]
 
 
-class MembersAre(PeerMessage, frozen=True, array_like=True, tag="members_are"):
+class MembersAre(Numbered, frozen=True, array_like=True, tag="members_are"):
     """The answer to AskMembers; groups that the sender does not lead are missing."""
 
-    request: int
     facts: tuple[GroupFacts, ...]
 
 
-class AskLed(PeerMessage, frozen=True, array_like=True, tag="ask_led"):
+class AskLed(Numbered, frozen=True, array_like=True, tag="ask_led"):
     """Which groups do you lead? Which of them would lose their majority if `stopping` stopped?"""
 
-    request: int
     stopping: str
 
 
-class LedAre(PeerMessage, frozen=True, array_like=True, tag="led_are"):
+class LedAre(Numbered, frozen=True, array_like=True, tag="led_are"):
     """The answer to AskLed.
 
     led        every group that the sender leads, ascending
@@ -278,7 +271,6 @@ class LedAre(PeerMessage, frozen=True, array_like=True, tag="led_are"):
     unsettled  those of them with other members than wanted
     """
 
-    request: int
     led: tuple[int, ...]
     critical: tuple[int, ...]
     unsettled: tuple[GroupFacts, ...]

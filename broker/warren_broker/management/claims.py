@@ -47,17 +47,22 @@ class RegisterReaderRequest(ManagementRequest, frozen=True):
     go_on_after: int = 0
 
 
-class OpenClaimRequest(ManagementRequest, frozen=True):
+class ClaimRequest(ManagementRequest, frozen=True):
+    """A driver's request about claim `number` of its reader."""
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+
+
+class OpenClaimRequest(ClaimRequest, frozen=True):
     """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410
     claim_lost.
 
     keep_empty  when nothing is ready, open a claim without messages
     """
 
-    queue: str
-    reader: str
-    number: int
-    epoch: int
     max_messages: int
     max_bytes: int
     ttl_ms: int = 0
@@ -72,27 +77,18 @@ class RenewClaimsRequest(ManagementRequest, frozen=True):
     epoch: int
 
 
-class SettleClaimsRequest(ManagementRequest, frozen=True):
+class SettleClaimsRequest(ClaimRequest, frozen=True):
     """POST …/settle: claims up to `number` are done. Answer: Counted (settled now); 409 fenced, 410
     claim_lost when one of them expired or was released: then none was settled."""
 
-    queue: str
-    reader: str
-    number: int
-    epoch: int
 
-
-class ReleaseClaimRequest(ManagementRequest, frozen=True):
+class ReleaseClaimRequest(ClaimRequest, frozen=True):
     """POST …/release: claim `number` (0: all, and the reader goes) returns. Answer: Counted.
 
     epoch   -1: an operator, not fenced
     failed  count it as a failed delivery
     """
 
-    queue: str
-    reader: str
-    number: int
-    epoch: int
     failed: bool = False
 
 
@@ -103,7 +99,16 @@ class DrawEpochRequest(ManagementRequest, frozen=True):
     """
 
 
-class PublishBatchRequest(ManagementRequest, frozen=True):
+class BatchRequest(ManagementRequest, frozen=True):
+    """A driver's request about one batch of a sink's run."""
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+
+
+class PublishBatchRequest(BatchRequest, frozen=True):
     """POST /sinks/:sink/runs/:run/batches/:batch. Answer: Counted (messages of the batch), when
     every queue has it; 409 fenced, batch_conflict, batch_past, 410 stage_lost.
 
@@ -112,24 +117,16 @@ class PublishBatchRequest(ManagementRequest, frozen=True):
     """
 
     count_key: ClassVar[str] = "published"
-    sink: str
-    run: str
-    epoch: int
-    batch: int
     queues: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]
 
 
-class DropBatchRequest(ManagementRequest, frozen=True):
+class DropBatchRequest(BatchRequest, frozen=True):
     """DELETE /sinks/:sink/runs/:run/batches/:batch: the stages named go. Answer: Performed; 409
     fenced.
 
     queues  name, then (partition, attempt) of each attempt
     """
 
-    sink: str
-    run: str
-    epoch: int
-    batch: int
     queues: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 

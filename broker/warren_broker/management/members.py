@@ -44,46 +44,48 @@ CRITICAL_REASON = (
 # ------------------------------------------------------------------ requests
 
 
+class NodeRequest(ManagementRequest, frozen=True):
+    """A request about one node."""
+
+    node: str
+
+
+class QueueMemberRequest(ManagementRequest, frozen=True):
+    """A request about one node's member of a queue."""
+
+    queue: str
+    node: str
+
+
 class GetMembersRequest(ManagementRequest, frozen=True):
     """GET /queues/quorum/:queue/status. Answer: QueueMembers; 404."""
 
     queue: str
 
 
-class AddMemberRequest(ManagementRequest, frozen=True):
+class AddMemberRequest(QueueMemberRequest, frozen=True):
     """POST /queues/quorum/:queue/replicas/add. Answer: MembersChanged; 404, 409."""
 
-    queue: str
-    node: str
 
-
-class DeleteMemberRequest(ManagementRequest, frozen=True):
+class DeleteMemberRequest(QueueMemberRequest, frozen=True):
     """DELETE /queues/quorum/:queue/replicas/delete. Answer: MembersChanged; 404, 409."""
 
-    queue: str
-    node: str
 
-
-class TransferLeadershipRequest(ManagementRequest, frozen=True):
+class TransferLeadershipRequest(QueueMemberRequest, frozen=True):
     """POST /queues/quorum/:queue/leader/transfer. Answer: LeaderMoved; 404, 409."""
 
-    queue: str
-    node: str
 
-
-class GrowNodeRequest(ManagementRequest, frozen=True):
+class GrowNodeRequest(NodeRequest, frozen=True):
     """POST /queues/quorum/replicas/on/:node/grow. Answer: Resizing; 404, 409."""
 
-    node: str
     strategy: Literal["all", "even"]
     vhost_pattern: str = ".*"
     queue_pattern: str = ".*"
 
 
-class ShrinkNodeRequest(ManagementRequest, frozen=True):
+class ShrinkNodeRequest(NodeRequest, frozen=True):
     """DELETE /queues/quorum/replicas/on/:node/shrink. Answer: Resizing; 404."""
 
-    node: str
     errors_only: bool = False
 
 
@@ -98,28 +100,20 @@ class ListNodesRequest(ManagementRequest, frozen=True):
     """GET /nodes. Answer: NodeList."""
 
 
-class GetNodeRequest(ManagementRequest, frozen=True):
+class GetNodeRequest(NodeRequest, frozen=True):
     """GET /nodes/:node. Answer: NodeStatus; 404."""
 
-    node: str
 
-
-class DrainNodeRequest(ManagementRequest, frozen=True):
+class DrainNodeRequest(NodeRequest, frozen=True):
     """POST /nodes/:node/drain. Answer: NodeStatus; 404, 409."""
 
-    node: str
 
-
-class ReviveNodeRequest(ManagementRequest, frozen=True):
+class ReviveNodeRequest(NodeRequest, frozen=True):
     """POST /nodes/:node/revive. Answer: NodeStatus; 404, 409."""
 
-    node: str
 
-
-class ForgetNodeRequest(ManagementRequest, frozen=True):
+class ForgetNodeRequest(NodeRequest, frozen=True):
     """DELETE /nodes/:node. Answer: Forgetting; 404, 409 while it runs."""
-
-    node: str
 
 
 class CheckQuorumCriticalRequest(ManagementRequest, frozen=True):
@@ -192,12 +186,17 @@ class AddMemberBody(Body, frozen=True):
     membership: str = "promotable"
 
 
-class GrowBody(Body, frozen=True):
+class PatternsBody(Body, frozen=True):
+    """POST /rebalance/queues."""
+
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+
+
+class GrowBody(PatternsBody, frozen=True, kw_only=True):
     """POST …/grow."""
 
     strategy: Literal["all", "even"]
-    vhost_pattern: str = ".*"
-    queue_pattern: str = ".*"
     membership: str = "promotable"
 
 
@@ -207,20 +206,13 @@ class ShrinkBody(Body, frozen=True):
     errors_only: bool = False
 
 
-class PatternsBody(Body, frozen=True):
-    """POST /rebalance/queues."""
-
-    vhost_pattern: str = ".*"
-    queue_pattern: str = ".*"
-
-
 def _node(node: str) -> str:
     if not node:
         raise InvalidArgument("node is empty; GET /nodes shows the names")
     return node
 
 
-def _patterns(read: GrowBody | PatternsBody) -> tuple[str, str]:
+def _patterns(read: PatternsBody) -> tuple[str, str]:
     return (
         checked_pattern("vhost_pattern", read.vhost_pattern),
         checked_pattern("queue_pattern", read.queue_pattern),

@@ -171,8 +171,11 @@ class DeleteExchange(Command, frozen=True, array_like=True, tag="delete_exchange
     if_unused: bool = False
 
 
-class Bind(Command, frozen=True, array_like=True, tag="bind"):
-    """connection  who asks, for exclusive queues; 0: the broker itself."""
+class BindingCommand(Command, frozen=True, array_like=True):
+    """A binding's source, destination and key.
+
+    connection  who asks, for exclusive queues; 0: the broker itself
+    """
 
     vhost: str
     source: str
@@ -183,16 +186,12 @@ class Bind(Command, frozen=True, array_like=True, tag="bind"):
     connection: ConnectionId = 0
 
 
-class Unbind(Command, frozen=True, array_like=True, tag="unbind"):
+class Bind(BindingCommand, frozen=True, array_like=True, tag="bind"):
+    """A repeat changes nothing."""
+
+
+class Unbind(BindingCommand, frozen=True, array_like=True, tag="unbind"):
     """When there is no such binding, that is fine."""
-
-    vhost: str
-    source: str
-    destination: str
-    to_queue: bool
-    routing_key: str = ""
-    arguments: Arguments = {}
-    connection: ConnectionId = 0
 
 
 class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):

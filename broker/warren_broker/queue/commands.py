@@ -216,7 +216,15 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
     idle_ms: int = 0
 
 
-class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
+class ClaimCommand(Command, frozen=True, array_like=True):
+    """A driver's command about its reader's claim `number`; an older epoch is Refused(fenced)."""
+
+    reader: str
+    number: int
+    epoch: int
+
+
+class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
     """Take up to that much from the head as claim `number`; a repeat answers the same.
 
     Reply: ClaimReply; with messages 0 nothing was ready, and it did not become a claim. EmptyClaim
@@ -233,9 +241,6 @@ class OpenClaim(Command, frozen=True, array_like=True, tag="claim"):
                   other. It does not expire, and is no use of the queue. False: versions 1 and 2
     """
 
-    reader: str
-    number: int
-    epoch: int
     max_messages: int
     max_bytes: int
     ttl_ms: int = 0
@@ -250,7 +255,7 @@ class RenewClaims(Command, frozen=True, array_like=True, tag="renew"):
     epoch: int
 
 
-class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
+class SettleClaims(ClaimCommand, frozen=True, array_like=True, tag="settle_claims"):
     """Claims up to `number` are done; a repeat is harmless. Reply: Count of messages settled now.
 
     A number that was never opened is Refused(claim_lost).
@@ -259,13 +264,10 @@ class SettleClaims(Command, frozen=True, array_like=True, tag="settle_claims"):
             is Refused(claim_lost), and nothing is settled; False: it is passed over (versions 1, 2)
     """
 
-    reader: str
-    number: int
-    epoch: int
     strict: bool = False
 
 
-class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
+class ReleaseClaim(ClaimCommand, frozen=True, array_like=True, tag="release"):
     """Claim `number` goes back to the queue (0: all of the reader's, and the reader goes).
 
     Reply: Count of messages given back. The number stays lost: to open it is Refused(claim_lost).
@@ -275,14 +277,20 @@ class ReleaseClaim(Command, frozen=True, array_like=True, tag="release"):
              of that name starts at 1 again (versions 1 and 2)
     """
 
-    reader: str
-    number: int
-    epoch: int
     failed: bool = False
     lasting: bool = False
 
 
-class SinkStage(Command, frozen=True, array_like=True, tag="sink_stage"):
+class SinkCommand(Command, frozen=True, array_like=True):
+    """A driver's command about one batch of a sink's run."""
+
+    sink: str
+    run: str
+    epoch: int
+    batch: int
+
+
+class SinkStage(SinkCommand, frozen=True, array_like=True, tag="sink_stage"):
     """The entry's block joins a stage (batch, partition, attempt) of a sink's run, invisible.
 
     For a batch that this run has published here the block is counted and not kept: `SinkPublish`
@@ -297,10 +305,6 @@ class SinkStage(Command, frozen=True, array_like=True, tag="sink_stage"):
             0: not numbered
     """
 
-    sink: str
-    run: str
-    epoch: int
-    batch: int
     partition: int
     attempt: int
     digest: int
@@ -308,7 +312,7 @@ class SinkStage(Command, frozen=True, array_like=True, tag="sink_stage"):
     seq: int = 0
 
 
-class SinkPublish(Command, frozen=True, array_like=True, tag="sink_publish"):
+class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish"):
     """The stages named become ready in this order; all others of the batch go.
 
     Reply: Count of the batch's messages here, also for a repeat: the same attempts again, or others
@@ -319,20 +323,12 @@ class SinkPublish(Command, frozen=True, array_like=True, tag="sink_publish"):
     attempts  (partition, attempt, number of blocks) as staged in this queue
     """
 
-    sink: str
-    run: str
-    epoch: int
-    batch: int
     attempts: tuple[tuple[int, int, int], ...]
 
 
-class SinkDrop(Command, frozen=True, array_like=True, tag="sink_drop"):
+class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
     """An aborted batch: these stages (partition, attempt) go, no others."""
 
-    sink: str
-    run: str
-    epoch: int
-    batch: int
     attempts: tuple[tuple[int, int], ...]
 
 
