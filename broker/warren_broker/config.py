@@ -125,7 +125,7 @@ class Queues(_Table):
     continuous_membership_reconciliation: ContinuousMembership = ContinuousMembership()
 
 
-class Alarms(_Table):
+class AlarmSettings(_Table):
     """When publishers are blocked; sizes in bytes."""
 
     memory_high_watermark_bytes: int = Field(4096 * MIB, ge=MIB)
@@ -174,7 +174,7 @@ class NodeConfig(_Table):
     peers: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
     queues: Queues = Queues()
-    alarms: Alarms = Alarms()
+    alarms: AlarmSettings = AlarmSettings()
     raft: Raft = Raft()
 
     @field_validator("loopback_users", mode="before")

@@ -121,31 +121,31 @@ class PreconditionFailed(Refusal):
     condition, http_status = "amqp:precondition-failed", 409
 
 
-class ClaimLost(PreconditionFailed):
+class ClaimNotOpen(PreconditionFailed):
     """The claim was released, has expired or was never opened: its messages cannot be had by it."""
 
     condition, http_status = "warren:claim-lost", 410
 
 
-class Fenced(PreconditionFailed):
+class EpochSuperseded(PreconditionFailed):
     """A newer driver has registered this claim reader, or this run of a sink."""
 
     condition = "warren:fenced"
 
 
-class StageLost(PreconditionFailed):
+class StageMissing(PreconditionFailed):
     """A stage that was to be published is missing or not whole: stage the batch again."""
 
     condition, http_status = "warren:stage-lost", 410
 
 
-class BatchPast(PreconditionFailed):
+class BatchNumberPast(PreconditionFailed):
     """A batch before the last one that this run of the sink has published."""
 
     condition = "warren:batch-past"
 
 
-class BatchConflict(PreconditionFailed):
+class BatchDiffers(PreconditionFailed):
     """A batch that this run of the sink has published with other content."""
 
     condition = "warren:batch-conflict"

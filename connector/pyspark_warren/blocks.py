@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.encode import EncodedRows
-from pyspark_warren.errors import SchemaRefused
+from pyspark_warren.errors import SchemaError
 from warren_broker.block.block import BLOCK_MESSAGES_MAX, BlockError, encode_columns
 from warren_broker.block.layout import PRIORITY_DEFAULT
 
@@ -19,13 +19,13 @@ OVERHEAD_BYTES = 64
 def blocks_of(rows: EncodedRows, block_bytes: int) -> Iterator[bytes]:
     """The rows as blocks of about `block_bytes` at most; one row is taken even if larger.
 
-    raises  SchemaRefused when a body is above the broker's limit
+    raises  SchemaError when a body is above the broker's limit
     """
     for first, count in _cuts(rows, block_bytes):
         try:
             yield _block(_sorted(rows.slice(first, count)))
         except BlockError as wrong:
-            raise SchemaRefused(f"rows cannot be sent: {wrong}") from wrong
+            raise SchemaError(f"rows cannot be sent: {wrong}") from wrong
 
 
 def _cuts(rows: EncodedRows, block_bytes: int) -> Iterator[tuple[int, int]]:

@@ -22,34 +22,34 @@ def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
     try:
         yield
     except client_errors.ClaimLost as wrong:
-        raise errors.ClaimLost(f"{doing}: {wrong}") from None
+        raise errors.ClaimLostError(f"{doing}: {wrong}") from None
     except client_errors.Fenced as wrong:
-        raise errors.Fenced(f"{doing}: {wrong}") from None
+        raise errors.FencedError(f"{doing}: {wrong}") from None
     except client_errors.StageLost as wrong:
-        raise errors.StageLost(f"{doing}: {wrong}; start the query again") from None
+        raise errors.StageLostError(f"{doing}: {wrong}; start the query again") from None
     except client_errors.BatchConflict as wrong:
-        raise errors.BatchConflict(
+        raise errors.BatchConflictError(
             f"{doing}: {wrong}. Give each output its own sinkId; make the query give the same rows "
             "for the same input; or set onBatchConflict=keep, and what was published first stands"
         ) from None
     except client_errors.BatchPast as wrong:
-        raise errors.BatchPast(
+        raise errors.BatchPastError(
             f"{doing}: {wrong}: option runId (a streaming query's own id is used without it)"
         ) from None
     except client_errors.Unroutable as wrong:
-        raise errors.NotRoutable(f"{doing}: {wrong}") from None
+        raise errors.NotRoutableError(f"{doing}: {wrong}") from None
     except client_errors.AccessRefused as wrong:
-        raise errors.BrokerRefused(
+        raise errors.BrokerRefusedError(
             f"{doing}: {wrong}; check user, password, vhost and the user's permissions there"
         ) from None
     except (client_errors.Conflict, client_errors.TooLarge) as wrong:
-        kind = errors.PublishRefused if publishing else errors.BrokerRefused
+        kind = errors.PublishError if publishing else errors.BrokerRefusedError
         raise kind(f"{doing}: {wrong}") from None
     except client_errors.PeerError as wrong:
-        raise errors.BrokerRefused(f"{doing}: {wrong}") from None
+        raise errors.BrokerRefusedError(f"{doing}: {wrong}") from None
     except client_errors.Unavailable as wrong:
-        raise errors.BrokerUnavailable(
+        raise errors.BrokerUnavailableError(
             f"{doing}: {wrong}; check that a majority of the nodes is up, or raise requestTimeout"
         ) from None
     except client_errors.UsageError as wrong:
-        raise errors.OptionRefused(f"{doing}: {wrong}") from None
+        raise errors.OptionError(f"{doing}: {wrong}") from None

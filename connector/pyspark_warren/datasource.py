@@ -8,14 +8,14 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL
-from pyspark_warren.errors import Unsupported, WarrenSparkError
+from pyspark_warren.errors import UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.options import Options, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_warren.port import Broker
+    from pyspark_warren.port import BrokerPort
     from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
     from pyspark_warren.source import (
         RefusedStreamReader,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SPARK_MIN = (4, 2)
 
 
-def connect(options: Options) -> Broker:
+def connect(options: Options) -> BrokerPort:
     """Reach the broker that the options name; see `client.connect`."""
     from pyspark_warren import client
 
@@ -74,7 +74,7 @@ class WarrenDataSource(DataSource):
     def _stream_reader(self, schema: StructType) -> WarrenStreamReader:
         found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
         if found < SPARK_MIN:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"Spark {pyspark.__version__} does not tell a source where its "
                 "checkpoint stands; reading a queue exactly needs Spark 4.2 or later"
             )
@@ -86,7 +86,7 @@ class WarrenDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:
         """`df.write`."""
         if overwrite:
-            raise Unsupported(
+            raise UnsupportedError(
                 'mode "overwrite": a queue cannot be overwritten; use mode "append" '
                 "(to empty it first: warren queues purge)"
             )
@@ -98,7 +98,7 @@ class WarrenDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
         """`df.writeStream`."""
         if overwrite:
-            raise Unsupported(
+            raise UnsupportedError(
                 'output mode "complete" would publish the whole result again with '
                 'every batch; use "append" or "update"'
             )

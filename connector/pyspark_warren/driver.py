@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
+from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, claims_between, cut
-from pyspark_warren.port import Broker, Reader
+from pyspark_warren.port import BrokerPort, ReaderPort
 from warren import errors as client_errors
 
 log = logging.getLogger("pyspark_warren")
@@ -46,7 +46,7 @@ class ClaimDriver:
 
     With claimTtl a claim can expire when no driver renews it (`renew`): between a query's end and
     its next start, or when this process is stopped for longer. The query then fails with
-    ClaimLost, or continues if the user has set onClaimLost=continue:
+    ClaimLostError, or continues if the user has set onClaimLost=continue:
     - `plan`, the batch was not committed: it becomes an empty one, its messages are in the queue;
     - `latest(start)`, the batch was committed: its messages are in the queue again, and will be in
        a second batch, or another consumer has them. Without an error they would silently be in
@@ -61,7 +61,7 @@ class ClaimDriver:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerPort,
         options: Options,
         clock_ms: Callable[[], int],
         sleep_s: Callable[[float], None],
@@ -73,7 +73,7 @@ class ClaimDriver:
         self._sleep_s = sleep_s
         self._mint = mint
         self._initial: Offset | None = None
-        self._reader: Reader | None = None
+        self._reader: ReaderPort | None = None
         self._reader_name = ""
         self._opened = ("", 0)
         self._settled = 0
@@ -166,7 +166,7 @@ class ClaimDriver:
         return self._backlog
 
     @property
-    def attached(self) -> Reader | None:
+    def attached(self) -> ReaderPort | None:
         """The registered reader, once there is one."""
         return self._reader
 
@@ -176,7 +176,7 @@ class ClaimDriver:
         offset.check_is_of(self._options.vhost, self._options.queue)
         wanted = self._options.reader_id
         if wanted and offset.registered and offset.reader.partition(_AFTER_LOSS)[0] != wanted:
-            raise CheckpointRefused(
+            raise CheckpointError(
                 f"the checkpoint is of reader {offset.reader!r}, the option readerId says "
                 f"{wanted!r}; leave readerId out to go on with this checkpoint, or give the query "
                 "another checkpointLocation"
@@ -228,7 +228,7 @@ class ClaimDriver:
 
     def _plan_of_lost(self, end: Offset) -> tuple[Slice, ...]:
         if self._options.on_claim_lost == "fail":
-            raise ClaimLost(
+            raise ClaimLostError(
                 f"queue {self._options.queue!r}: claim {end.number} of reader {end.reader!r} is "
                 "open no more, and the unfinished batch of the checkpoint reads it: it expired or "
                 f"was released. {_REMEDY}"
@@ -316,7 +316,7 @@ class ClaimDriver:
         """
         committed = bool(start.claims) and self._settled < start.number
         if self._options.on_claim_lost == "fail":
-            raise ClaimLost(
+            raise ClaimLostError(
                 f"queue {self._options.queue!r}: {lost}. {_DOUBLED if committed else ''}{_REMEDY}"
             ) from lost
         log.warning(
@@ -351,7 +351,7 @@ class _Fencing:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, client_errors.Fenced):
-            raise Fenced(
+            raise FencedError(
                 f"another driver has taken over reader {self._offset.reader!r} of queue "
                 f"{self._offset.queue!r}: the same checkpoint or readerId is in use twice; stop "
                 "one of the queries, or give each its own checkpoint and readerId"

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.errors import SchemaRefused
+from pyspark_warren.errors import SchemaError
 from pyspark_warren.properties import FLAGS, NAMES, encode_headers
 from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE
 
@@ -81,7 +81,7 @@ def encode_rows(
     exchange, routing_key  of every row; None: the row's column, an absent or null exchange is the
                            default one. With a routing key and no exchange that is the default one
     message_ids            strings for rows without a message_id of their own
-    raises                 SchemaRefused: which column, which value, which limit
+    raises                 SchemaError: which column, which value, which limit
     """
     columns = {name: rows.column(i) for i, name in enumerate(rows.schema.names)}
     count = rows.num_rows
@@ -109,7 +109,7 @@ def encode_rows(
 def _bodies(columns: dict[str, pa.Array]) -> pa.BinaryArray:
     body = columns["body"]
     if body.null_count:
-        raise SchemaRefused(
+        raise SchemaError(
             f"column body: {body.null_count} of {len(body)} rows are null; a "
             "message has a body, if only an empty one: filter them, or fill in ''"
         )
@@ -129,12 +129,12 @@ def _expirations(column: pa.Array) -> pa.StringArray:
     if pa.types.is_integer(column.type):
         low = pc.min(column).as_py()
         if low is not None and low < 0:
-            raise SchemaRefused(f"column expiration: {low} is below 0 milliseconds")
+            raise SchemaError(f"column expiration: {low} is below 0 milliseconds")
     else:
         right = pc.match_substring_regex(column.cast(pa.string()), r"^[0-9]{1,18}$")
         if pc.all(right).as_py() is False:
             bad = column.filter(pc.invert(right))[0].as_py()
-            raise SchemaRefused(f"column expiration: {bad!r} is not a number of milliseconds")
+            raise SchemaError(f"column expiration: {bad!r} is not a number of milliseconds")
     return column.cast(pa.string())
 
 
@@ -157,9 +157,9 @@ def _routes(
     keys = columns.get("routing_key")
     exchanges = columns.get("exchange") if exchange is None else None
     if keys is None:
-        raise SchemaRefused(NO_KEY)
+        raise SchemaError(NO_KEY)
     if keys.null_count:
-        raise SchemaRefused(
+        raise SchemaError(
             f"column routing_key: {keys.null_count} of {count} rows are null; fill "
             "them, or give the option routingKey, which then routes every row"
         )
@@ -205,7 +205,7 @@ def _encoded(name: str, column: pa.Array) -> pa.BinaryArray:
         low, high = pc.min_max(column).values()
         if low.as_py() < 0 or high.as_py() > 255:
             bad = low.as_py() if low.as_py() < 0 else high.as_py()
-            raise SchemaRefused(f"column {name}: {bad} is not between 0 and 255")
+            raise SchemaError(f"column {name}: {bad} is not between 0 and 255")
         return _OCTETS.take(column.cast(pa.int32()))
     if name == "timestamp":
         return _timestamps(column)
@@ -218,7 +218,7 @@ def _short_strings(name: str, column: pa.StringArray) -> pa.BinaryArray:
     lengths = pc.binary_length(column)
     longest = pc.max(lengths).as_py()
     if longest is not None and longest > 255:
-        raise SchemaRefused(f"column {name}: a value of {longest} bytes; AMQP 0.9.1 carries 255")
+        raise SchemaError(f"column {name}: a value of {longest} bytes; AMQP 0.9.1 carries 255")
     return pc.binary_join_element_wise(_OCTETS.take(lengths), column.cast(pa.binary()), _EMPTY)
 
 
@@ -232,7 +232,7 @@ def _timestamps(column: pa.Array) -> pa.BinaryArray:
     plain = pc.fill_null(seconds, 0)
     low = pc.min(plain).as_py()
     if low is not None and low < 0:
-        raise SchemaRefused(
+        raise SchemaError(
             f"column timestamp: {low} seconds lies before 1970; AMQP 0.9.1 cannot say that"
         )
     words = array("q", plain.to_pylist())
@@ -253,4 +253,4 @@ def _headers(column: pa.Array) -> pa.BinaryArray:
             pa.binary(),
         )
     except (ValueError, TypeError, KeyError) as wrong:
-        raise SchemaRefused(f"column headers: {wrong}") from None
+        raise SchemaError(f"column headers: {wrong}") from None

@@ -12,91 +12,91 @@ class WarrenSparkError(Exception):
         return f"[{self.condition}] {super().__str__()}"
 
 
-class OptionRefused(WarrenSparkError):
+class OptionError(WarrenSparkError):
     """An option is unknown, missing, malformed or out of bounds."""
 
     condition = "WARREN_OPTION"
 
 
-class CheckpointRefused(WarrenSparkError):
+class CheckpointError(WarrenSparkError):
     """The checkpoint belongs to another queue, another source or a newer version."""
 
     condition = "WARREN_CHECKPOINT"
 
 
-class ClaimLost(WarrenSparkError):
+class ClaimLostError(WarrenSparkError):
     """The claim a checkpoint counts on is gone: released, expired, or in a queue declared again."""
 
     condition = "WARREN_CLAIM_LOST"
 
 
-class Fenced(WarrenSparkError):
+class FencedError(WarrenSparkError):
     """A newer driver reads under the same reader id, or writes the same run of a sink."""
 
     condition = "WARREN_FENCED"
 
 
-class SchemaRefused(WarrenSparkError):
+class SchemaError(WarrenSparkError):
     """A column that Warren does not know, or of a type it cannot carry."""
 
     condition = "WARREN_SCHEMA"
 
 
-class MalformedMessage(WarrenSparkError):
+class MalformedMessageError(WarrenSparkError):
     """A message with properties that cannot be decoded, in mode FAILFAST."""
 
     condition = "WARREN_MALFORMED"
 
 
-class SameQueue(WarrenSparkError):
+class SameQueueError(WarrenSparkError):
     """A query would publish into the queue that it reads."""
 
     condition = "WARREN_SAME_QUEUE"
 
 
-class StageLost(WarrenSparkError):
+class StageLostError(WarrenSparkError):
     """Rows that were staged are gone, or not all there: nothing was published."""
 
     condition = "WARREN_STAGE_LOST"
 
 
-class BatchConflict(WarrenSparkError):
+class BatchConflictError(WarrenSparkError):
     """The batch was published before, with other rows."""
 
     condition = "WARREN_BATCH_CONFLICT"
 
 
-class BatchPast(WarrenSparkError):
+class BatchPastError(WarrenSparkError):
     """The batch lies before the last one that was published under its run."""
 
     condition = "WARREN_BATCH_PAST"
 
 
-class NotRoutable(WarrenSparkError):
+class NotRoutableError(WarrenSparkError):
     """Rows that no binding routes to a queue."""
 
     condition = "WARREN_NO_ROUTE"
 
 
-class PublishRefused(WarrenSparkError):
+class PublishError(WarrenSparkError):
     """The broker refused rows: a queue with reject-publish is full, or a row is too large."""
 
     condition = "WARREN_PUBLISH"
 
 
-class BrokerUnavailable(WarrenSparkError):
+class BrokerUnavailableError(WarrenSparkError):
     """No node answered in time, or the queue has no leader."""
 
     condition = "WARREN_UNAVAILABLE"
 
 
-class BrokerRefused(WarrenSparkError):
+class BrokerRefusedError(WarrenSparkError):
     """The broker refused the request: credentials, vhost, queue, permissions."""
 
     condition = "WARREN_REFUSED"
 
 
-class Unsupported(WarrenSparkError):
+class UnsupportedError(WarrenSparkError):
     """A feature that this version does not have."""
 
     condition = "WARREN_UNSUPPORTED"

@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pyspark_warren.errors import CheckpointRefused, SameQueue
+from pyspark_warren.errors import CheckpointError, SameQueueError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from warren.admin import Queue
 
 
 def refuse_read_queues(options: Options, read: set[str], targets: Iterable[str]) -> None:
-    """Raise SameQueue when a target is among the queues that rows say they come from."""
+    """Raise SameQueueError when a target is among the queues that rows say they come from."""
     both = sorted(read.intersection(targets))
     if both and not options.allow_loop:
-        raise SameQueue(
+        raise SameQueueError(
             f"{_text(both[0])}; rows name it in their column queue: drop that column "
             "if they are from another cluster or vhost"
         )
@@ -35,7 +35,7 @@ def refuse_read_queues(options: Options, read: set[str], targets: Iterable[str])
 def refuse_checkpoint_queues(
     options: Options, batch: int, targets: Iterable[str], look: Callable[[str], Queue]
 ) -> None:
-    """Raise SameQueue when a target is a queue that the batch was read from.
+    """Raise SameQueueError when a target is a queue that the batch was read from.
 
     look  counts and readers of a queue in the sink's vhost
     """
@@ -45,7 +45,7 @@ def refuse_checkpoint_queues(
     for offset in offsets_of(options.checkpoint, batch):
         if offset.queue in wanted and offset.vhost == options.vhost:
             if offset.reader in (reader.name for reader in look(offset.queue).readers):
-                raise SameQueue(_text(offset.queue))
+                raise SameQueueError(_text(offset.queue))
 
 
 def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
@@ -63,7 +63,7 @@ def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
         try:
             stored = json.loads(line)
             found.append(Offset.from_dict(stored if isinstance(stored, dict) else {}))
-        except (ValueError, CheckpointRefused):
+        except (ValueError, CheckpointError):
             continue  # the offset of a source that is not ours
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark_warren.errors import CheckpointRefused
+from pyspark_warren.errors import CheckpointError
 
 VERSION: Final = 2
 """1: claims are open when they are named. 2: the claim may be one that is opened when planned.
@@ -72,15 +72,15 @@ class Offset:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
-        """Read back what a checkpoint holds; raises CheckpointRefused."""
+        """Read back what a checkpoint holds; raises CheckpointError."""
         version = stored.get("version")
         if "reader" not in stored or not isinstance(version, int):
-            raise CheckpointRefused(
+            raise CheckpointError(
                 f"the checkpoint was not written by this source: offset {_short(stored)}; "
                 "use another checkpointLocation, or delete this one to start anew"
             )
         if version > VERSION:
-            raise CheckpointRefused(
+            raise CheckpointError(
                 f"the checkpoint's offset has version {version}, this connector knows versions "
                 f"up to {VERSION}; upgrade it, or use another checkpointLocation"
             )
@@ -95,16 +95,16 @@ class Offset:
                 bool(stored["registered"]),
             )
         except (AssertionError, KeyError, TypeError, ValueError):
-            raise CheckpointRefused(
+            raise CheckpointError(
                 f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
                 "damaged; restore it, or delete the checkpoint to start anew"
             ) from None
         return offset
 
     def check_is_of(self, vhost: str, queue: str) -> None:
-        """Raise CheckpointRefused when the checkpoint was written for another queue."""
+        """Raise CheckpointError when the checkpoint was written for another queue."""
         if (self.vhost, self.queue) != (vhost, queue):
-            raise CheckpointRefused(
+            raise CheckpointError(
                 f"the checkpoint is of queue {self.queue!r} in vhost {self.vhost!r}, the query "
                 f"reads queue {queue!r} in vhost {vhost!r}; one checkpoint serves one queue: give "
                 "this query its own checkpointLocation"

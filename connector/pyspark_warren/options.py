@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
-from pyspark_warren.errors import OptionRefused, Unsupported
+from pyspark_warren.errors import OptionError, UnsupportedError
 from warren.errors import UsageError
 from warren.uri import Address, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
@@ -420,11 +420,11 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
 
     given   names in any case, as Spark hands them
     how     "batch" or "stream"; "both": not known yet, options of either are accepted
-    raises  OptionRefused: what, which value, which limit, what to do
+    raises  OptionError: what, which value, which limit, what to do
     """
     assert (where, how) in _CALLS or (where in ("read", "write") and how == "both"), (where, how)
     if any(name.lower().startswith("option.") for name in given):
-        raise Unsupported(NO_TABLES)
+        raise UnsupportedError(NO_TABLES)
     known = {spec.name.lower(): spec for spec in SPECS if spec.where in ("both", where)}
     values: dict[str, Any] = {spec.field: spec.default for spec in known.values()}
     for name, text in given.items():
@@ -432,11 +432,11 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
         if lower in known:
             values[known[lower].field] = _parsed(known[lower], text)
             if how != "both" and known[lower].how not in ("both", how):
-                raise OptionRefused(_of_the_other(known[lower], where, how))
+                raise OptionError(_of_the_other(known[lower], where, how))
         elif lower == "checkpointlocation":
             values["checkpoint"] = text
         elif lower not in _OURS_TO_IGNORE:
-            raise OptionRefused(_unknown(name, where, known))
+            raise OptionError(_unknown(name, where, known))
     _apply_uri(values, {name.lower() for name in given})
     _check(values, where, given)
     names = {each.name for each in fields(Options)}
@@ -449,14 +449,14 @@ def _parsed(spec: Spec, text: str) -> Any:
     try:
         value = spec.parse(text)
     except ValueError as wrong:
-        raise OptionRefused(f"option {spec.name}{shown}: {wrong} ({spec.meaning})") from None
+        raise OptionError(f"option {spec.name}{shown}: {wrong} ({spec.meaning})") from None
     if spec.minimum is not None and value < spec.minimum:
-        raise OptionRefused(
+        raise OptionError(
             f"option {spec.name}{shown} is below {_amount(spec, spec.minimum)}; "
             f"give that or more ({spec.meaning})"
         )
     if spec.maximum is not None and value > spec.maximum:
-        raise OptionRefused(
+        raise OptionError(
             f"option {spec.name}{shown} is above {_amount(spec, spec.maximum)}; "
             f"give that or less ({spec.meaning})"
         )
@@ -499,11 +499,11 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
         return
     clash = sorted(given & {"hosts", "vhost", "user", "password"})
     if clash:
-        raise OptionRefused(f"option uri says it all; leave out {', '.join(clash)}")
+        raise OptionError(f"option uri says it all; leave out {', '.join(clash)}")
     try:
         address = parse_uri(uri)
     except UsageError as wrong:  # its text never shows the password
-        raise OptionRefused(
+        raise OptionError(
             f"option uri: {wrong} (amqp://user:password@host:port/vhost, several "
             "hosts with commas, / in the vhost as %2F)"
         ) from None
@@ -517,29 +517,29 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
 
 def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
     if values["broker"] != "warren":
-        raise OptionRefused(
+        raise OptionError(
             "option broker='amqp': reading and writing through plain AMQP 0.9.1 "
             "is not supported by this version; connect to a Warren broker"
         )
     if where == "read" and not values["queue"]:
         hint = "" if given else f" ({NO_TABLES})"
-        raise OptionRefused(f"option queue is missing: give the name of the queue to read{hint}")
+        raise OptionError(f"option queue is missing: give the name of the queue to read{hint}")
     ttl = values.get("claim_ttl_ms", 0)
     if 0 < ttl < 10_000:
-        raise OptionRefused(
+        raise OptionError(
             f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "
             "or 0 for claims that never expire"
         )
     for name, spelled in (("exchange", "exchange"), ("routing_key", "routingKey")):
         size = len((values.get(name) or "").encode())
         if size > SHORT_STRING_BYTES_MAX:
-            raise OptionRefused(
+            raise OptionError(
                 f"option {spelled} has {size} bytes; AMQP 0.9.1 carries "
                 f"{SHORT_STRING_BYTES_MAX}: give a shorter name"
             )
     corrupt = values.get("corrupt_column", CORRUPT_DEFAULT)
     if not corrupt or corrupt in COLUMNS:
-        raise OptionRefused(
+        raise OptionError(
             f"option columnNameOfCorruptRecord={corrupt!r} is "
             f"{'the name of another column' if corrupt else 'empty'}; give a name "
             f"of its own, such as {CORRUPT_DEFAULT}"
@@ -547,7 +547,7 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
     if where == "write" and not values["sink_id"]:
         for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):
             if value is not None:
-                raise OptionRefused(f"option {name} needs sinkId: the name of this output")
+                raise OptionError(f"option {name} needs sinkId: the name of this output")
 
 
 def options_table(where: str) -> list[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_warren.errors import CheckpointRefused
+from pyspark_warren.errors import CheckpointError
 from pyspark_warren.offset import ClaimInfo, Offset
 
 SLICE_MESSAGES: Final = 25_000
@@ -34,7 +34,7 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
     The end's own list is enough, whatever reader the start names: when a query dies in its first
     batch, the start is drawn again and only the end is what the checkpoint says.
 
-    raises  CheckpointRefused when the end does not say how large each claim is
+    raises  CheckpointError when the end does not say how large each claim is
     """
     if start == end:
         return ()
@@ -43,7 +43,7 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
     wanted = range(start.number + 1, end.number + 1)
     claims = tuple(claim for claim in end.claims if claim.number > start.number)
     if [claim.number for claim in claims] != list(wanted):
-        raise CheckpointRefused(
+        raise CheckpointError(
             f"a micro-batch from claim {start.number} to {end.number} of queue {end.queue!r}, but "
             f"the checkpoint knows claims {[c.number for c in end.claims]}; offsets of one "
             "micro-batch each are needed: turn asynchronous progress tracking off"

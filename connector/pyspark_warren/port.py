@@ -14,7 +14,7 @@ from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SinkDriver, StagedPart
 
 
-class Reader(Protocol):
+class ReaderPort(Protocol):
     """A registered claim reader; see `warren.claims.ClaimReader`."""
 
     def register(self, *, go_on_after: int = 0) -> Registration:
@@ -44,7 +44,7 @@ class Reader(Protocol):
         """Give claims back to the queue."""
 
 
-class Writer(Protocol):
+class WriterPort(Protocol):
     """A stage, or a plain publisher; see `warren.stages.StageWriter`."""
 
     def write(self, block: bytes | bytearray | memoryview) -> None:
@@ -57,13 +57,13 @@ class Writer(Protocol):
         """Give up."""
 
 
-class Broker(Protocol):
+class BrokerPort(Protocol):
     """One connection to a cluster. Errors are those of `warren.errors`."""
 
     def queue(self, name: str) -> Queue:
         """Counts of a queue."""
 
-    def reader(self, queue: str, reader: str) -> Reader:
+    def reader(self, queue: str, reader: str) -> ReaderPort:
         """The driver's side of a claim reader."""
 
     def fetch(
@@ -85,7 +85,7 @@ class Broker(Protocol):
         partition: int,
         attempt: int,
         timeout_s: float,
-    ) -> Writer:
+    ) -> WriterPort:
         """Somewhere to write blocks that stay invisible until published."""
 
     def publish_batch(
@@ -96,9 +96,9 @@ class Broker(Protocol):
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Forget these parts."""
 
-    def publisher(self, exchange: str, timeout_s: float) -> Writer:
+    def publisher(self, exchange: str, timeout_s: float) -> WriterPort:
         """Somewhere to write blocks that are visible at once."""
 
 
-Connect: TypeAlias = Callable[[Options], Broker]
+Connect: TypeAlias = Callable[[Options], BrokerPort]
 """Gives a connection, perhaps one that this process has already."""

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pyspark_warren.conditions import named_conditions
-from pyspark_warren.errors import BrokerRefused
+from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import Connect
-from pyspark_warren.rows import Piece, to_arrow
+from pyspark_warren.rows import ClaimedBlock, to_arrow
 from warren import errors as client_errors
 
 log = logging.getLogger("pyspark_warren")
@@ -40,7 +40,7 @@ def read_slice(
             for fetched in connect(options).fetch(
                 options.queue, part.reader, part.number, part.first, part.last
             ):
-                piece = Piece.decode(fetched.data, fetched.runs, options.queue)
+                piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)
                 got += piece.block.count
                 yield from batches_of(piece, schema, options.corrupt)
         except client_errors.ClaimLost as lost:
@@ -49,7 +49,7 @@ def read_slice(
             log.warning("%s: %s; skipped (onClaimLost=continue)", doing, lost)
             return
     if got != wanted:
-        raise BrokerRefused(f"{doing}: {got} messages came instead of {wanted}")
+        raise BrokerRefusedError(f"{doing}: {got} messages came instead of {wanted}")
 
 
 def read_browsed(
@@ -58,11 +58,13 @@ def read_browsed(
     """Yield up to that many ready messages, in delivery order, without taking them."""
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
         for fetched in connect(options).browse(options.queue, max_messages):
-            piece = Piece.decode(fetched.data, fetched.runs, options.queue)
+            piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)
             yield from batches_of(piece, schema, options.corrupt)
 
 
-def batches_of(piece: Piece, schema: pa.Schema, corrupt: str | None) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None
+) -> Iterator[pa.RecordBatch]:
     """Yield a piece's rows in batches of at most ROWS_MAX that share the block's memory."""
     rows = to_arrow(piece, schema, corrupt)
     for first in range(0, rows.num_rows, ROWS_MAX):

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, HEADERS_DDL, PROPERTY_COLUMNS
 from pyspark_warren.errors import (
-    BrokerRefused,
-    MalformedMessage,
-    SchemaRefused,
-    Unsupported,
+    BrokerRefusedError,
+    MalformedMessageError,
+    SchemaError,
+    UnsupportedError,
 )
 from pyspark_warren.properties import decode_properties
 from warren_broker.block.block import FORM_AMQP091, Block, BlockError
@@ -58,7 +58,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ClaimedBlock:
     """A block with the positions and delivery counts of its messages.
 
     runs  (index, first, last, delivery_count, acquired_count), first and last both included;
@@ -72,24 +72,24 @@ class Piece:
     @classmethod
     def decode(
         cls, data: memoryview, runs: Sequence[tuple[int, int, int, int, int]], queue: str
-    ) -> Piece:
-        """From the bytes a broker sent; raises BrokerRefused when they are damaged."""
+    ) -> ClaimedBlock:
+        """From the bytes a broker sent; raises BrokerRefusedError when they are damaged."""
         try:
             block = Block.decode(data)
         except BlockError as wrong:
-            raise BrokerRefused(
+            raise BrokerRefusedError(
                 f"queue {queue!r}: a block from the broker cannot be read: {wrong}"
             ) from wrong
         told = sum(last - first + 1 for _, first, last, _, _ in runs)
         if told != block.count:
-            raise BrokerRefused(
+            raise BrokerRefusedError(
                 f"queue {queue!r}: a block of {block.count} messages came with runs for {told}"
             )
         return cls(block, runs, queue)
 
 
 def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
-    """Raise SchemaRefused for a column that no message has.
+    """Raise SchemaError for a column that no message has.
 
     corrupt  the column for property lists that cannot be decoded; None: those are errors
     """
@@ -97,16 +97,16 @@ def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
         if name not in COLUMNS and name != corrupt:
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
-            raise SchemaRefused(f"unknown column {name!r}; {hint}")
+            raise SchemaError(f"unknown column {name!r}; {hint}")
     if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
-        raise SchemaRefused(
+        raise SchemaError(
             f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
             f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST"
         )
 
 
 def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
-    """Raise SchemaRefused unless every column is known and of its type (body may be a string)."""
+    """Raise SchemaError unless every column is known and of its type (body may be a string)."""
     check_columns(schema.names, corrupt)
     for field in schema:
         if field.name == corrupt:
@@ -114,20 +114,20 @@ def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
         else:
             wanted, ddl = ARROW_TYPES[field.name], COLUMNS[field.name]
         if field.type != wanted and not (field.name == "body" and field.type == pa.string()):
-            raise SchemaRefused(
+            raise SchemaError(
                 f"column {field.name}: the schema says {field.type}, it is "
                 f"{ddl}; say that, and cast it after reading"
             )
 
 
-def to_arrow(piece: Piece, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
+def to_arrow(piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
     """Make the columns that the schema names, one row per message, in the block's order.
 
     corrupt  the column that takes property lists which cannot be decoded, as bytes; None: such a
-             list raises MalformedMessage
+             list raises MalformedMessageError
     """
     if piece.block.form != FORM_AMQP091:
-        raise Unsupported(
+        raise UnsupportedError(
             f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
             "those is not supported by this version"
         )
@@ -147,7 +147,7 @@ def to_arrow(piece: Piece, schema: pa.Schema, corrupt: str | None = None) -> pa.
 # ------------------------------------------------------------------ one maker per column
 
 
-def _body(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _body(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     block = piece.block
     made = _binary(block.body_offsets, block.body_data, block.count)
     if wanted == made.type:
@@ -155,7 +155,7 @@ def _body(piece: Piece, wanted: pa.DataType) -> pa.Array:
     try:
         return made.cast(wanted)
     except pa.ArrowInvalid as wrong:
-        raise SchemaRefused(
+        raise SchemaError(
             f"column body as string: a message of queue {piece.queue!r} is not "
             f"UTF-8; read it as binary ({wrong})"
         ) from None
@@ -168,8 +168,8 @@ def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray
     )
 
 
-def _routed(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
-    def make(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _routed(which: int) -> Callable[[ClaimedBlock, pa.DataType], pa.Array]:
+    def make(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
         block = piece.block
         words = [route[which].decode("utf-8", "replace") for route in block.routes]
         if block.route_column is None:
@@ -182,7 +182,7 @@ def _routed(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
     return make
 
 
-def _priority(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _priority(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     column = piece.block.priority_column
     if column is None:
         column = memoryview(
@@ -195,8 +195,8 @@ def _priority(piece: Piece, wanted: pa.DataType) -> pa.Array:
     return small.cast(wanted)
 
 
-def _counted(which: int) -> Callable[[Piece, pa.DataType], pa.Array]:
-    def make(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _counted(which: int) -> Callable[[ClaimedBlock, pa.DataType], pa.Array]:
+    def make(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
         values = array("q")
         for run in piece.runs:
             values.extend(array("q", (run[which],)) * (run[2] - run[1] + 1))
@@ -209,15 +209,15 @@ def _int64(values: array[int]) -> pa.Array:
     return pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
-def _redelivered(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _redelivered(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     return pc.greater(_counted(4)(piece, pa.int64()), 0)
 
 
-def _queue(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _queue(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     return pa.repeat(pa.scalar(piece.queue, wanted), piece.block.count)
 
 
-def _position(piece: Piece, wanted: pa.DataType) -> pa.Array:
+def _position(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     ordinals = array("q")
     for _, first, last, _, _ in piece.runs:
         ordinals.extend(range(first, last + 1))
@@ -225,7 +225,7 @@ def _position(piece: Piece, wanted: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(wanted))
 
 
-_MAKERS: Final[dict[str, Callable[[Piece, pa.DataType], pa.Array]]] = {
+_MAKERS: Final[dict[str, Callable[[ClaimedBlock, pa.DataType], pa.Array]]] = {
     "body": _body,
     "exchange": _routed(0),
     "routing_key": _routed(1),
@@ -242,7 +242,7 @@ _MAKERS: Final[dict[str, Callable[[Piece, pa.DataType], pa.Array]]] = {
 
 
 def _property_columns(
-    piece: Piece, wanted: frozenset[str], corrupt: str | None
+    piece: ClaimedBlock, wanted: frozenset[str], corrupt: str | None
 ) -> dict[str, pa.Array]:
     block = piece.block
     lists = _binary(block.properties_offsets, block.properties_data, block.count)
@@ -256,7 +256,7 @@ def _property_columns(
         except (SyntaxRefused, _OutOfRange) as wrong:
             if corrupt is None:
                 row = pc.index(coded.indices, entry).as_py()
-                raise MalformedMessage(_malformed(piece, row, wrong)) from None
+                raise MalformedMessageError(_malformed(piece, row, wrong)) from None
             decoded.append({})
             refused.append(raw)
     columns = {
@@ -267,7 +267,7 @@ def _property_columns(
     return {name: values.take(coded.indices) for name, values in columns.items()}
 
 
-def _malformed(piece: Piece, row: int, why: Exception) -> str:
+def _malformed(piece: ClaimedBlock, row: int, why: Exception) -> str:
     index, ordinal = _place(piece, row)
     return (
         f"queue {piece.queue!r}, position (index {index}, ordinal {ordinal}): the message's "
@@ -277,7 +277,7 @@ def _malformed(piece: Piece, row: int, why: Exception) -> str:
     )
 
 
-def _place(piece: Piece, row: int) -> tuple[int, int]:
+def _place(piece: ClaimedBlock, row: int) -> tuple[int, int]:
     for index, first, last, _, _ in piece.runs:
         if row <= last - first:
             return index, first + row

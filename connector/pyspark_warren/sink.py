@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
-from pyspark_warren.errors import OptionRefused, Unsupported
+from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.loop import refuse_checkpoint_queues
 from pyspark_warren.options import Options
@@ -145,7 +145,7 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
         """Stage one partition; another attempt at it may be running at the same time."""
         found = _streaming()
         if found is None:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; "
                 "the sink needs them to publish a batch once: use Spark 4.2 or 4.3"
             )
@@ -193,7 +193,7 @@ class WarrenBatchWriter(DataSourceArrowWriter):
         if given.batch_id is not None:
             return given.sink_id, given.run_id or RUN_DEFAULT, given.batch_id
         if given.run_id:
-            raise OptionRefused(
+            raise OptionError(
                 f"option runId={given.run_id!r} without batchId outside a streaming query: give "
                 "the number of this batch, or leave runId out, and each write is published"
             )

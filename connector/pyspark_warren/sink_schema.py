@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark_warren.columns import COLUMNS, READ_ONLY
 from pyspark_warren.encode import NO_KEY
-from pyspark_warren.errors import SchemaRefused
+from pyspark_warren.errors import SchemaError
 from pyspark_warren.options import Options
 
 _TEXT: Final = ("string",)
@@ -23,12 +23,12 @@ _TAKES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
-    """Raise SchemaRefused: which column, of which type, what to do.
+    """Raise SchemaError: which column, of which type, what to do.
 
     columns  name to Spark's simple type
     """
     if "body" not in columns:
-        raise SchemaRefused(
+        raise SchemaError(
             f"rows have no column body (they have {', '.join(columns)}); name the "
             "message's bytes or text body, for example with to_json(struct(...))"
         )
@@ -43,15 +43,15 @@ def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
                 else "known ones: "
                 + ", ".join(known for known in COLUMNS if known not in READ_ONLY)
             )
-            raise SchemaRefused(
+            raise SchemaError(
                 f"column {name!r} is none that a message has; {hint} Drop it, or "
                 "put it into body or headers"
             )
         takes = _TAKES.get(name, _TEXT)
         if name == "headers":
             if not kind.startswith("map<string,"):
-                raise SchemaRefused(f"column headers is {kind}; make it a map with string keys")
+                raise SchemaError(f"column headers is {kind}; make it a map with string keys")
         elif kind not in takes and kind != "void":
-            raise SchemaRefused(f"column {name} is {kind}; cast it to {' or '.join(takes)}")
+            raise SchemaError(f"column {name} is {kind}; cast it to {' or '.join(takes)}")
     if "routing_key" not in columns and options.routing_key is None:
-        raise SchemaRefused(NO_KEY)
+        raise SchemaError(NO_KEY)

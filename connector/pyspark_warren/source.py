@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerUnavailable, ClaimLost, WarrenSparkError
+from pyspark_warren.errors import BrokerUnavailableError, ClaimLostError, WarrenSparkError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
@@ -104,7 +104,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with named_conditions(self._doing):
                 return self._claims().backlog()
-        except BrokerUnavailable as wrong:
+        except BrokerUnavailableError as wrong:
             log.info("no backlog to report: %s", wrong)
             return None
 
@@ -128,7 +128,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with named_conditions(self._doing):
                 self._claims().settle(Offset.from_dict(end))
-        except (BrokerUnavailable, ClaimLost) as wrong:
+        except (BrokerUnavailableError, ClaimLostError) as wrong:
             log.warning("claims not settled yet, the next poll does it or says why not: %s", wrong)
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from pyspark_warren.blocks import blocks_of
 from pyspark_warren.encode import EncodedRows, encode_rows
 from pyspark_warren.loop import refuse_read_queues
 from pyspark_warren.options import Options
-from pyspark_warren.port import Broker, Writer
+from pyspark_warren.port import BrokerPort, WriterPort
 from warren.stages import SinkDriver, StagedPart
 
 SPARK_ATTEMPT_BITS = 53
@@ -55,12 +55,12 @@ class WrittenPart:
 
 
 def write_staged(
-    broker: Broker, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
+    broker: BrokerPort, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
 ) -> WrittenPart:
     """Stage the rows: when this returns they are on a majority's disks, and invisible."""
     timeout_s = options.confirm_timeout_ms / 1000
 
-    def open_stage(exchange: str, ordinal: int) -> Writer:
+    def open_stage(exchange: str, ordinal: int) -> WriterPort:
         # A stage per exchange: its blocks are numbered, so two exchanges may not share one.
         return broker.stage(
             exchange,
@@ -76,7 +76,7 @@ def write_staged(
 
 
 def write_direct(
-    broker: Broker, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
+    broker: BrokerPort, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
 ) -> WrittenPart:
     """Publish the rows at once, confirmed when this returns; a re-run publishes them again.
 
@@ -85,7 +85,7 @@ def write_direct(
     """
     timeout_s = options.confirm_timeout_ms / 1000
 
-    def open_publisher(exchange: str, ordinal: int) -> Writer:
+    def open_publisher(exchange: str, ordinal: int) -> WriterPort:
         return broker.publisher(exchange, timeout_s)
 
     # With the run: under a new checkpoint batch 0 has other rows, which are no duplicates.
@@ -99,10 +99,10 @@ def write_direct(
 def _write(
     options: Options,
     rows: Iterator[pa.RecordBatch],
-    open_writer: Callable[[str, int], Writer],
+    open_writer: Callable[[str, int], WriterPort],
     id_prefix: str | None,
 ) -> tuple[int, tuple[StagedPart, ...]]:
-    writers: dict[str, Writer] = {}
+    writers: dict[str, WriterPort] = {}
     read: set[str] = set()
     count = 0
     try:

@@ -154,13 +154,13 @@ class TimeoutNow(RaftMessage, frozen=True, array_like=True, gc=False, tag="tn"):
     member: MemberId = 0
 
 
-class Confirm(RaftMessage, frozen=True, array_like=True, gc=False, tag="c"):
+class ReadIndexHeartbeat(RaftMessage, frozen=True, array_like=True, gc=False, tag="c"):
     """Am I still the leader? Asked in rounds by a leader that has reads to answer (thesis, 6.4)."""
 
     round: int
 
 
-class ConfirmReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="cr"):
+class ReadIndexHeartbeatReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="cr"):
     """In `term`, yes, for that round and every one before it.
 
     member  the sender's own id
@@ -213,8 +213,8 @@ AnyRaftMessage: TypeAlias = (
     | SnapshotChunk
     | SnapshotWanted
     | TimeoutNow
-    | Confirm
-    | ConfirmReply
+    | ReadIndexHeartbeat
+    | ReadIndexHeartbeatReply
     | ReadIndex
     | ReadIndexReply
     | EntryWanted

@@ -8,7 +8,7 @@ from typing import Protocol
 from warren_raft.types import Entry, Index, Term
 
 
-class LogStore(Protocol):
+class LogReader(Protocol):
     """A group's log as storage holds it; the core reads it and never writes it.
 
     Writing goes through `Ready.entries`: the host appends them here (replacing everything from

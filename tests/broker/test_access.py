@@ -202,9 +202,9 @@ def try091(
     made = peer.asked()
     closes = [frame for _, frame in peer.got() if isinstance(frame, spec.Channel.Close)]
     if not closes:
-        assert len(made) == 1 and not isinstance(made[0], asked.SessionDown), made
+        assert len(made) == 1 and not isinstance(made[0], asked.SessionDownRequest), made
         return None
-    assert [type(each) for each in made] == [asked.SessionDown], made
+    assert [type(each) for each in made] == [asked.SessionDownRequest], made
     kind = {403: errors.AccessRefused, 406: errors.PreconditionFailed, 404: errors.NotFound}
     return kind[closes[0].reply_code](closes[0].reply_text.partition(" - ")[2])
 
@@ -514,7 +514,7 @@ def test_only_an_administrator_deletes_a_queue_without_asking_it() -> None:
 def test_a_permission_is_looked_up_at_each_operation() -> None:
     peer = Peer().connect().open()
     peer.publish()
-    peer.the(asked.Publish)
+    peer.the(asked.PublishRequest)
     peer.view.held = Permissions()
     peer.publish()
     peer.channel_closed(403, "write access to exchange 'amq.default'")

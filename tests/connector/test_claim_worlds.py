@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import ClaimLost, Fenced, WarrenSparkError
+from pyspark_warren.errors import ClaimLostError, FencedError, WarrenSparkError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from tests.broker.queue.world import Queue as Machine
@@ -313,9 +313,9 @@ class Run:
             next(self.steps)
         except StopIteration:
             self.over = True
-        except (Died, Fenced, errors.Fenced, errors.Unavailable):
+        except (Died, FencedError, errors.Fenced, errors.Unavailable):
             self.over = True
-        except (ClaimLost, errors.ClaimLost):
+        except (ClaimLostError, errors.ClaimLost):
             self.over = True
             world.hears_of_loss()
         except WarrenSparkError as wrong:

@@ -99,11 +99,11 @@ def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
     with cluster.connect() as connection:
         broker = WarrenBroker(connection)
         for part in slices:
-            with pytest.raises(errors.ClaimLost):
+            with pytest.raises(errors.ClaimLostError):
                 list(read_slice(lambda _: broker, given, part, SCHEMA))
-    with pytest.raises((errors.Fenced, errors.ClaimLost)):
+    with pytest.raises((errors.FencedError, errors.ClaimLostError)):
         old.latest(old_end, 10)
-    with pytest.raises((errors.Fenced, errors.ClaimLost, client_errors.PeerError)):
+    with pytest.raises((errors.FencedError, errors.ClaimLostError, client_errors.PeerError)):
         old.settle(old_end)
 
     assert bodies_of(cluster, given, new, new_start, new_end) == NEW
@@ -124,9 +124,9 @@ def test_a_checkpoint_of_the_deleted_queue_is_told_that_its_claim_is_lost(
     new_end = new.latest(new.initial(), 10)
 
     # The unfinished batch, and the finished one, of a query that is started again.
-    with pytest.raises(errors.ClaimLost):
+    with pytest.raises(errors.ClaimLostError):
         driver_of(cluster, given).plan(start, end)
-    with pytest.raises(errors.ClaimLost):
+    with pytest.raises(errors.ClaimLostError):
         driver_of(cluster, given).latest(end, 10)
     assert new_end.number > end.number
     with cluster.connect() as connection:

@@ -6,7 +6,7 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient, ReaderState
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import CheckpointRefused, ClaimLost, Fenced
+from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from warren import errors as client_errors
@@ -193,7 +193,7 @@ def test_reader_id_beside_the_checkpoint_of_another_reader_was_ignored() -> None
     end = driver.latest(start, 10)
     named = world.driver(readerId="nightly")
     for call in (lambda: named.latest(end, 10), lambda: named.plan(start, end)):
-        with pytest.raises(CheckpointRefused, match="of reader 'r1', the option readerId says 'ni"):
+        with pytest.raises(CheckpointError, match="of reader 'r1', the option readerId says 'ni"):
             call()
     assert world.state["readers"] == ["r1"]
 
@@ -260,9 +260,9 @@ def test_an_older_driver_is_fenced() -> None:
     start = started(world, old)
     end = old.latest(start, 10)
     world.driver().latest(end, 10)
-    with pytest.raises(Fenced, match="in use twice"):
+    with pytest.raises(FencedError, match="in use twice"):
         old.latest(end, 10)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         old.settle(end)
 
 
@@ -273,7 +273,7 @@ def test_a_replaying_driver_fences_before_it_reads() -> None:
     start = started(world, old)
     end = old.latest(start, 10)
     world.driver().plan(start, end)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         old.latest(end, 10)
 
 
@@ -342,7 +342,7 @@ def test_a_released_claim_is_not_silently_replaced_by_other_rows() -> None:
     start = started(world, driver)
     driver.latest(start, 10)
     world.broker.release_claims("q")
-    with pytest.raises(ClaimLost, match="onClaimLost=continue"):
+    with pytest.raises(ClaimLostError, match="onClaimLost=continue"):
         world.driver().latest(start, 10)
 
 
@@ -377,7 +377,9 @@ def test_a_claim_lost_after_its_batch_was_committed_is_told_and_not_passed_over(
     # 200 rows for 100 messages: the settle passed over the lost number, the next claim took them.
     world = World()
     _, end = batch_of_lost_claim(world)
-    with pytest.raises(ClaimLost, match=r"is committed: .* a second time.*onClaimLost=continue"):
+    with pytest.raises(
+        ClaimLostError, match=r"is committed: .* a second time.*onClaimLost=continue"
+    ):
         world.driver().latest(end, 10)
     assert (world.state["ready"], world.state["claims"]) == (10, {})
 
@@ -400,7 +402,7 @@ def test_who_goes_on_after_a_committed_batch_keeps_the_reader_and_its_numbers() 
 def test_a_batch_that_was_begun_and_lost_its_claim_is_refused_or_empty() -> None:
     world = World()
     start, end = batch_of_lost_claim(world)
-    with pytest.raises(ClaimLost, match="unfinished batch"):
+    with pytest.raises(ClaimLostError, match="unfinished batch"):
         world.driver().plan(start, end)
     driver = world.driver(onClaimLost="continue")
     assert driver.plan(start, end) == ()
@@ -427,7 +429,7 @@ def test_the_first_batch_of_a_named_reader_that_lost_its_claim_is_refused_or_emp
     end = first_batch_of_a_named_reader(world)
     world.broker.release_claims("q")
     driver = world.driver()
-    with pytest.raises(ClaimLost, match="unfinished batch"):
+    with pytest.raises(ClaimLostError, match="unfinished batch"):
         driver.plan(driver.initial(), end)
     driver = world.driver(onClaimLost="continue")
     assert driver.plan(driver.initial(), end) == ()
@@ -440,7 +442,7 @@ def test_a_first_batch_that_another_driver_of_the_name_has_settled_is_told() -> 
     end = first_batch_of_a_named_reader(world)
     world.driver().settle(end)
     driver = world.driver()
-    with pytest.raises(ClaimLost, match="unfinished batch"):
+    with pytest.raises(ClaimLostError, match="unfinished batch"):
         driver.plan(driver.initial(), end)
 
 
@@ -452,7 +454,7 @@ def test_a_reader_that_was_forgotten_is_told() -> None:
     driver.settle(end)
     del world.broker.queues["q"].readers[end.reader]
     world.broker.queues["q"].readers[end.reader] = ReaderState(settled=2)  # above what it had
-    with pytest.raises(ClaimLost, match="forgotten after long silence"):
+    with pytest.raises(ClaimLostError, match="forgotten after long silence"):
         world.driver().latest(end, 10)
 
 
@@ -468,10 +470,10 @@ def test_a_checkpoint_that_broker_and_offset_disagree_on_is_lost(settled: int) -
     if settled == 0:  # the queue was made anew
         world.broker.declare("q")
         world.publish(5)
-        with pytest.raises(ClaimLost, match="has settled claims up to 0"):
+        with pytest.raises(ClaimLostError, match="has settled claims up to 0"):
             world.driver().latest(offsets[3], 10)
     else:  # an old copy of the checkpoint
-        with pytest.raises(ClaimLost, match="has settled claims up to 2"):
+        with pytest.raises(ClaimLostError, match="has settled claims up to 2"):
             world.driver().latest(offsets[1], 10)
 
 
@@ -494,9 +496,9 @@ def test_the_checkpoint_of_another_queue() -> None:
     driver = world.driver()
     start = started(world, driver)
     other = world.driver(queue="p")
-    with pytest.raises(CheckpointRefused):
+    with pytest.raises(CheckpointError):
         other.latest(start, 10)
-    with pytest.raises(CheckpointRefused):
+    with pytest.raises(CheckpointError):
         other.plan(start, start)
 
 

@@ -18,7 +18,7 @@ from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.reader import read_slice
-from pyspark_warren.rows import ARROW_TYPES, Piece
+from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -144,7 +144,7 @@ class Pipeline:
         """All bodies in the target, in delivery order."""
         found = []
         for fetched in self.broker.browse(self.target, 1_000_000):
-            block = Piece.decode(fetched.data, fetched.runs, self.target).block
+            block = ClaimedBlock.decode(fetched.data, fetched.runs, self.target).block
             found += [bytes(block.body(i)) for i in range(block.count)]
         return found
 

@@ -233,9 +233,9 @@ def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
 @pytest.mark.parametrize(
     ("more", "condition", "says"),
     [
-        ({"queue": "no-such-queue"}, errors.BrokerRefused, "no-such-queue"),
-        ({"queue": "q", "password": "geheim"}, errors.BrokerRefused, "as guest: "),
-        ({"queue": "q", "vhost": "nowhere"}, errors.BrokerRefused, "nowhere"),
+        ({"queue": "no-such-queue"}, errors.BrokerRefusedError, "no-such-queue"),
+        ({"queue": "q", "password": "geheim"}, errors.BrokerRefusedError, "as guest: "),
+        ({"queue": "q", "vhost": "nowhere"}, errors.BrokerRefusedError, "nowhere"),
     ],
 )
 def test_refusals_name_what_and_not_the_password(
@@ -255,7 +255,7 @@ def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) ->
         {"body": pa.array([b"a", b"b"]), "routing_key": pa.array([queue, "no-such-queue"])}
     )
     named = "exchange '' has no queue for routing key 'no-such-queue'"
-    with pytest.raises(errors.NotRoutable, match=named), named_conditions("publishing"):
+    with pytest.raises(errors.NotRoutableError, match=named), named_conditions("publishing"):
         write_staged(connect(given), given, attempt(queue), iter([rows]))
     found = connect(given).queue(queue)
     assert (found.messages_ready, found.messages_staged) == (0, 0)
@@ -273,7 +273,7 @@ def test_a_batch_for_a_full_queue_is_refused_and_published_when_there_is_room(
     write_direct(broker, given, writer, iter([rows.slice(0, 2)]))
     part = write_staged(broker, given, writer, iter([rows]))
     with (
-        pytest.raises(errors.PublishRefused, match="holds 2 of at most 2"),
+        pytest.raises(errors.PublishError, match="holds 2 of at most 2"),
         named_conditions("publishing", publishing=True),
     ):
         broker.publish_batch(writer.driver, 0, part.stages, 10)
@@ -290,7 +290,10 @@ def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str
         cluster.kill(node)
     try:
         began = time.monotonic()
-        with pytest.raises(errors.BrokerUnavailable, match="majority"), named_conditions("reading"):
+        with (
+            pytest.raises(errors.BrokerUnavailableError, match="majority"),
+            named_conditions("reading"),
+        ):
             driver.latest(start, 10)
         assert time.monotonic() - began < 20
     finally:

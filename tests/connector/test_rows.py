@@ -15,8 +15,8 @@ from pyspark_warren import properties as wire
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.columns import COLUMNS
 from pyspark_warren.encode import encode_rows
-from pyspark_warren.errors import BrokerRefused, MalformedMessage, SchemaRefused
-from pyspark_warren.rows import ARROW_TYPES, Piece, check_schema, to_arrow
+from pyspark_warren.errors import BrokerRefusedError, MalformedMessageError, SchemaError
+from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock, check_schema, to_arrow
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire import properties as broker_properties
 from warren_broker.block.block import Block, encode
@@ -38,7 +38,7 @@ def block_of(rows: pa.RecordBatch, **options: Any) -> list[Block]:
 
 def read_back(block: Block, *names: str) -> list[dict[str, Any]]:
     runs = [(9, 0, block.count - 1, 0, 0)] if block.count else []
-    return to_arrow(Piece(block, runs, "q"), schema_of(*names)).to_pylist()
+    return to_arrow(ClaimedBlock(block, runs, "q"), schema_of(*names)).to_pylist()
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -181,7 +181,7 @@ def test_a_header_that_is_there_twice_is_there_once() -> None:
 def test_the_body_is_a_view_of_the_block() -> None:
     data = encode([b"abc" * 1000, b"def"], [b"\x00\x00"] * 2, (b"", b"q"))
     block = Block.decode(data)
-    column = to_arrow(Piece(block, [(1, 0, 1, 0, 0)], "q"), schema_of("body")).column(0)
+    column = to_arrow(ClaimedBlock(block, [(1, 0, 1, 0, 0)], "q"), schema_of("body")).column(0)
     start = pa.py_buffer(data).address
     assert start <= column.buffers()[2].address < start + len(data)
     assert start <= column.buffers()[1].address < start + len(data)
@@ -189,7 +189,7 @@ def test_the_body_is_a_view_of_the_block() -> None:
 
 def test_counts_and_positions_come_from_the_runs() -> None:
     block = Block.decode(encode([b"a", b"b", b"c"], [b"\x00\x00"] * 3, (b"x", b"k"), 7))
-    piece = Piece(block, [(5, 2, 3, 0, 0), (9, 0, 0, 1, 4)], "queue")
+    piece = ClaimedBlock(block, [(5, 2, 3, 0, 0), (9, 0, 0, 1, 4)], "queue")
     batch = to_arrow(piece, ALL)
     batch.validate(full=True)
     assert [
@@ -212,11 +212,11 @@ def test_counts_and_positions_come_from_the_runs() -> None:
 
 def test_damaged_blocks_and_lying_runs_are_refused() -> None:
     data = bytearray(encode([b"abc"], [b"\x00\x00"], (b"", b"q")))
-    with pytest.raises(BrokerRefused, match="runs for 2"):
-        Piece.decode(memoryview(data), [(1, 0, 1, 0, 0)], "q")
+    with pytest.raises(BrokerRefusedError, match="runs for 2"):
+        ClaimedBlock.decode(memoryview(data), [(1, 0, 1, 0, 0)], "q")
     data[-1] ^= 1
-    with pytest.raises(BrokerRefused, match="damaged"):
-        Piece.decode(memoryview(data), [(1, 0, 0, 0, 0)], "q")
+    with pytest.raises(BrokerRefusedError, match="damaged"):
+        ClaimedBlock.decode(memoryview(data), [(1, 0, 0, 0, 0)], "q")
 
 
 DAMAGED = [
@@ -241,17 +241,19 @@ def test_properties_that_cannot_be_decoded_were_silently_null(raw: bytes) -> Non
     block = Block.decode(encode([b"good", b"body", b"bad"], lists, (b"", b"q")))
     names = ("body", "message_id", "timestamp", "headers", "delivery_mode")
     runs = [(7, 3, 3, 0, 0), (9, 4, 5, 0, 0)]
-    with pytest.raises(MalformedMessage, match=r"queue 'q', position \(index 9, ordinal 4\)"):
-        to_arrow(Piece(block, runs, "q"), schema_of(*names))
+    with pytest.raises(MalformedMessageError, match=r"queue 'q', position \(index 9, ordinal 4\)"):
+        to_arrow(ClaimedBlock(block, runs, "q"), schema_of(*names))
     wanted = schema_of(*names).append(pa.field("bad", pa.binary()))
-    read = to_arrow(Piece(block, runs, "q"), wanted, "bad").to_pylist()
+    read = to_arrow(ClaimedBlock(block, runs, "q"), wanted, "bad").to_pylist()
     assert [(row["body"], row["bad"], row["delivery_mode"]) for row in read] == [
         (b"good", None, 2),
         (b"body", raw, None),
         (b"bad", raw, None),
     ]
     only = pa.schema([pa.field("bad", pa.binary())])
-    assert [row["bad"] for row in to_arrow(Piece(block, runs, "q"), only, "bad").to_pylist()] == [
+    assert [
+        row["bad"] for row in to_arrow(ClaimedBlock(block, runs, "q"), only, "bad").to_pylist()
+    ] == [
         None,
         raw,
         raw,
@@ -294,7 +296,7 @@ def test_what_is_nested_too_deep_is_refused_by_all_three() -> None:
     for levels in (fields.DEPTH_MAX + 1, 100_000):
         text = "[" * levels + "]" * levels
         deep = [("a", {"type": "array", "json": text})]
-        with pytest.raises(SchemaRefused, match="nested deeper than 64"):
+        with pytest.raises(SchemaError, match="nested deeper than 64"):
             block_of(rows(body=[b""], headers=pa.array([deep], ARROW_TYPES["headers"])))
 
 
@@ -312,26 +314,28 @@ def test_the_kernel_and_the_codec_agree_on_any_bytes(raw: bytes) -> None:
 def test_a_column_for_corrupt_records_must_be_in_the_schema() -> None:
     check_schema(schema_of("body"), "bad")
     check_schema(schema_of("body", "headers").append(pa.field("bad", pa.binary())), "bad")
-    with pytest.raises(SchemaRefused, match="add bad binary to the schema"):
+    with pytest.raises(SchemaError, match="add bad binary to the schema"):
         check_schema(schema_of("body", "headers"), "bad")
-    with pytest.raises(SchemaRefused, match="it is binary"):
+    with pytest.raises(SchemaError, match="it is binary"):
         check_schema(pa.schema([pa.field("bad", pa.string())]), "bad")
 
 
 def test_body_as_text() -> None:
     wanted = pa.schema([pa.field("body", pa.string())])
     block = Block.decode(encode(["ü".encode(), b"\xff"], [b"\x00\x00"] * 2, (b"", b"q")))
-    with pytest.raises(SchemaRefused, match="not UTF-8"):
-        to_arrow(Piece(block, [(1, 0, 1, 0, 0)], "q"), wanted)
+    with pytest.raises(SchemaError, match="not UTF-8"):
+        to_arrow(ClaimedBlock(block, [(1, 0, 1, 0, 0)], "q"), wanted)
     block = Block.decode(encode(["ü".encode()], [b"\x00\x00"], (b"", b"q")))
-    assert to_arrow(Piece(block, [(1, 0, 0, 0, 0)], "q"), wanted).to_pylist() == [{"body": "ü"}]
+    assert to_arrow(ClaimedBlock(block, [(1, 0, 0, 0, 0)], "q"), wanted).to_pylist() == [
+        {"body": "ü"}
+    ]
 
 
 def test_schemas_of_the_user() -> None:
     check_schema(schema_of("priority", "body"))
-    with pytest.raises(SchemaRefused, match="did you mean routing_key"):
+    with pytest.raises(SchemaError, match="did you mean routing_key"):
         check_schema(pa.schema([("routingkey", pa.string())]))
-    with pytest.raises(SchemaRefused, match="it is int"):
+    with pytest.raises(SchemaError, match="it is int"):
         check_schema(pa.schema([("priority", pa.string())]))
 
 
@@ -373,7 +377,7 @@ def test_spark_and_arrow_agree_on_every_type() -> None:
     ],
 )
 def test_rows_that_cannot_be_sent(columns: dict[str, Any], says: str) -> None:
-    with pytest.raises(SchemaRefused, match=says):
+    with pytest.raises(SchemaError, match=says):
         block_of(rows(**columns), routing_key=None if "routing_key" in columns else "q")
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.errors import SameQueue
+from pyspark_warren.errors import SameQueueError
 from pyspark_warren.loop import refuse_checkpoint_queues
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options, parse_options
@@ -152,7 +152,7 @@ def test_rows_from_a_queue_are_not_published_into_it_unless_asked(broker: FakeBr
     broker.bind("y", "k", "out")
     rows = batch(b"a", queue=["out"])
     for more in ({"routingKey": "out"}, {"exchange": "y", "routingKey": "k"}):
-        with pytest.raises(SameQueue, match=r"reads queue 'out'.*allowLoop=true"):
+        with pytest.raises(SameQueueError, match=r"reads queue 'out'.*allowLoop=true"):
             write(broker, Attempt.drawn(DRIVER, 1, 0), rows, options=parse_options(more, "write"))
         looped = parse_options({**more, "allowLoop": "true"}, "write")
         assert write(broker, Attempt.drawn(DRIVER, 1, 0), rows, options=looped).rows == 1
@@ -174,7 +174,7 @@ def test_the_checkpoint_says_what_a_query_reads(broker: FakeBroker, tmp_path: Pa
     at = checkpoint_of(tmp_path, "out", "reader-1")
     for place in (at, f"file:{at}", f"file://{at}"):
         given = parse_options({"routingKey": "out", "checkpointLocation": place}, "write")
-        with pytest.raises(SameQueue):
+        with pytest.raises(SameQueueError):
             refuse_checkpoint_queues(given, 7, ["more", "out"], look)
         refuse_checkpoint_queues(given, 7, ["more"], look)
         refuse_checkpoint_queues(given, 8, ["out"], look)

@@ -17,13 +17,13 @@ from warren_broker.amqp10 import requests as asks
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.block.block import Block
 from warren_broker.errors import (
-    ClaimLost,
-    Fenced,
+    ClaimNotOpen,
+    EpochSuperseded,
     LoginRefused,
     NoRoute,
     NotFound,
     Refusal,
-    StageLost,
+    StageMissing,
     Unavailable,
     unknown_vhost,
 )
@@ -102,7 +102,7 @@ class FakeCluster:
     def _DeclareQueue(self, request):
         created = request.name not in self.queues
         self.queues.setdefault(request.name, FakeQueue(request.name))
-        return queue_resource.QueueDeclared(
+        return queue_resource.DeclaredQueue(
             created, self._GetQueue(queue_resource.GetQueueRequest(request.name))
         )
 
@@ -140,7 +140,7 @@ class FakeCluster:
 
     def _DeleteQueue(self, request):
         queue = self.queues.pop(request.name, None)
-        return resource.Counted(len(queue.ready) if queue else 0)
+        return resource.MessagesCounted(len(queue.ready) if queue else 0)
 
     def _GetOverview(self, request):
         return queue_resource.Overview(
@@ -172,7 +172,9 @@ class FakeCluster:
 
     def _fence(self, queue, request):
         if request.epoch != queue.epochs[request.reader]:
-            raise Fenced(f"reader {request.reader!r}: epoch {request.epoch} is not the newest")
+            raise EpochSuperseded(
+                f"reader {request.reader!r}: epoch {request.epoch} is not the newest"
+            )
 
     def _OpenClaim(self, request):
         queue = self.queue(request.queue)
@@ -180,7 +182,9 @@ class FakeCluster:
         key = request.reader, request.number
         if key not in queue.claims:
             if request.number <= queue.settled[request.reader]:
-                raise ClaimLost(f"claim {request.number} of reader {request.reader!r} is not open")
+                raise ClaimNotOpen(
+                    f"claim {request.number} of reader {request.reader!r} is not open"
+                )
             taken = queue.ready[: request.max_messages]
             if not taken:
                 if not request.keep_empty:
@@ -196,7 +200,7 @@ class FakeCluster:
         keys = [k for k in queue.claims if k[0] == request.reader and k[1] <= request.number]
         count = sum(len(queue.claims.pop(key)) for key in keys)
         queue.settled[request.reader] = max(queue.settled[request.reader], request.number)
-        return resource.Counted(count)
+        return resource.MessagesCounted(count)
 
     def _ReleaseClaim(self, request):
         queue = self.queue(request.queue)
@@ -204,7 +208,7 @@ class FakeCluster:
             self._fence(queue, request)
         taken = queue.claims.pop((request.reader, request.number), [])
         queue.ready[:0] = taken
-        return resource.Counted(len(taken))
+        return resource.MessagesCounted(len(taken))
 
     def _RenewClaims(self, request):
         self._fence(self.queue(request.queue), request)
@@ -213,7 +217,7 @@ class FakeCluster:
     def _FetchClaim(self, request):
         claim = self.queue(request.queue).claims.get((request.reader, request.number))
         if claim is None:
-            raise ClaimLost(f"claim {request.number} of reader {request.reader!r} is not open")
+            raise ClaimNotOpen(f"claim {request.number} of reader {request.reader!r} is not open")
         taken = claim[request.first : request.last][: self.pieces_per_answer]
         return asks.Fetched(tuple(asks.Piece(((i, 0, 0, 1, 2),), b) for i, b in taken), len(taken))
 
@@ -263,12 +267,12 @@ class FakeCluster:
                 for partition, attempt, blocks in attempts:
                     stage = queue.stages.pop((*batch, partition, attempt), {})
                     if len(stage) != blocks:
-                        raise StageLost(f"attempt {attempt}: {len(stage)} blocks, not {blocks}")
+                        raise StageMissing(f"attempt {attempt}: {len(stage)} blocks, not {blocks}")
                     for seq in sorted(stage):
                         queue.add(stage[seq])
                 queue.published[batch] = len(queue.ready) - before
             count += queue.published[batch]
-        return resource.Counted(count)
+        return resource.MessagesCounted(count)
 
     def _DropBatch(self, request):
         for name, attempts in request.queues:

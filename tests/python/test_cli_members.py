@@ -16,7 +16,7 @@ from python.test_membership import LEARNING, RUNNING, VOTING, members, node
 from warren import cli
 from warren.cli import output
 from warren.cli.app import app
-from warren.cli.progress import Progress
+from warren.cli.progress import ProgressLine
 from warren.cli.target import address_of
 from warren_broker import errors
 from warren_broker.config import Limits
@@ -220,7 +220,7 @@ def test_on_a_terminal_progress_is_one_line_that_changes(monkeypatch: pytest.Mon
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=100)
     monkeypatch.setattr(output, "ERRORS", terminal)
-    with Progress("growing [w-4]") as progress:
+    with ProgressLine("growing [w-4]") as progress:
         assert terminal.is_terminal
         progress.node(v.NodeStatus(node(moving=2), (v.Moving("/", "[red]", LEARNING),), False))
         terminal.print("")  # what the terminal is given between two frames

@@ -9,7 +9,7 @@ import msgspec
 
 from sim.disk import Kept
 from warren_raft.core.membership import decode, encode
-from warren_raft.core.snapshot_transfer import Incoming, Outgoing
+from warren_raft.core.snapshot_transfer import Incoming, OutgoingSnapshot
 from warren_raft.messages import SnapshotChunk, SnapshotWanted
 from warren_raft.types import Entry, Index, NodeId
 
@@ -31,7 +31,7 @@ class Carrier:
     def __init__(self, member: Member, group: int) -> None:
         self.member = member
         self.group = group
-        self.outgoing: dict[NodeId, Outgoing] = {}
+        self.outgoing: dict[NodeId, OutgoingSnapshot] = {}
         self.incoming: Incoming | None = None
 
     def take(self) -> None:
@@ -60,7 +60,7 @@ class Carrier:
         kept = self.member.disk.snapshot
         assert kept is not None
         payload = msgspec.msgpack.encode((kept.time_ms, encode(kept.membership), kept.state))
-        self.outgoing[to] = Outgoing(
+        self.outgoing[to] = OutgoingSnapshot(
             self.group,
             self.member.name,
             to,
@@ -73,7 +73,7 @@ class Carrier:
         )
         self.offer(self.member.life, to, self.outgoing[to])
 
-    def offer(self, life: int, to: NodeId, sending: Outgoing) -> None:
+    def offer(self, life: int, to: NodeId, sending: OutgoingSnapshot) -> None:
         """Ask where it stands, until it holds it or is helped otherwise."""
         member, node = self.member, self.member.node
         if life != member.life or node is None or self.outgoing.get(to) is not sending:

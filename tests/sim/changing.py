@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.one import NOW, One
 from warren_raft.config import RaftConfig
 from warren_raft.core.membership import encode
-from warren_raft.messages import AnyRaftMessage, Append, Confirm, ConfirmReply
+from warren_raft.messages import AnyRaftMessage, Append, ReadIndexHeartbeat, ReadIndexHeartbeatReply
 from warren_raft.types import EntryKind, Membership
 
 THREE = Membership(("a", "b", "c"))
@@ -39,8 +39,8 @@ def sent(messages: list[AnyRaftMessage], kind: type, to: str) -> list[AnyRaftMes
 def catch_up(one: One, learner: str, member: int) -> list[AnyRaftMessage]:
     """The learner holds everything and says who it is."""
     out = one.agree(learner, one.node.last_index, one.node.commit, member)
-    for message in sent(out, Confirm, learner):
-        assert isinstance(message, Confirm)
-        reply = ConfirmReply(1, learner, "b", one.node.term, message.round, member)
+    for message in sent(out, ReadIndexHeartbeat, learner):
+        assert isinstance(message, ReadIndexHeartbeat)
+        reply = ReadIndexHeartbeatReply(1, learner, "b", one.node.term, message.round, member)
         out = one.hear(reply)
     return out

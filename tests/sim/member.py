@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sim.carrier import Carrier
 from sim.disk import Disk, Kept
 from warren_raft import messages
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.machine import Meta
 from warren_raft.types import Entry, EntryKind
@@ -40,7 +40,7 @@ class Member:
         self.disk = Disk(world.agenda, self.rng, self.sync_ms)
         self.disk.on_synced = self.on_synced
         self.others = [other for other in world.names if other != name]
-        self.node: Node | None = None
+        self.node: RaftNode | None = None
         self.life = 0
         self.paused_until = 0
         self.slow_disk_until = 0
@@ -73,7 +73,7 @@ class Member:
         self.life += 1
         kept = self.disk.snapshot
         self.snapshot_index = kept.index if kept is not None else 0
-        self.node = Node(
+        self.node = RaftNode(
             GROUP,
             self.name,
             kept.membership if kept is not None else world.founders,

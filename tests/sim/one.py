@@ -6,7 +6,7 @@ from random import Random
 
 from sim.disk import Log
 from warren_raft.config import RaftConfig
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.messages import (
     AnyRaftMessage,
@@ -40,7 +40,7 @@ class One:
             [Entry(1 + at, t, EntryKind.COMMAND, NOW, b"%d" % at) for at, t in enumerate(terms)]
         )
         hard = HardState(max(terms, default=0) if term is None else term, vote)
-        self.node = Node(
+        self.node = RaftNode(
             1,
             "b",
             membership or Membership(voters),

@@ -17,7 +17,7 @@ from sim.member import Member
 from warren_raft.core import candidate, follower, leader, lost, membership_change, read_rounds
 from warren_raft.core.configs import Configs
 from warren_raft.core.log import LogView
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.quorum import held_by_majority
 from warren_raft.core.ready import ReadState
 from warren_raft.core.state import NodeState
@@ -257,7 +257,7 @@ def change_before_own_commit() -> list[Replacement]:
 
 def membership_at_commit() -> list[Replacement]:
     """A membership is in effect when it is committed, not when it is in the log."""
-    adopt, ready = membership_change.adopt, Node.ready
+    adopt, ready = membership_change.adopt, RaftNode.ready
 
     def late(node: NodeState) -> None:
         configs = node.configs
@@ -266,7 +266,7 @@ def membership_at_commit() -> list[Replacement]:
         adopt(node)
         configs.entries = kept
 
-    def later(self: Node) -> Any:
+    def later(self: RaftNode) -> Any:
         known = self.configs.at(max(self.configs.base_index, self.log.committed))
         if known is not None and known != self.membership:
             membership_change.adopt(self)
@@ -277,7 +277,7 @@ def membership_at_commit() -> list[Replacement]:
 
     return [
         (membership_change, "adopt", late),
-        (Node, "ready", later),
+        (RaftNode, "ready", later),
         (NodeState, "check", check),
     ]
 
@@ -352,7 +352,7 @@ def removed_leader_does_not_stand() -> list[Replacement]:
 
 def snapshot_names_those_in_effect() -> list[Replacement]:
     """A snapshot names the members in effect, not those as of its last entry."""
-    return [(Node, "membership_at", lambda self, index: self.membership)]
+    return [(RaftNode, "membership_at", lambda self, index: self.membership)]
 
 
 def snapshot_leaves_the_membership() -> list[Replacement]:

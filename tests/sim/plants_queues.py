@@ -10,7 +10,7 @@ from sim.plants import Replacement
 from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import ack, commands, machine, stage
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.ready_queue import Order
 
 
@@ -22,7 +22,7 @@ def requeue_order_reversed() -> list[Replacement]:
     """What comes back comes first, the last of it before the others."""
     let_go = ack.let_go
 
-    def backwards(context: ApplyContext, consumer: Any, pieces: list[Any], outcome: Any) -> None:
+    def backwards(context: QueueContext, consumer: Any, pieces: list[Any], outcome: Any) -> None:
         let_go(context, consumer, pieces[::-1], outcome)
 
     return [(ack, "let_go", backwards)]
@@ -75,7 +75,7 @@ def an_expired_claim_is_settled() -> list[Replacement]:
     """A settle takes the number of a claim that expired, and goes on to the next."""
     claim_settled = machine.HANDLERS[commands.SettleClaims]
 
-    def lenient(context: ApplyContext, command: commands.SettleClaims) -> Any:
+    def lenient(context: QueueContext, command: commands.SettleClaims) -> Any:
         return claim_settled(context, structs.replace(command, strict=False))
 
     return _handler(commands.SettleClaims, lenient)
@@ -85,7 +85,7 @@ def a_missing_attempt_counts_as_empty() -> list[Replacement]:
     """A batch is published without the attempts of which nothing is staged."""
     publish = machine.HANDLERS[commands.SinkPublish]
 
-    def lenient(context: ApplyContext, command: commands.SinkPublish) -> Any:
+    def lenient(context: QueueContext, command: commands.SinkPublish) -> Any:
         run = context.state.runs.get(command.sink, {}).get(command.run)
         stages = {} if run is None else run.stages
         there = [
@@ -101,7 +101,7 @@ def a_missing_attempt_counts_as_empty() -> list[Replacement]:
 def a_drop_takes_every_attempt() -> list[Replacement]:
     """An aborted batch is dropped whole, whoever staged it."""
 
-    def careless(context: ApplyContext, command: commands.SinkDrop) -> Any:
+    def careless(context: QueueContext, command: commands.SinkDrop) -> Any:
         for run in context.state.runs.get(command.sink, {}).values():
             for key in [key for key in run.stages if key[0] == command.batch]:
                 stage._forget(context.state, run.stages.pop(key))
@@ -115,17 +115,17 @@ def a_repeated_batch_is_published_again() -> list[Replacement]:
     publish = machine.HANDLERS[commands.SinkPublish]
     staged = machine.HANDLERS[commands.SinkStage]
 
-    def forget(context: ApplyContext, command: Any) -> None:
+    def forget(context: QueueContext, command: Any) -> None:
         run = context.state.runs.get(command.sink, {}).get(command.run)
         if run is not None and run.find(command.batch) is not None and command.epoch > run.epoch:
             run.published = [one for one in run.published if one.batch != command.batch]
             run.last_batch = command.batch - 1
 
-    def naive(context: ApplyContext, command: Any) -> Any:
+    def naive(context: QueueContext, command: Any) -> Any:
         forget(context, command)
         return publish(context, command)
 
-    def naive_stage(context: ApplyContext, command: Any) -> Any:
+    def naive_stage(context: QueueContext, command: Any) -> Any:
         forget(context, command)
         return staged(context, command)
 
@@ -137,7 +137,7 @@ def an_older_driver_is_not_fenced() -> list[Replacement]:
     """A sink's drivers have no epochs."""
     current = stage._current
 
-    def open_to_all(context: ApplyContext, command: Any) -> Any:
+    def open_to_all(context: QueueContext, command: Any) -> Any:
         run = context.state.runs.get(command.sink, {}).get(command.run)
         if run is not None:
             command = structs.replace(command, epoch=run.epoch)

@@ -15,10 +15,10 @@ from warren_broker.cluster.client import dead_letters
 from warren_broker.cluster.client.queue_client import GroupClient, Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
-from warren_broker.cluster.leader.set_aside import SetAside
-from warren_broker.metadata.records import Queue
+from warren_broker.cluster.leader.set_aside import SetAsideCounts
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import disconnects, limits, machine
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import Detail
 from warren_broker.queue.commands import OpenClaim, Resume, SinkStage
 from warren_broker.queue.effects import DeadLetter
@@ -264,7 +264,7 @@ def an_empty_disk_begins_as_a_founder() -> list[Replacement]:
 def a_member_goes_before_it_was_let_go() -> list[Replacement]:
     """A node forgets its member of a queue as soon as that is to leave."""
     carriers = property(lambda self: self.nodes)
-    return [(Queue, "carriers", carriers)]
+    return [(QueueRecord, "carriers", carriers)]
 
 
 def files_removed_before_the_manifest() -> list[Replacement]:
@@ -359,7 +359,7 @@ def what_was_refused_stays() -> list[Replacement]:
     """A queue that is full says how much it refuses, and keeps it."""
     cut_surplus = limits.cut_surplus
 
-    def generous(context: ApplyContext, lane: int, index: int) -> int:
+    def generous(context: QueueContext, lane: int, index: int) -> int:
         state = context.state
         surplus = state.order.count - (context.config.max_length or state.order.count)
         return min(surplus, 1) if surplus > 0 else cut_surplus(context, lane, index)
@@ -392,12 +392,15 @@ def one_message_ends_the_node() -> list[Replacement]:
     """The fault of a dead letter that cannot be read goes as far as the loop."""
 
     def unguarded(
-        self: SetAside, group: int, where: str, call: Any, *args: Any, count: int = 1
+        self: SetAsideCounts, group: int, where: str, call: Any, *args: Any, count: int = 1
     ) -> bool:
         call(*args)
         return True
 
-    return [(SetAside, "attempt", unguarded), (dead_letters, "readable", lambda stored: stored)]
+    return [
+        (SetAsideCounts, "attempt", unguarded),
+        (dead_letters, "readable", lambda stored: stored),
+    ]
 
 
 PLANTS = {

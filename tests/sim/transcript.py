@@ -44,7 +44,7 @@ from sim.disk import Log
 from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.errors import RaftError
 from warren_raft.types import Entry, EntryKind, HardState, Membership
@@ -103,7 +103,7 @@ def message_text(message: rpc.AnyRaftMessage) -> str:
                 return f"{head} holds {message.index} commit {message.commit}{as_text(message)}"
             hint = f"{message.hint_index}/{message.hint_term}"
             return f"{head} lacks {message.index}, perhaps {hint}{as_text(message)}"
-        case rpc.Confirm() | rpc.ConfirmReply():
+        case rpc.ReadIndexHeartbeat() | rpc.ReadIndexHeartbeatReply():
             return f"{head} round {message.round}{as_text(message)}"
         case rpc.TimeoutNow():
             return f"{head}{as_text(message)}"
@@ -126,7 +126,7 @@ class Place:
         self.hard_state = HardState()
         self.writes: list[Ready] = []
         self.held: list[Ready] = []
-        self.node: Node | None = None
+        self.node: RaftNode | None = None
 
 
 class Transcript:
@@ -154,7 +154,7 @@ class Transcript:
         except RaftError as error:
             self.say(f"{type(error).__name__}: {error}")
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> RaftNode:
         """A member that is up."""
         node = self.places[name].node
         assert node is not None, f"{name} is down"
@@ -184,7 +184,7 @@ class Transcript:
     def do_start(self, name: str) -> None:
         place = self.places[name]
         assert place.node is None
-        place.node = Node(
+        place.node = RaftNode(
             1,
             name,
             place.membership,

@@ -21,7 +21,7 @@ Ranges: TypeAlias = list[tuple[int, int]]
 """Closed ranges (first, last), ascending, disjoint, neighbours joined."""
 
 
-class Part(Protocol):
+class ConfirmedPart(Protocol):
     """Some of the messages first <= i < last of a table; a kernel Selection is one."""
 
     first: int
@@ -43,7 +43,7 @@ class CheckedRun:
     flags: int
 
 
-class Publisher(Protocol):
+class PublishingChannel(Protocol):
     """A channel as the ledger sees it; tx: None unless it is transactional."""
 
     @property
@@ -59,7 +59,7 @@ class Publisher(Protocol):
         """Its transaction."""
 
 
-PublisherT = TypeVar("PublisherT", bound=Publisher)
+PublisherT = TypeVar("PublisherT", bound=PublishingChannel)
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class PublishLedger:
         self.batches[first] = Batch(first, self.next_seq - 1)
         return first
 
-    def routed(self, first: int, parts: Sequence[Part], table_first: int) -> list[int]:
+    def routed(self, first: int, parts: Sequence[ConfirmedPart], table_first: int) -> list[int]:
         """The batch goes to these parts, one per queue; positions of those that go nowhere.
 
         table_first  the position in the table of the batch's first message
@@ -252,7 +252,7 @@ class PublishLedger:
         return refused
 
 
-def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
+def nowhere(parts: Sequence[ConfirmedPart], first: int, last: int) -> list[int]:
     """Return the table positions first <= i < last that are in no part."""
     left = set(range(first, last))
     for part in parts:
@@ -262,7 +262,7 @@ def nowhere(parts: Sequence[Part], first: int, last: int) -> list[int]:
     return sorted(left)
 
 
-def _positions(part: Part, table_first: int) -> Sequence[int]:
+def _positions(part: ConfirmedPart, table_first: int) -> Sequence[int]:
     if part.indices is None:
         return range(part.first - table_first, part.last - table_first)
     return array("I", [at - table_first for at in part.indices])
@@ -334,7 +334,7 @@ class Publishes(Generic[PublisherT]):
             )
 
     def routed(
-        self, token: Token, parts: Sequence[Part]
+        self, token: Token, parts: Sequence[ConfirmedPart]
     ) -> tuple[PublisherT, MessageTable, list[int]] | None:
         """Record which queues the messages go to, one part per queue.
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import consume, dispatch, handshake, publish, requests
-from warren_broker.amqp091.confirms import Part
+from warren_broker.amqp091.confirms import ConfirmedPart
 from warren_broker.amqp091.connection_config import ConnectionConfig
-from warren_broker.amqp091.state import Channel, ConnectionState, Fault, TableRun
+from warren_broker.amqp091.state import Channel, ChannelFault, ConnectionState, TableRun
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
@@ -25,9 +25,9 @@ from warren_broker.kernel import (
     Item,
     Malformed,
     MessageTable,
+    MethodItem,
     PublishRun,
 )
-from warren_broker.kernel import Method as RawMethod
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 
 _CLOSE_OK = codec.method_frame(0, methods.ConnectionCloseOk())
@@ -41,7 +41,7 @@ class Connection:
     """
 
     def __init__(
-        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.Ids
+        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.IdSource
     ) -> None:
         self.state = ConnectionState(config, view, ids)
         self.has_published = False
@@ -91,7 +91,7 @@ class Connection:
             return
         if isinstance(item, Malformed):
             self._malformed(item)
-        elif isinstance(item, RawMethod):
+        elif isinstance(item, MethodItem):
             self._method(item)
         elif self.state.phase == "running":
             self._content(item, table)
@@ -130,7 +130,7 @@ class Connection:
             self.state.finish(self.state.close_reason)
         del self._head[: -len(_CLOSE_OK)]
 
-    def _method(self, raw: RawMethod) -> None:
+    def _method(self, raw: MethodItem) -> None:
         code = raw.class_id << 16 | raw.method_id
         if self.state.phase in ("closing", "ending"):
             if code == methods.ConnectionClose.code:
@@ -214,7 +214,7 @@ class Connection:
         else:
             dispatch.answered(asked.channel, token, result, asked.then, asked.at)
 
-    def routed(self, token: requests.Token, parts: Sequence[Part]) -> None:
+    def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart]) -> None:
         """Record which queues the messages of a Publish go to: one part per queue."""
         unroutable = self.state.publishes.routed(token, parts)
         if unroutable is not None:
@@ -348,7 +348,7 @@ class Connection:
         for consumer in self.state.to_report.values():
             consumer.unreported = consumer.unreported_bytes = 0
             self.state.requests.append(
-                requests.SetCredit(
+                requests.SetCreditRequest(
                     consumer=consumer.number,
                     queue=consumer.queue,
                     delivered=consumer.next_msg_id,
@@ -357,12 +357,12 @@ class Connection:
             )
         self.state.to_report.clear()
 
-    def take_faults(self) -> list[Fault]:
+    def take_faults(self) -> list[ChannelFault]:
         """Return and clear the faults to be logged, in order."""
         taken, self.state.faults = self.state.faults, []
         return taken
 
-    def take_requests(self) -> list[requests.Request]:
+    def take_requests(self) -> list[requests.ClientRequest]:
         """Return and clear the requests to be carried out, in order."""
         taken, self.state.requests = self.state.requests, []
         return taken

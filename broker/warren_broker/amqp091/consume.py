@@ -9,7 +9,7 @@ from warren_broker.amqp091 import global_prefetch, requests
 from warren_broker.amqp091.declare import queue_name
 from warren_broker.amqp091.deliver import answer_get, hand_out
 from warren_broker.amqp091.delivery_tags import Held, by_consumer
-from warren_broker.amqp091.state import Channel, Consumer
+from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.arguments import ConsumeArguments, consume_arguments
@@ -70,7 +70,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         raise errors.NotImplementedHere(
             f"{errors.named('queue', name, connection.vhost)} does not support global qos"
         )
-    consumer = Consumer(
+    consumer = ChannelConsumer(
         number=connection.ids.consumer(),
         tag=tag,
         queue=name,
@@ -82,7 +82,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     channel.consumers[tag] = consumer
     connection.consumers[consumer.number] = consumer
 
-    def consuming(_: requests.Done) -> None:
+    def consuming(_: requests.RequestDone) -> None:
         if not method.no_wait:
             channel.send(methods.BasicConsumeOk(consumer_tag=tag))
         consumer.started = True
@@ -91,7 +91,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
             deliver(consumer, delivery, block)
 
     channel.ask(
-        requests.Checkout,
+        requests.ConsumeRequest,
         consuming,
         consumer=consumer.number,
         queue=name,
@@ -114,7 +114,7 @@ def _consume_replies(channel: Channel, method: methods.BasicConsume, tag: str) -
         raise errors.PreconditionFailed("reply consumer already set")
     channel.reply_consumer = tag
     channel.reply_name = channel.connection.ids.reply_name()
-    channel.request(requests.OpenReplies(session=channel.session, name=channel.reply_name))
+    channel.request(requests.OpenRepliesRequest(session=channel.session, name=channel.reply_name))
     if not method.no_wait:
         channel.send(methods.BasicConsumeOk(consumer_tag=tag))
 
@@ -129,19 +129,19 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
             channel.send(reply)  # unknown tags are no error: the server may have cancelled it
         return
 
-    def cancelled(_: requests.Done) -> None:
+    def cancelled(_: requests.RequestDone) -> None:
         remove(consumer)
         if not method.no_wait:
             channel.send(reply)
 
-    channel.ask(requests.CancelConsumer, cancelled, consumer=consumer.number, queue=consumer.queue)
+    channel.ask(requests.CancelRequest, cancelled, consumer=consumer.number, queue=consumer.queue)
 
 
 def _cancel_ok(channel: Channel, method: methods.BasicCancelOk) -> None:
     """Ignore the answer to the server's basic.cancel, which has no_wait."""
 
 
-def remove(consumer: Consumer) -> None:
+def remove(consumer: ChannelConsumer) -> None:
     """Remove a consumer; its unacknowledged deliveries stay until settled."""
     channel = consumer.channel
     if channel.consumers.get(consumer.tag) is consumer:
@@ -162,20 +162,20 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
     if number is None:
         number = channel.getters[name] = connection.ids.consumer()
 
-    def got(result: requests.Got | requests.GotNothing) -> None:
+    def got(result: requests.GotMessage | requests.GotNothing) -> None:
         if isinstance(result, requests.GotNothing):
             channel.send(methods.BasicGetEmpty())
             return
         if not answer_get(channel, number, name, result, method.no_ack):
             channel.send(methods.BasicGetEmpty())
 
-    channel.ask(requests.Get, got, consumer=number, queue=name, no_ack=method.no_ack)
+    channel.ask(requests.GetRequest, got, consumer=number, queue=name, no_ack=method.no_ack)
 
 
 # ------------------------------------------------------------------ deliveries
 
 
-def deliver(consumer: Consumer, delivery: Delivery, block: Any) -> None:
+def deliver(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
     """Send a run of messages to the client, or hold it back by the channel-wide prefetch."""
     if not consumer.started:
         consumer.early.append((delivery, block))  # bounded by its prefetch, or the queue's window
@@ -192,7 +192,7 @@ def deliver(consumer: Consumer, delivery: Delivery, block: Any) -> None:
     hand_out(consumer, delivery, block)
 
 
-def _new_part(consumer: Consumer, delivery: Delivery) -> Delivery:
+def _new_part(consumer: ChannelConsumer, delivery: Delivery) -> Delivery:
     seen = consumer.next_msg_id - delivery.first_msg_id
     if seen <= 0:
         return delivery
@@ -251,15 +251,15 @@ def settle(channel: Channel, kind: int, held: Held) -> None:
     """Tell the queues what is settled; kind as in kernel.items."""
     for number, queue, msg_ids in by_consumer(held):
         if kind == ACK:
-            channel.request(requests.Settle(consumer=number, queue=queue, msg_ids=msg_ids))
+            channel.request(requests.AckRequest(consumer=number, queue=queue, msg_ids=msg_ids))
         elif kind in (NACK_REQUEUE, REJECT_REQUEUE):
             channel.request(
-                requests.Return(
+                requests.RequeueRequest(
                     consumer=number, queue=queue, msg_ids=msg_ids, failed=kind == REJECT_REQUEUE
                 )
             )
         else:
-            channel.request(requests.Discard(consumer=number, queue=queue, msg_ids=msg_ids))
+            channel.request(requests.RejectRequest(consumer=number, queue=queue, msg_ids=msg_ids))
         global_prefetch.settled(channel, number, msg_ids)
     global_prefetch.changed(channel)
 

@@ -41,7 +41,7 @@ def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None
     name = strip(method.exchange)
     channel.connection.access.declare_exchange(name, method.arguments, method.passive)
     channel.ask(
-        requests.DeclareExchange,
+        requests.ExchangeDeclareRequest,
         lambda _: _reply(channel, method.no_wait, methods.ExchangeDeclareOk()),
         name=name,
         kind=method.kind,
@@ -57,7 +57,7 @@ def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
     name = strip(method.exchange)
     channel.connection.access.delete_exchange(name)
     channel.ask(
-        requests.DeleteExchange,
+        requests.ExchangeDeleteRequest,
         lambda _: _reply(channel, method.no_wait, methods.ExchangeDeleteOk()),
         name=name,
         if_unused=method.if_unused,
@@ -67,7 +67,7 @@ def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
 def _exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
     _bind(
         channel,
-        requests.Bind,
+        requests.AddBindingRequest,
         method.source,
         method.destination,
         False,
@@ -81,7 +81,7 @@ def _exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
 def _exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
     _bind(
         channel,
-        requests.Unbind,
+        requests.RemoveBindingRequest,
         method.source,
         method.destination,
         False,
@@ -94,7 +94,7 @@ def _exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
 
 def _bind(
     channel: Channel,
-    kind: type[requests.Request],
+    kind: type[requests.ClientRequest],
     source: str,
     destination: str,
     to_queue: bool,
@@ -147,7 +147,7 @@ def _queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
         )
 
     channel.ask(
-        requests.DeclareQueue,
+        requests.QueueDeclareRequest,
         declared,
         name=name,
         passive=method.passive,
@@ -185,7 +185,7 @@ def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     name = queue_name(channel, strip(method.queue))
     channel.connection.access.delete_queue(name)
     channel.ask(
-        requests.DeleteQueue,
+        requests.QueueDeleteRequest,
         lambda result: _reply(
             channel, method.no_wait, methods.QueueDeleteOk(message_count=result.messages)
         ),
@@ -199,7 +199,7 @@ def _queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     name = queue_name(channel, method.queue)
     channel.connection.access.read_queue(name)
     channel.ask(
-        requests.PurgeQueue,
+        requests.QueuePurgeRequest,
         lambda result: _reply(
             channel, method.no_wait, methods.QueuePurgeOk(message_count=result.messages)
         ),
@@ -214,7 +214,7 @@ def _routing_key(channel: Channel, queue: str, routing_key: str) -> str:
 def _queue_bind(channel: Channel, method: methods.QueueBind) -> None:
     _bind(
         channel,
-        requests.Bind,
+        requests.AddBindingRequest,
         method.exchange,
         queue_name(channel, method.queue),
         True,
@@ -228,7 +228,7 @@ def _queue_bind(channel: Channel, method: methods.QueueBind) -> None:
 def _queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
     _bind(
         channel,
-        requests.Unbind,
+        requests.RemoveBindingRequest,
         method.exchange,
         queue_name(channel, method.queue),
         True,

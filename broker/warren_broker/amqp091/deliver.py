@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.state import Channel, Consumer
+from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
 from warren_broker.queue.commands import ConsumerId, Delivery
 
@@ -42,7 +42,7 @@ def count_headers(delivery: Delivery) -> dict[str, int] | None:
     return headers
 
 
-def hand_out(consumer: Consumer, delivery: Delivery, block: Any) -> bool:
+def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> bool:
     """Number the run and write it, except for messages that cannot be sent to this client.
 
     returns  False: some could not be sent
@@ -76,7 +76,7 @@ def hand_out(consumer: Consumer, delivery: Delivery, block: Any) -> bool:
         delivery = part_of(delivery, at + 1, delivery.last - delivery.first + 1)
 
 
-def _write(consumer: Consumer, delivery: Delivery, block: Any) -> None:
+def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
     channel = consumer.channel
     connection = channel.connection
     count = delivery.last - delivery.first + 1
@@ -105,7 +105,7 @@ def _write(consumer: Consumer, delivery: Delivery, block: Any) -> None:
 
 
 def answer_get(
-    channel: Channel, number: ConsumerId, queue: str, result: requests.Got, no_ack: bool
+    channel: Channel, number: ConsumerId, queue: str, result: requests.GotMessage, no_ack: bool
 ) -> bool:
     """Write basic.get-ok with the message; return False if it cannot be sent to this client."""
     delivery, connection = result.delivery, channel.connection
@@ -152,16 +152,18 @@ def set_aside(
         return  # the queue has settled it already
     msg_ids = ((delivery.first_msg_id, delivery.first_msg_id),)
     if elsewhere and delivery.delivery_count < UNSENDABLE_TRIES_MAX:
-        channel.request(requests.Return(consumer=number, queue=queue, msg_ids=msg_ids, failed=True))
+        channel.request(
+            requests.RequeueRequest(consumer=number, queue=queue, msg_ids=msg_ids, failed=True)
+        )
     else:
-        channel.request(requests.Discard(consumer=number, queue=queue, msg_ids=msg_ids))
+        channel.request(requests.RejectRequest(consumer=number, queue=queue, msg_ids=msg_ids))
 
 
 def _note(
     channel: Channel, number: ConsumerId, delivery: Delivery, ordinal: int, reason: str
 ) -> None:
     channel.request(
-        requests.SetAside(
+        requests.SetAsideRequest(
             consumer=number,
             index=delivery.index,
             msg_id=delivery.first_msg_id + ordinal - delivery.first,

@@ -91,14 +91,14 @@ def _open(channel: Channel) -> None:
     if channel.state != "new":
         raise ChannelMisused("second 'channel.open' seen")
     channel.state = "open"
-    channel.request(requests.SessionUp(session=channel.session, channel=channel.number))
+    channel.request(requests.SessionUpRequest(session=channel.session, channel=channel.number))
     channel.send(methods.ChannelOpenOk())
 
 
 def _close(channel: Channel, method: methods.ChannelClose) -> None:
     channel.state = "ending"
 
-    def gone(_: requests.Done) -> None:
+    def gone(_: requests.RequestDone) -> None:
         channel.send(methods.ChannelCloseOk())
         channel.connection.free(channel)
 

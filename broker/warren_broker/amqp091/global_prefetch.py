@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.deliver import hand_out, part_of
-from warren_broker.amqp091.state import Channel, Consumer
+from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
 
 FREE_WINDOW = 1000
@@ -52,11 +52,11 @@ def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:
         consumer.settled += sum(last - first + 1 for first, last in msg_ids)
 
 
-def give_back(consumer: Consumer, delivery: Delivery) -> None:
+def give_back(consumer: ChannelConsumer, delivery: Delivery) -> None:
     """Return a held-back delivery, which the client has never seen, to its queue."""
     last = delivery.first_msg_id + delivery.last - delivery.first
     consumer.channel.request(
-        requests.Return(
+        requests.RequeueRequest(
             consumer=consumer.number,
             queue=consumer.queue,
             msg_ids=((delivery.first_msg_id, last),),
@@ -81,7 +81,7 @@ def _share_out(channel: Channel) -> None:
         if target > granted and granted <= target // 2:
             consumer.granted = consumer.next_msg_id + target
             channel.request(
-                requests.SetCredit(
+                requests.SetCreditRequest(
                     consumer=consumer.number,
                     queue=consumer.queue,
                     delivered=consumer.next_msg_id,

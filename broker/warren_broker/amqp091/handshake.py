@@ -58,7 +58,7 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
             _, user, password = response.split(b"\0")
             return user.decode(), password.decode()
         size = len(response).to_bytes(4, "big")
-        table = fields.Reader(size + response).table()
+        table = fields.FieldReader(size + response).table()
         return str(table["LOGIN"]), str(table["PASSWORD"])
     except (ValueError, KeyError, Refusal) as bad:
         raise errors.SyntaxRefused(
@@ -94,7 +94,7 @@ def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) ->
         )
 
     connection.requests.append(
-        requests.Authenticate(
+        requests.AuthenticateRequest(
             token=connection.expect(None, authenticated),
             mechanism=method.mechanism,
             user=user,
@@ -144,7 +144,7 @@ def _open(connection: ConnectionState, method: methods.ConnectionOpen) -> None:
 
     connection.phase = "asking"
     connection.requests.append(
-        requests.OpenVhost(
+        requests.OpenVhostRequest(
             token=connection.expect(None, opened),
             vhost=method.virtual_host,
             user=connection.user,
@@ -163,7 +163,7 @@ def _update_secret(connection: ConnectionState, method: methods.ConnectionUpdate
         connection.send(0, methods.ConnectionUpdateSecretOk())
 
     connection.requests.append(
-        requests.UpdateSecret(
+        requests.UpdateSecretRequest(
             token=connection.expect(None, updated),
             user=connection.user,
             password=method.new_secret.decode("utf-8", "surrogateescape"),

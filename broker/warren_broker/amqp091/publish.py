@@ -59,7 +59,7 @@ def _hand_over(channel: Channel, run: CheckedRun) -> None:
     token = connection.new_token()
     connection.publishes.add(token, channel, run, number)
     connection.requests.append(
-        requests.Publish(
+        requests.PublishRequest(
             token=token,
             session=channel.session,
             table=run.table,
@@ -159,7 +159,7 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
     tx = _transaction(channel)
     channel.connection.access.stay()
 
-    def committed(_: requests.Done) -> None:
+    def committed(_: requests.RequestDone) -> None:
         channel.tx = Transaction()
         channel.send(methods.TxCommitOk())
 
@@ -173,14 +173,16 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
     channel.connection.publishes.to_commit.append(channel)
 
 
-def finished_commit(channel: Channel) -> tuple[requests.Token, requests.Done | Refusal] | None:
+def finished_commit(
+    channel: Channel,
+) -> tuple[requests.Token, requests.RequestDone | Refusal] | None:
     """Return a commit's token and result once all its publishes are answered, else None."""
     tx = channel.tx
     if tx is None or not tx.commit or not channel.publishes.idle:
         return None
     token, tx.commit = tx.commit, 0
     if not channel.publishes.forget():
-        return token, requests.Done()
+        return token, requests.RequestDone()
     channel.tx = Transaction()
     return token, errors.PreconditionFailed("partial tx completion")
 

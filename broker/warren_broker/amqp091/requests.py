@@ -7,7 +7,7 @@ of the connection's vhost; its user's permissions have been checked before a req
 for requests after the output has been taken, too: windows move on it.
 
 Order that the carrier must keep: requests of one session to one queue in the order given, and a
-consumer's answer to `Checkout` before its first delivery.
+consumer's answer to `ConsumeRequest` before its first delivery.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Arguments: TypeAlias = dict[str, Any]
 """A decoded field table."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The parent of all requests."""
 
 
-class AnsweredRequest(Request, frozen=True, kw_only=True):
+class AnsweredRequest(ClientRequest, frozen=True, kw_only=True):
     """A request that `Connection.answer` answers."""
 
     token: Token
@@ -46,7 +46,7 @@ class SessionRequest(AnsweredRequest, frozen=True, kw_only=True):
     session: SessionId
 
 
-class ConsumerRequest(Request, frozen=True, kw_only=True):
+class ConsumerRequest(ClientRequest, frozen=True, kw_only=True):
     """A request about one consumer of a queue."""
 
     consumer: ConsumerId
@@ -56,37 +56,40 @@ class ConsumerRequest(Request, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ the connection
 
 
-class Authenticate(AnsweredRequest, frozen=True, kw_only=True):
-    """Is this the user's password? Result: Done or LoginRefused."""
+class AuthenticateRequest(AnsweredRequest, frozen=True, kw_only=True):
+    """Is this the user's password? Result: RequestDone or LoginRefused."""
 
     mechanism: str
     user: str
     password: str = msgspec.field(default="")
 
     def __repr__(self) -> str:
-        return f"Authenticate(token={self.token}, mechanism={self.mechanism!r}, user={self.user!r})"
+        said = f"token={self.token}, mechanism={self.mechanism!r}, user={self.user!r}"
+        return f"AuthenticateRequest({said})"
 
 
-class UpdateSecret(AnsweredRequest, frozen=True, kw_only=True):
-    """connection.update-secret: the same user, a new password. Result: Done or a Refusal."""
+class UpdateSecretRequest(AnsweredRequest, frozen=True, kw_only=True):
+    """connection.update-secret: the same user, a new password. Result: RequestDone or a Refusal."""
 
     user: str
     password: str
 
     def __repr__(self) -> str:
-        return f"UpdateSecret(token={self.token}, user={self.user!r})"
+        return f"UpdateSecretRequest(token={self.token}, user={self.user!r})"
 
 
-class OpenVhost(AnsweredRequest, frozen=True, kw_only=True):
-    """connection.open. Result: Done, or `errors.unknown_vhost`, `vhost_refused`, a limit."""
+class OpenVhostRequest(AnsweredRequest, frozen=True, kw_only=True):
+    """connection.open. Result: RequestDone, or `errors.unknown_vhost`, `vhost_refused`, a limit."""
 
     vhost: str
     user: str
 
 
-class CloseConnection(AnsweredRequest, frozen=True, kw_only=True):
-    """The client said good-bye, or was refused: its sessions are down already (SessionDown came
-    before); its exclusive queues go. Result: Done, when they are gone."""
+class CloseConnectionRequest(AnsweredRequest, frozen=True, kw_only=True):
+    """The connection ended; its sessions are down already, by SessionDownRequest.
+
+    Its exclusive queues are deleted. Result: RequestDone, when they are.
+    """
 
     reason: str
 
@@ -94,15 +97,15 @@ class CloseConnection(AnsweredRequest, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ sessions
 
 
-class SessionUp(Request, frozen=True, kw_only=True):
+class SessionUpRequest(ClientRequest, frozen=True, kw_only=True):
     """A channel was opened. No answer."""
 
     session: SessionId
     channel: int
 
 
-class SessionDown(SessionRequest, frozen=True, kw_only=True):
-    """A channel has ended: what it held returns, its consumers go. Result: Done.
+class SessionDownRequest(SessionRequest, frozen=True, kw_only=True):
+    """A channel has ended: what it held returns, its consumers go. Result: RequestDone.
 
     consumers  (consumer, queue) of all its consumers, cancelled ones that still hold messages and
                those of basic.get included
@@ -116,7 +119,7 @@ class SessionDown(SessionRequest, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ definitions
 
 
-class DeclareQueue(SessionRequest, frozen=True, kw_only=True):
+class QueueDeclareRequest(SessionRequest, frozen=True, kw_only=True):
     """Result: QueueDeclared, or `errors.inequivalent`, `locked_queue`, `no_queue` (passive) …
 
     name        never empty: a server-named one has its name already
@@ -132,22 +135,22 @@ class DeclareQueue(SessionRequest, frozen=True, kw_only=True):
     server_named: bool = False
 
 
-class DeleteQueue(SessionRequest, frozen=True, kw_only=True):
-    """Result: Counted (messages that were in it; 0 when there was no such queue)."""
+class QueueDeleteRequest(SessionRequest, frozen=True, kw_only=True):
+    """Result: MessageCount (messages that were in it; 0 when there was no such queue)."""
 
     name: str
     if_unused: bool
     if_empty: bool
 
 
-class PurgeQueue(SessionRequest, frozen=True, kw_only=True):
-    """Result: Counted."""
+class QueuePurgeRequest(SessionRequest, frozen=True, kw_only=True):
+    """Result: MessageCount."""
 
     name: str
 
 
-class DeclareExchange(SessionRequest, frozen=True, kw_only=True):
-    """Result: Done, or `errors.inequivalent`, `reserved_name`, `no_exchange` (passive) …"""
+class ExchangeDeclareRequest(SessionRequest, frozen=True, kw_only=True):
+    """Result: RequestDone, or `errors.inequivalent`, `reserved_name`, `no_exchange` (passive) …"""
 
     name: str
     kind: str
@@ -158,8 +161,8 @@ class DeclareExchange(SessionRequest, frozen=True, kw_only=True):
     arguments: Arguments
 
 
-class DeleteExchange(SessionRequest, frozen=True, kw_only=True):
-    """Result: Done, also when there was none."""
+class ExchangeDeleteRequest(SessionRequest, frozen=True, kw_only=True):
+    """Result: RequestDone, also when there was none."""
 
     name: str
     if_unused: bool
@@ -178,18 +181,18 @@ class BindingRequest(SessionRequest, frozen=True, kw_only=True):
     arguments: Arguments
 
 
-class Bind(BindingRequest, frozen=True, kw_only=True):
-    """queue.bind and exchange.bind. Result: Done."""
+class AddBindingRequest(BindingRequest, frozen=True, kw_only=True):
+    """queue.bind and exchange.bind. Result: RequestDone."""
 
 
-class Unbind(BindingRequest, frozen=True, kw_only=True):
-    """queue.unbind and exchange.unbind. Result: Done, also when there was none."""
+class RemoveBindingRequest(BindingRequest, frozen=True, kw_only=True):
+    """queue.unbind and exchange.unbind. Result: RequestDone, also when there was none."""
 
 
 # ------------------------------------------------------------------ publishing
 
 
-class Publish(SessionRequest, frozen=True, kw_only=True):
+class PublishRequest(SessionRequest, frozen=True, kw_only=True):
     """Messages first <= i < last of the table, in order; exchanges, permissions, sizes, expirations
     and user ids have been checked.
 
@@ -214,10 +217,10 @@ class Publish(SessionRequest, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ consuming
 
 
-class Checkout(SessionRequest, frozen=True, kw_only=True):
-    """basic.consume. Result: Done, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
+class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
+    """basic.consume. Result: RequestDone, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
 
-    Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCredit follows.
+    Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCreditRequest follows.
     arguments  as given, x-priority and x-consumer-timeout included (those two are decoded already)
     """
 
@@ -233,48 +236,48 @@ class Checkout(SessionRequest, frozen=True, kw_only=True):
     arguments: Arguments
 
 
-class CancelConsumer(SessionRequest, frozen=True, kw_only=True):
-    """basic.cancel. Result: Done, after which nothing is delivered to it."""
+class CancelRequest(SessionRequest, frozen=True, kw_only=True):
+    """basic.cancel. Result: RequestDone, after which nothing is delivered to it."""
 
     consumer: ConsumerId
     queue: str
 
 
-class SetCredit(ConsumerRequest, frozen=True, kw_only=True):
+class SetCreditRequest(ConsumerRequest, frozen=True, kw_only=True):
     """As `queue.commands.Credit` (explicit, or what left for a no_ack consumer). No answer."""
 
     delivered: int
     credit: int
 
 
-class Get(SessionRequest, frozen=True, kw_only=True):
-    """basic.get. Result: Got, GotNothing, or a Refusal."""
+class GetRequest(SessionRequest, frozen=True, kw_only=True):
+    """basic.get. Result: GotMessage, GotNothing, or a Refusal."""
 
     consumer: ConsumerId
     queue: str
     no_ack: bool
 
 
-class Settle(ConsumerRequest, frozen=True, kw_only=True):
+class AckRequest(ConsumerRequest, frozen=True, kw_only=True):
     """Acknowledged. No answer."""
 
     msg_ids: MsgIds
 
 
-class Return(ConsumerRequest, frozen=True, kw_only=True):
+class RequeueRequest(ConsumerRequest, frozen=True, kw_only=True):
     """Back to the queue. No answer. failed: basic.reject; not: basic.nack, basic.recover."""
 
     msg_ids: MsgIds
     failed: bool
 
 
-class Discard(ConsumerRequest, frozen=True, kw_only=True):
+class RejectRequest(ConsumerRequest, frozen=True, kw_only=True):
     """Rejected for good. No answer."""
 
     msg_ids: MsgIds
 
 
-class SetAside(Request, frozen=True, kw_only=True):
+class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):
     """A message for a consumer could not be sent as it is; for the log and the count. No answer.
 
     index   of its entry in the queue's log
@@ -287,7 +290,7 @@ class SetAside(Request, frozen=True, kw_only=True):
     reason: str
 
 
-class OpenReplies(Request, frozen=True, kw_only=True):
+class OpenRepliesRequest(ClientRequest, frozen=True, kw_only=True):
     """basic.consume of amq.rabbitmq.reply-to: what is published to the default exchange with that
     name as routing key, on any node, goes to `Connection.deliver_reply(session, …)`. No answer."""
 
@@ -295,7 +298,7 @@ class OpenReplies(Request, frozen=True, kw_only=True):
     name: str
 
 
-class CloseReplies(Request, frozen=True, kw_only=True):
+class CloseRepliesRequest(ClientRequest, frozen=True, kw_only=True):
     """No more of those. No answer."""
 
     session: SessionId
@@ -305,7 +308,7 @@ class CloseReplies(Request, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ results
 
 
-class Done(msgspec.Struct, frozen=True):
+class RequestDone(msgspec.Struct, frozen=True):
     """Carried out."""
 
 
@@ -317,13 +320,13 @@ class QueueDeclared(msgspec.Struct, frozen=True):
     consumers: int
 
 
-class Counted(msgspec.Struct, frozen=True):
+class MessageCount(msgspec.Struct, frozen=True):
     """That many messages were deleted or purged."""
 
     messages: int
 
 
-class Got(msgspec.Struct, frozen=True):
+class GotMessage(msgspec.Struct, frozen=True):
     """One message.
 
     block     the decoded block that the delivery speaks of
@@ -339,7 +342,7 @@ class GotNothing(msgspec.Struct, frozen=True):
     """The queue is empty."""
 
 
-Result: TypeAlias = Done | QueueDeclared | Counted | Got | GotNothing | Refusal
+Result: TypeAlias = RequestDone | QueueDeclared | MessageCount | GotMessage | GotNothing | Refusal
 
 
 # ------------------------------------------------------------------ what is looked up at once
@@ -375,7 +378,7 @@ class BrokerView(Protocol):
         """Whether a consumer of amq.rabbitmq.reply-to has that name, on any node."""
 
 
-class Ids(Protocol):
+class IdSource(Protocol):
     """Numbers and names that the node gives out."""
 
     def session(self) -> SessionId:

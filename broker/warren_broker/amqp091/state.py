@@ -44,7 +44,7 @@ ChannelItem: TypeAlias = "Method | TableRun | AckRun | Refusal"
 
 
 @dataclass(slots=True)
-class Consumer:
+class ChannelConsumer:
     """A consumer of this channel, as the session sees it.
 
     next_msg_id    deliveries below have been seen
@@ -135,11 +135,11 @@ class Channel:
         self.last_queue = ""
         self.prefetch = 0
         self.global_prefetch = 0
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, ChannelConsumer] = {}
         self.past: dict[ConsumerId, str] = {}
         self.getters: dict[str, ConsumerId] = {}
         self.deliveries = DeliveryLedger()
-        self.held_back: deque[tuple[Consumer, Delivery, Any]] = deque()
+        self.held_back: deque[tuple[ChannelConsumer, Delivery, Any]] = deque()
         self.confirm = False
         self.publishes = PublishLedger()
         self.tx: Transaction | None = None
@@ -152,7 +152,7 @@ class Channel:
         """Send a method to the client."""
         self.connection.send(self.number, method)
 
-    def request(self, request: requests.Request) -> None:
+    def request(self, request: requests.ClientRequest) -> None:
         """Make a request of the broker that has no answer."""
         self.connection.requests.append(request)
 
@@ -196,7 +196,7 @@ class Channel:
         """End the session: return its deliveries, cancel its consumers, then call `then`."""
         consumers = self.all_consumers()
         self.drop()
-        self.ask(requests.SessionDown, then, consumers=consumers)
+        self.ask(requests.SessionDownRequest, then, consumers=consumers)
 
     def drop(self) -> None:
         """Drop everything pending; only the channel's number stays in use."""
@@ -210,7 +210,7 @@ class Channel:
     def close_replies(self) -> None:
         """Cancel the direct reply-to consumer, if there is one."""
         if self.reply_name:
-            self.request(requests.CloseReplies(session=self.session, name=self.reply_name))
+            self.request(requests.CloseRepliesRequest(session=self.session, name=self.reply_name))
         self.reply_name = self.reply_consumer = ""
 
     def forget_past(self) -> None:
@@ -240,7 +240,7 @@ class Asked:
     at: int
 
 
-class Fault(NamedTuple):
+class ChannelFault(NamedTuple):
     """A refusal that closed a channel, or (channel 0) the connection.
 
     operation  name of the method that caused it
@@ -299,7 +299,7 @@ class ConnectionState:
     )
 
     def __init__(
-        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.Ids
+        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.IdSource
     ) -> None:
         self.config = config
         self.view = view
@@ -314,14 +314,14 @@ class ConnectionState:
         self.channel_max = config.channel_max or 65535
         self.channels: dict[int, Channel] = {}
         self.sessions: dict[SessionId, Channel] = {}
-        self.consumers: dict[ConsumerId, Consumer] = {}
+        self.consumers: dict[ConsumerId, ChannelConsumer] = {}
         self.out = bytearray()
-        self.requests: list[requests.Request] = []
+        self.requests: list[requests.ClientRequest] = []
         self.asked: dict[requests.Token, Asked] = {}
         self._last_token = 0
         self.publishes: Publishes[Channel] = Publishes()
-        self.to_report: dict[ConsumerId, Consumer] = {}
-        self.faults: list[Fault] = []
+        self.to_report: dict[ConsumerId, ChannelConsumer] = {}
+        self.faults: list[ChannelFault] = []
         self.waiting_bytes = 0
         self.scanner = FrameScanner(
             min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),
@@ -362,7 +362,7 @@ class ConnectionState:
         self.asked[token] = Asked(channel, then, channel.at if channel else 0)
         return token
 
-    def delivered_no_ack(self, consumer: Consumer) -> None:
+    def delivered_no_ack(self, consumer: ChannelConsumer) -> None:
         """Report the consumer's progress with the next output once half its window is used."""
         if (
             consumer.unreported >= NO_ACK_WINDOW // 2
@@ -380,7 +380,7 @@ class ConnectionState:
         if self.phase != "running" or channel.state not in ("new", "open"):
             return
         channel.tell_confirms()
-        self.faults.append(Fault(channel.number, codec.method_name(channel.at), refusal))
+        self.faults.append(ChannelFault(channel.number, codec.method_name(channel.at), refusal))
         self.send(
             channel.number,
             methods.ChannelClose(
@@ -422,7 +422,7 @@ class ConnectionState:
         began = self.phase not in ("header", "starting", "securing")
         self.close_reason = refusal.reply_text
         if not isinstance(refusal, errors.ConnectionForced):
-            self.faults.append(Fault(0, codec.method_name(at), refusal))
+            self.faults.append(ChannelFault(0, codec.method_name(at), refusal))
         self._end_channels()
         if not began and not isinstance(refusal, errors.LoginRefused):
             self.finish(refusal.reply_text)  # an unauthenticated client gets no answer
@@ -471,4 +471,4 @@ class ConnectionState:
 
     def _leave(self, then: Then) -> None:
         token = self.expect(None, then)
-        self.requests.append(requests.CloseConnection(token=token, reason=self.close_reason))
+        self.requests.append(requests.CloseConnectionRequest(token=token, reason=self.close_reason))

@@ -10,7 +10,7 @@ from warren_broker import errors
 from warren_broker.access import Access
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.queues import to_refusal
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import AnyCommand, Refused
 
 Answer: TypeAlias = Callable[[Any], None]
@@ -36,13 +36,13 @@ class Asker:
         """What the user may do."""
         return Access(self.broker, self.vhost, self.user)
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> QueueRecord:
         """A queue the user may read; raises NotFound, ResourceLocked, AccessRefused."""
         self.access.read_queue(name)
         return self.broker.queues.find(self.vhost, name, self.connection)
 
     def ask(
-        self, queue: Queue, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]
+        self, queue: QueueRecord, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]
     ) -> None:
         """A queue's command; `result` makes the answer of its reply."""
 
@@ -53,7 +53,7 @@ class Asker:
         self.broker.queues.ask(queue, command, self.guard(done))
 
 
-def refusal_of(reply: Any, queue: Queue) -> errors.Refusal | None:
+def refusal_of(reply: Any, queue: QueueRecord) -> errors.Refusal | None:
     """The refusal that a queue's reply is, or None."""
     if isinstance(reply, errors.Refusal):
         return reply

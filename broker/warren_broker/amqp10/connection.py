@@ -15,8 +15,8 @@ from warren_broker.amqp10.addresses import (
     parse_target,
 )
 from warren_broker.amqp10.link import (
-    Fault,
     Limits10,
+    LinkFault,
     LinkPart,
     OnAnswer,
     accept_attach,
@@ -83,7 +83,7 @@ class Connection10:
         self.user = ""
         self.vhost = ""
         self.client: dict[str, str] = {}
-        self.faults: list[Fault] = []
+        self.faults: list[LinkFault] = []
         self.opened = False
         self.failure = ""
         self._product = product
@@ -143,7 +143,7 @@ class Connection10:
                 break
         return out
 
-    def take_faults(self) -> list[Fault]:
+    def take_faults(self) -> list[LinkFault]:
         """What is to be logged, in order."""
         taken, self.faults = self.faults, []
         return taken
@@ -312,7 +312,7 @@ class Connection10:
             else:
                 self._attach_source(link)
         except Refusal as refusal:
-            self.faults.append(Fault(link.name, refusal))
+            self.faults.append(LinkFault(link.name, refusal))
             refuse_attach(link, refusal)
 
     def _attach_target(self, link: Link) -> None:
@@ -384,7 +384,7 @@ class Connection10:
     def _close_with(self, refusal: Refusal) -> None:
         connection = self._engine.connection
         if not isinstance(refusal, ConnectionForced):
-            self.faults.append(Fault("", refusal))
+            self.faults.append(LinkFault("", refusal))
         connection.condition = condition_of(refusal)
         connection.open()
         connection.close()

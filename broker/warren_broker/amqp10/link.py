@@ -32,7 +32,7 @@ class Limits10:
     send_ahead_bytes_max: int = 8 << 20
 
 
-class Fault(NamedTuple):
+class LinkFault(NamedTuple):
     """Why a link, a message on it or the connection was refused; link "": the connection."""
 
     link: str
@@ -49,7 +49,7 @@ class LinkHost(Protocol):
     """
 
     limits: Limits10
-    faults: list[Fault]
+    faults: list[LinkFault]
     in_flight_bytes: int
     unfinished_bytes: int
     short: bool
@@ -96,7 +96,7 @@ class LinkPart:
         """End the link with an error."""
         if not self.ended:
             self.ended = True
-            self.host.faults.append(Fault(self.link.name, refusal))
+            self.host.faults.append(LinkFault(self.link.name, refusal))
             self.link.condition = condition_of(refusal)
             self.link.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from proton import Array, Delivery, Link, Message, MessageException
 
-from warren_broker.amqp10.link import Fault, LinkHost, LinkPart, drop
+from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, drop
 from warren_broker.amqp10.requests import AnyAnswer
 from warren_broker.errors import (
     AccessRefused,
@@ -116,7 +116,7 @@ class RequestsLink(LinkPart):
 
     def _answer(self, number: Any, request: ManagementRequest, result: AnyAnswer) -> None:
         if isinstance(result, AccessRefused):
-            self.host.faults.append(Fault(self.link.name, result))
+            self.host.faults.append(LinkFault(self.link.name, result))
         status, body = render_result(request, result)
         message = Message(
             correlation_id=number,

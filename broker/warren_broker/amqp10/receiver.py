@@ -5,7 +5,7 @@ from __future__ import annotations
 from proton import Delivery, Link
 
 from warren_broker.amqp10.addresses import BlocksTarget, StageTarget
-from warren_broker.amqp10.link import Fault, LinkHost, LinkPart, condition_of, drop
+from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, condition_of, drop
 from warren_broker.amqp10.requests import (
     AnyAnswer,
     PublishBlock,
@@ -126,7 +126,7 @@ class BlocksLink(LinkPart):
         else:
             assert isinstance(answer, Refusal), answer
             if not isinstance(self._target, StageTarget):  # its link ends with it, below
-                self.host.faults.append(Fault(self.link.name, answer))
+                self.host.faults.append(LinkFault(self.link.name, answer))
             delivery.local.condition = condition_of(answer)
             delivery.update(Delivery.REJECTED)
         delivery.settle()

@@ -10,7 +10,7 @@ from warren_broker.errors import Refusal
 from warren_broker.management.claims import AnyClaimRequest, AnyClaimResult
 from warren_broker.management.members import AnyMemberRequest, AnyMemberResult
 from warren_broker.management.queues import AnyQueueRequest, AnyQueueResult
-from warren_broker.management.resource import Counted, Performed, Request
+from warren_broker.management.resource import MessagesCounted, Performed, Request
 from warren_broker.management.users import AnyUserRequest, AnyUserResult
 
 
@@ -165,7 +165,7 @@ AnyAnswer: TypeAlias = (
     | Fetched
     | Refusal
     | Performed
-    | Counted
+    | MessagesCounted
     | AnyQueueResult
     | AnyClaimResult
     | AnyMemberResult

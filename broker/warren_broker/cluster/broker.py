@@ -17,7 +17,7 @@ from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.cluster.client.reads import ReadFailed, Reads
+from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.absences import Absences
@@ -32,7 +32,7 @@ from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.config import NodeConfig
 from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
 from warren_raft.types import METADATA_GROUP
@@ -44,7 +44,7 @@ NAME_RANDOM_BYTES = 16
 
 
 class Ids:
-    """Numbers and names that this node gives out; see `amqp091.requests.Ids`."""
+    """Numbers and names that this node gives out; see `amqp091.requests.IdSource`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -90,7 +90,7 @@ class Broker:
         self.joining = Joining(cluster, self.definitions, settings.peers)
         smallest = settings.queues.compress_bytes_min
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, smallest)
-        self.reading = Reads(cluster, timeout_ms)
+        self.reading = RemoteReads(cluster, timeout_ms)
         self.consuming = Consumers(self.queues)
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
@@ -144,7 +144,7 @@ class Broker:
 
         def check() -> None:
             right = self.definitions.authenticate(user, password)
-            done(requests.Done() if right else errors.login_refused(mechanism))
+            done(requests.RequestDone() if right else errors.login_refused(mechanism))
 
         self.definitions.call_when_ready(
             check,
@@ -164,7 +164,7 @@ class Broker:
         elif self.definitions.permissions(vhost, user) is None:
             done(errors.vhost_refused(vhost, user))
         else:
-            done(requests.Done())
+            done(requests.RequestDone())
 
     # ------------------------------------------------------------ looking up (BrokerView)
 
@@ -237,7 +237,7 @@ class Broker:
         )
         self.definitions.submit(command, done)
 
-    def queue_counts(self, queue: Queue, touch: bool, done: Answer) -> None:
+    def queue_counts(self, queue: QueueRecord, touch: bool, done: Answer) -> None:
         """A StatReply: with what this node has sent before in it."""
         if self.queues.absent(queue):
             done(self.queues.unavailable(queue))
@@ -259,7 +259,7 @@ class Broker:
     ) -> None:
         """Counted: what was in it; none when there was no such queue."""
         if self.definitions.state.queue(vhost, name) is None:
-            done(requests.Counted(0))
+            done(requests.MessageCount(0))
             return
         queue = self.queues.find(vhost, name, connection)
         if self.queues.absent(queue):
@@ -270,7 +270,7 @@ class Broker:
                 self._forget_queue(
                     queue,
                     lambda gone: done(
-                        gone if isinstance(gone, errors.Refusal) else requests.Counted(0)
+                        gone if isinstance(gone, errors.Refusal) else requests.MessageCount(0)
                     ),
                 )
             return
@@ -283,13 +283,13 @@ class Broker:
             self._forget_queue(
                 queue,
                 lambda gone: done(
-                    gone if isinstance(gone, errors.Refusal) else requests.Counted(count)
+                    gone if isinstance(gone, errors.Refusal) else requests.MessageCount(count)
                 ),
             )
 
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
 
-    def _forget_queue(self, queue: Queue, done: Answer) -> None:
+    def _forget_queue(self, queue: QueueRecord, done: Answer) -> None:
         self.definitions.submit(metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done)
 
     def purge_queue(self, vhost: str, name: str, connection: int, done: Answer) -> None:
@@ -298,7 +298,7 @@ class Broker:
 
         def purged(reply: Any) -> None:
             ok = isinstance(reply, commands.Count)
-            done(requests.Counted(reply.messages) if ok else reply)
+            done(requests.MessageCount(reply.messages) if ok else reply)
 
         self.queues.ask(queue, commands.Purge(), purged)
 
@@ -346,9 +346,11 @@ class Broker:
         owner = (self.cluster.host.boot_id, connection)
         if owner in self.definitions.state.owned:
             command = metadata.OwnerGone(*owner)
-            self.definitions.submit(command, lambda reply: done(requests.Done()), forever=True)
+            self.definitions.submit(
+                command, lambda reply: done(requests.RequestDone()), forever=True
+            )
         else:
-            done(requests.Done())
+            done(requests.RequestDone())
 
     def hand_over(self) -> None:
         """Hand this node's leaderships over before it stops."""

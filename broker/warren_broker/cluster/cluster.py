@@ -17,13 +17,13 @@ from warren_broker.cluster.client.queue_client import (
 )
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
-from warren_broker.cluster.leader.set_aside import SetAside
+from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.leader_hints import LeaderHints
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
-from warren_raft.runtime.loop import Loop, Stage
+from warren_raft.runtime.loop import Loop, LoopStage
 from warren_raft.types import METADATA_GROUP, Membership
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Cluster:
         self.on_members: list[Callable[[int], None]] = []
         self.handlers: dict[type, OnPeerMessage] = {
             messages.Submit: self._on_submit,
-            messages.NotLeader: self._on_not_leader,
+            messages.LeaderIsElsewhere: self._on_not_leader,
             messages.LeaderIs: self._on_leader_is,
             messages.WhoLeads: self._on_who_leads,
             messages.Replied: self._on_replied,
@@ -77,7 +77,7 @@ class Cluster:
             messages.Got: self._on_got,
             messages.ConsumerCancelled: self._on_cancelled,
         }
-        self.set_aside = SetAside(self)
+        self.set_aside = SetAsideCounts(self)
         self.effects = LeaderEffects(self)
         self._got: dict[tuple[int, int, int], Block] = {}
         self._late: dict[tuple[int, int], list[LateDelivery]] = {}
@@ -140,7 +140,7 @@ class Cluster:
     def touch(self, client: GroupClient) -> None:
         """Pump it at this turn's end."""
         if not self._touched:
-            self.loop.at_turn_end(Stage.GATHER, self._pump)
+            self.loop.at_turn_end(LoopStage.GATHER, self._pump)
         self._touched.append(client)
 
     def _pump(self) -> None:
@@ -226,7 +226,7 @@ class Cluster:
         """See `Observer`."""
         if not leading:
             if group in self.effects.led:
-                self._announce(messages.NotLeader(group, leader, term))
+                self._announce(messages.LeaderIsElsewhere(group, leader, term))
             self.effects.stop(group)
         client = self.clients.get(group)
         if leader is not None and not leading:
@@ -249,7 +249,7 @@ class Cluster:
             call(group)
 
     def _announce(
-        self, message: messages.LeaderIs | messages.NotLeader | messages.WhoLeads
+        self, message: messages.LeaderIs | messages.LeaderIsElsewhere | messages.WhoLeads
     ) -> None:
         """To every node: one that is no member hears of leaders in no other way.
 
@@ -345,10 +345,14 @@ class Cluster:
         try:
             self.host.propose(group, bytes(data))
         except (NotLeader, UnknownGroup):
-            reply = messages.NotLeader(group, self.host.leader(group), self.host.term(group))
+            reply = messages.LeaderIsElsewhere(
+                group, self.host.leader(group), self.host.term(group)
+            )
             self.host.send(node, messages.encode(reply))
 
-    def _on_not_leader(self, node: str, message: messages.NotLeader, rest: memoryview) -> None:
+    def _on_not_leader(
+        self, node: str, message: messages.LeaderIsElsewhere, rest: memoryview
+    ) -> None:
         group = message.group
         self.leader_hints.deny(group, node)
         if message.leader != node:
@@ -387,7 +391,7 @@ class Cluster:
             return
         leader = host.leader(group)
         if message.passed_on:
-            denial = messages.NotLeader(group, leader, host.term(group))
+            denial = messages.LeaderIsElsewhere(group, leader, host.term(group))
             host.send(node, messages.encode(denial))
         elif leader is not None:
             # Somebody looks for a leader while this member believes in one: does it lead at all?

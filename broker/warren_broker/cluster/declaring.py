@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from warren_broker import errors
 from warren_broker.cluster.broker import Broker
 from warren_broker.metadata.commands import QueueIs
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import StatReply
 
 EMPTY = StatReply(0, 0, 0, 0, 0, 0, 0, 0, (), ())
@@ -53,7 +53,7 @@ class Declared:
     counts   a Refusal when no member could be asked
     """
 
-    queue: Queue
+    queue: QueueRecord
     created: bool
     counts: StatReply | errors.Refusal
 

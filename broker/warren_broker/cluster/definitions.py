@@ -34,7 +34,7 @@ from warren_broker.metadata.changes import (
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
 from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import Queue, User, Vhost
+from warren_broker.metadata.records import QueueRecord, User, Vhost
 from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
 from warren_broker.permissions import Permissions
 from warren_broker.routing.absent import AbsentNodes
@@ -43,7 +43,7 @@ from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.host import UnknownGroup
-from warren_raft.runtime.loop import Stage
+from warren_raft.runtime.loop import LoopStage
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Definitions:
         self.ready = False
         self._started = False
         self.incarnation = 0
-        self.on_deleted: Callable[[Queue], None] = lambda queue: None
+        self.on_deleted: Callable[[QueueRecord], None] = lambda queue: None
         self.on_members: list[Callable[[int], None]] = []
         self.on_nodes: list[Callable[[str], None]] = []
         self.on_access: Callable[[tuple[str, ...], tuple[str, ...]], None] = lambda users, vhosts: (
@@ -184,7 +184,9 @@ class Definitions:
                 done(result)
 
         def replied(reply: Any, index: int) -> None:
-            result = commands.to_refusal(reply) if isinstance(reply, commands.Refused) else reply
+            result = (
+                commands.to_refusal(reply) if isinstance(reply, commands.MetadataRefused) else reply
+            )
             if reply is None:
                 result = errors.InternalError(
                     f"{type(command).__name__} was applied, but its result is not kept any more: "
@@ -223,7 +225,7 @@ class Definitions:
     def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:
         self._replied(decode_reply(message.reply), message.index)
 
-    def _replied(self, reply: commands.SubmissionReply, index: int) -> None:
+    def _replied(self, reply: commands.MetadataSubmissionReply, index: int) -> None:
         host = self._cluster.host
         if reply.uplink != host.boot_id:
             return
@@ -237,7 +239,7 @@ class Definitions:
 
     def _applied(self, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
         reply = applied.reply
-        if leading and isinstance(reply, commands.SubmissionReply) and reply.uplink:
+        if leading and isinstance(reply, commands.MetadataSubmissionReply) and reply.uplink:
             if reply.uplink == self._cluster.host.boot_id:
                 self._replied(reply, meta.index)
             else:
@@ -295,7 +297,7 @@ class Definitions:
     def _ask_settle(self) -> None:
         if not self._asked:
             self._asked = True
-            self._cluster.loop.at_turn_end(Stage.GATHER, self._settle)
+            self._cluster.loop.at_turn_end(LoopStage.GATHER, self._settle)
 
     def _applied_index(self) -> int:
         return self._cluster.host.applied_index(METADATA_GROUP) if self._begun else 0

@@ -43,7 +43,7 @@ class Submit(PeerMessage, frozen=True, array_like=True, tag="submit"):
     length: int
 
 
-class NotLeader(PeerMessage, frozen=True, array_like=True, tag="not_leader"):
+class LeaderIsElsewhere(PeerMessage, frozen=True, array_like=True, tag="not_leader"):
     """A submission came to a node that does not lead the group.
 
     leader  the node that may lead, as of `term`; None: unknown
@@ -64,7 +64,7 @@ class LeaderIs(PeerMessage, frozen=True, array_like=True, tag="leader_is"):
 class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
     """Who leads answers LeaderIs; a member that follows another one passes the question on.
 
-    passed_on  the sender takes the receiver for the leader: NotLeader, when it is not
+    passed_on  the sender takes the receiver for the leader: LeaderIsElsewhere, when it is not
     """
 
     group: int
@@ -285,7 +285,7 @@ class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
 
 AnyPeerMessage: TypeAlias = (
     Submit
-    | NotLeader
+    | LeaderIsElsewhere
     | LeaderIs
     | WhoLeads
     | Short

@@ -85,7 +85,7 @@ class AckRun(msgspec.Struct, frozen=True, gc=False):
     ranges: tuple[tuple[int, int, int, bool], ...]
 
 
-class Method(msgspec.Struct, frozen=True, gc=False):
+class MethodItem(msgspec.Struct, frozen=True, gc=False):
     """Any other method frame; args is what follows the method id."""
 
     channel: int
@@ -125,7 +125,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     method_id: int = 0
 
 
-Item: TypeAlias = PublishRun | AckRun | Method | Heartbeat | ContentRefused | Malformed
+Item: TypeAlias = PublishRun | AckRun | MethodItem | Heartbeat | ContentRefused | Malformed
 
 NO_METHOD = "expected method frame, got non method frame instead"
 NO_HEADER = "expected content header for class 60, got non content header frame instead"

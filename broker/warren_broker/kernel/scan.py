@@ -343,7 +343,7 @@ class FrameScanner:
         if class_id == 20 and (method_id == 40 or method_id == 41) and self._unusual:
             self._refused.discard(channel)
             self._unusual = len(self._refused) + len(self._contents) > 0
-        self._add(items.Method(channel, class_id, method_id, self._p[start + 4 : end]))
+        self._add(items.MethodItem(channel, class_id, method_id, self._p[start + 4 : end]))
 
     @cython.cfunc
     def _ack(self, start: Size, end: Size, channel: cython.int, method_id: cython.uint) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import claims as requests
-from warren_broker.management.resource import Counted, Performed
+from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.queue import commands
 
 BATCH_QUEUES_MAX = 10_000
@@ -62,7 +62,7 @@ def _renew(asker: Asker, request: requests.RenewClaimsRequest, answer: Answer) -
 def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
     command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
-    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+    asker.ask(queue, command, answer, lambda reply: MessagesCounted(reply.messages))
 
 
 def _release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer) -> None:
@@ -70,7 +70,7 @@ def _release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer
     command = commands.ReleaseClaim(
         request.reader, request.number, request.epoch, request.failed, lasting=True
     )
-    asker.ask(queue, command, answer, lambda reply: Counted(reply.messages))
+    asker.ask(queue, command, answer, lambda reply: MessagesCounted(reply.messages))
 
 
 def _draw_epoch(asker: Asker, request: requests.DrawEpochRequest, answer: Answer) -> None:
@@ -113,7 +113,7 @@ def _each(
             refused.append(reply)
         waiting.pop(name)
         if not waiting:
-            refused.sort(key=lambda each: isinstance(each, errors.BatchConflict))
+            refused.sort(key=lambda each: isinstance(each, errors.BatchDiffers))
             done(refused[0] if refused else total)
 
     queues = []
@@ -129,7 +129,7 @@ def _each(
 
 def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: Answer) -> None:
     def gone(name: str) -> errors.Refusal:
-        return errors.StageLost(
+        return errors.StageMissing(
             f"{errors.named('queue', name, asker.vhost)} was deleted with what sink "
             f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
         )
@@ -139,7 +139,9 @@ def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: 
         asker,
         {name: commands.SinkPublish(*batch, attempts) for name, attempts in request.queues},
         gone,
-        lambda result: answer(result if isinstance(result, errors.Refusal) else Counted(result)),
+        lambda result: answer(
+            result if isinstance(result, errors.Refusal) else MessagesCounted(result)
+        ),
     )
 
 

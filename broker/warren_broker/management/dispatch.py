@@ -16,8 +16,8 @@ from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Re
 from warren_broker.management import claims, members, queues, users
 from warren_broker.management.resource import (
     Answer,
-    Counted,
     ManagementRequest,
+    MessagesCounted,
     Names,
     Performed,
     Route,
@@ -70,7 +70,7 @@ def render_result(request: ManagementRequest, result: Any) -> Answer:
         return result.http_status, {"condition": result.condition, "detail": result.detail}
     if isinstance(result, Performed):
         return 204, None
-    if isinstance(result, Counted):
+    if isinstance(result, MessagesCounted):
         return 200, {request.count_key: ulong(result.messages)}
     if isinstance(result, members.MEMBER_VALUES):
         return members.render_member(request, result)

@@ -13,9 +13,9 @@ from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.management import queues as requests
 from warren_broker.management.claims import ReaderInfo
-from warren_broker.management.resource import Counted, Performed
+from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.metadata.view import MetadataView
 from warren_broker.queue import commands
 
@@ -26,7 +26,7 @@ QUEUES_LISTED_MAX = 500
 """In one answer: a value as Proton has it ends after 65,535 parts, a queue has 40 to 100."""
 
 
-def _info(asker: Asker, queue: Queue, stat: commands.StatReply | None) -> requests.QueueInfo:
+def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> requests.QueueInfo:
     config = queue.config
     leader = asker.broker.cluster.leader_of(queue.group)
     fields: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
             answer(result)
             return
         known = result.counts if isinstance(result.counts, commands.StatReply) else None
-        answer(requests.QueueDeclared(result.created, _info(asker, result.queue, known)))
+        answer(requests.DeclaredQueue(result.created, _info(asker, result.queue, known)))
 
     declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
 
@@ -122,7 +122,7 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
                 )
             )
 
-    def counted(queue: Queue, stat: Any) -> None:
+    def counted(queue: QueueRecord, stat: Any) -> None:
         known = stat if isinstance(stat, commands.StatReply) else None
         found[queue.name] = _info(asker, queue, known)
         if len(found) == len(queues):
@@ -163,7 +163,7 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: 
     asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
     queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
     if queue is None:
-        answer(Counted(0))
+        answer(MessagesCounted(0))
         return
     log.warning(
         "user %r deletes %s without asking it",
@@ -172,7 +172,7 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: 
     )
 
     def deleted(reply: Any) -> None:
-        answer(reply if isinstance(reply, errors.Refusal) else Counted(0))
+        answer(reply if isinstance(reply, errors.Refusal) else MessagesCounted(0))
 
     command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
     asker.broker.definitions.submit(command, asker.guard(deleted))
@@ -185,7 +185,7 @@ def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answ
 
 def _counted(answer: Answer) -> Answer:
     def done(result: Any) -> None:
-        answer(result if isinstance(result, errors.Refusal) else Counted(result.messages))
+        answer(result if isinstance(result, errors.Refusal) else MessagesCounted(result.messages))
 
     return done
 

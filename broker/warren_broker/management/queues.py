@@ -39,7 +39,7 @@ class GetOverviewRequest(ManagementRequest, frozen=True):
 
 
 class DeclareQueueRequest(ManagementRequest, frozen=True):
-    """PUT /queues/:q. Answer: QueueDeclared; 409 when it is there with other settings."""
+    """PUT /queues/:q. Answer: DeclaredQueue; 409 when it is there with other settings."""
 
     name: str
     durable: bool = True
@@ -188,7 +188,7 @@ class QueueInfo(Result, frozen=True):
     messages_set_aside: int = 0
 
 
-class QueueDeclared(Result, frozen=True):
+class DeclaredQueue(Result, frozen=True):
     """The queue is there; created: by this request (201 rather than 200)."""
 
     created: bool
@@ -246,7 +246,7 @@ class Overview(Result, frozen=True):
 
 
 AnyQueueResult: TypeAlias = (
-    QueueInfo | QueueDeclared | QueueList | ExchangeList | BindingList | Overview
+    QueueInfo | DeclaredQueue | QueueList | ExchangeList | BindingList | Overview
 )
 
 
@@ -497,7 +497,7 @@ def _overview(result: Overview) -> Answer:
 
 RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
     QueueInfo: lambda result: (200, render_queue(result)),
-    QueueDeclared: lambda result: (201 if result.created else 200, render_queue(result.info)),
+    DeclaredQueue: lambda result: (201 if result.created else 200, render_queue(result.info)),
     QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),
     ExchangeList: lambda result: (200, [_exchange(info) for info in result.exchanges]),
     BindingList: lambda result: (200, [render_binding(binding) for binding in result.bindings]),

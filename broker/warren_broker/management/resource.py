@@ -48,7 +48,7 @@ class Performed(Result, frozen=True):
     """Success without a body (204)."""
 
 
-class Counted(Result, frozen=True):
+class MessagesCounted(Result, frozen=True):
     """A number of messages."""
 
     messages: int

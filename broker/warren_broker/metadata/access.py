@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import UserChanged, VhostDeleted
 from warren_broker.metadata.commands import (
     AddVhost,
@@ -15,7 +15,7 @@ from warren_broker.metadata.commands import (
     DeleteGrant,
     DeleteUser,
     DeleteVhost,
-    Done,
+    MetadataDone,
     PutGrant,
     PutUser,
     PutVhost,
@@ -41,11 +41,11 @@ def check_patterns(grant: Grant) -> None:
             ) from error
 
 
-def bootstrap(context: ApplyContext, command: Bootstrap) -> AnyReply:
+def bootstrap(context: MetadataContext, command: Bootstrap) -> AnyReply:
     """The first vhost and user; only once."""
     state = context.state
     if state.bootstrapped:
-        return Done()
+        return MetadataDone()
     state.bootstrapped = True
     vhost, user = command.vhost, command.user
     _add_vhost(context, vhost)
@@ -54,33 +54,33 @@ def bootstrap(context: ApplyContext, command: Bootstrap) -> AnyReply:
     grant = Grant(vhost.name, user.name, ".*", ".*", ".*")
     state.grants.setdefault((vhost.name, user.name, None), grant)
     context.changes.append(UserChanged(user.name))
-    return Done()
+    return MetadataDone()
 
 
-def _add_vhost(context: ApplyContext, vhost: Vhost) -> None:
+def _add_vhost(context: MetadataContext, vhost: Vhost) -> None:
     if vhost.name not in context.state.scopes:
         context.state.scopes[vhost.name] = new_scope(vhost)
         context.topology_changed(vhost.name)
 
 
-def add_vhost(context: ApplyContext, command: AddVhost) -> AnyReply:
+def add_vhost(context: MetadataContext, command: AddVhost) -> AnyReply:
     """A namespace with its default exchanges."""
     if not command.vhost.name:
         raise errors.InvalidArgument("a vhost needs a name of at least one character")
     _add_vhost(context, command.vhost)
-    return Done()
+    return MetadataDone()
 
 
-def put_vhost(context: ApplyContext, command: PutVhost) -> AnyReply:
+def put_vhost(context: MetadataContext, command: PutVhost) -> AnyReply:
     """As `add_vhost`; one that is there gets the new description and tags."""
     scope = context.state.scopes.get(command.vhost.name)
     if scope is None:
         return add_vhost(context, AddVhost(command.vhost))
     scope.vhost = command.vhost
-    return Done()
+    return MetadataDone()
 
 
-def _keep_administrator(context: ApplyContext, without: str) -> None:
+def _keep_administrator(context: MetadataContext, without: str) -> None:
     """Raise PreconditionFailed when user `without` alone has the tag `administrator`."""
     having = [user.name for user in context.state.users.values() if ADMINISTRATOR in user.tags]
     if having == [without]:
@@ -90,7 +90,7 @@ def _keep_administrator(context: ApplyContext, without: str) -> None:
         )
 
 
-def delete_vhost(context: ApplyContext, command: DeleteVhost) -> AnyReply:
+def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
     """The namespace, its queues, exchanges, bindings and grants."""
     state = context.state
     scope = state.scopes.get(command.name)
@@ -105,7 +105,7 @@ def delete_vhost(context: ApplyContext, command: DeleteVhost) -> AnyReply:
     return gone
 
 
-def put_user(context: ApplyContext, command: PutUser) -> AnyReply:
+def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
     """Add or replace."""
     if not command.user.name:
         raise errors.InvalidArgument("a user needs a name of at least one character")
@@ -113,10 +113,10 @@ def put_user(context: ApplyContext, command: PutUser) -> AnyReply:
         _keep_administrator(context, command.user.name)
     context.state.users[command.user.name] = command.user
     context.changes.append(UserChanged(command.user.name))
-    return Done()
+    return MetadataDone()
 
 
-def delete_user(context: ApplyContext, command: DeleteUser) -> AnyReply:
+def delete_user(context: MetadataContext, command: DeleteUser) -> AnyReply:
     """The user with all grants; none of that name is fine."""
     state = context.state
     if command.keep_administrator:
@@ -125,10 +125,10 @@ def delete_user(context: ApplyContext, command: DeleteUser) -> AnyReply:
         for key in [key for key in state.grants if key[1] == command.name]:
             del state.grants[key]
         context.changes.append(UserChanged(command.name, deleted=True))
-    return Done()
+    return MetadataDone()
 
 
-def put_grant(context: ApplyContext, command: PutGrant) -> AnyReply:
+def put_grant(context: MetadataContext, command: PutGrant) -> AnyReply:
     """Set permissions, or topic permissions."""
     grant = command.grant
     context.scope(grant.vhost)
@@ -136,10 +136,10 @@ def put_grant(context: ApplyContext, command: PutGrant) -> AnyReply:
         raise errors.NotFound(f"no user '{grant.user}'")
     context.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
     context.changes.append(UserChanged(grant.user))
-    return Done()
+    return MetadataDone()
 
 
-def delete_grant(context: ApplyContext, command: DeleteGrant) -> AnyReply:
+def delete_grant(context: MetadataContext, command: DeleteGrant) -> AnyReply:
     """Clear permissions, or topic permissions."""
     grants = context.state.grants
     gone = [
@@ -152,4 +152,4 @@ def delete_grant(context: ApplyContext, command: DeleteGrant) -> AnyReply:
         del grants[key]
     if gone:
         context.changes.append(UserChanged(command.user))
-    return Done()
+    return MetadataDone()

@@ -13,7 +13,7 @@ from warren_raft.machine import Meta
 
 
 @dataclass(slots=True)
-class ApplyContext:
+class MetadataContext:
     """What the handlers of commands get.
 
     changed  vhosts whose topology changed, in order

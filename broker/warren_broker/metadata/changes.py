@@ -11,26 +11,26 @@ from typing import TypeAlias
 
 import msgspec
 
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import UplinkId
 
 
 class QueueCreated(msgspec.Struct, frozen=True):
     """Start its group on queue.nodes."""
 
-    queue: Queue
+    queue: QueueRecord
 
 
 class QueueDeleted(msgspec.Struct, frozen=True):
     """Stop its group; its consumers are cancelled."""
 
-    queue: Queue
+    queue: QueueRecord
 
 
 class MembersSet(msgspec.Struct, frozen=True):
     """The queue is to have other members than before, or one has left."""
 
-    queue: Queue
+    queue: QueueRecord
 
 
 class NodesChanged(msgspec.Struct, frozen=True):

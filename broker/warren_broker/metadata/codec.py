@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from warren_broker.metadata.commands import AnyCommand, Submission, SubmissionReply
+from warren_broker.metadata.commands import AnyCommand, MetadataSubmission, MetadataSubmissionReply
 from warren_broker.queue.commands import UplinkId
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
-_SUBMISSIONS: Final = msgspec.msgpack.Decoder(Submission)
-_REPLIES: Final = msgspec.msgpack.Decoder(SubmissionReply)
+_SUBMISSIONS: Final = msgspec.msgpack.Decoder(MetadataSubmission)
+_REPLIES: Final = msgspec.msgpack.Decoder(MetadataSubmissionReply)
 
 
 class MalformedMetadata(ValueError):
@@ -22,10 +22,10 @@ def encode_submission(
     uplink: UplinkId, node: str, seq: int, commands: tuple[AnyCommand, ...]
 ) -> bytes:
     """An entry of the metadata group's log."""
-    return _ENCODER.encode(Submission(uplink, node, seq, commands))
+    return _ENCODER.encode(MetadataSubmission(uplink, node, seq, commands))
 
 
-def decode_submission(data: bytes | memoryview) -> Submission:
+def decode_submission(data: bytes | memoryview) -> MetadataSubmission:
     """The inverse; raises MalformedMetadata."""
     try:
         return _SUBMISSIONS.decode(data)
@@ -33,12 +33,12 @@ def decode_submission(data: bytes | memoryview) -> Submission:
         raise MalformedMetadata(f"entry of {len(data)} bytes: {error}") from error
 
 
-def encode_reply(reply: SubmissionReply) -> bytes:
+def encode_reply(reply: MetadataSubmissionReply) -> bytes:
     """A reply on its way to the submitting node."""
     return _ENCODER.encode(reply)
 
 
-def decode_reply(data: bytes | memoryview) -> SubmissionReply:
+def decode_reply(data: bytes | memoryview) -> MetadataSubmissionReply:
     """The inverse; raises MalformedMetadata."""
     try:
         return _REPLIES.decode(data)

@@ -16,7 +16,7 @@ from warren_broker.metadata.records import (
     Arguments,
     ConnectionId,
     Grant,
-    Queue,
+    QueueRecord,
     User,
     Vhost,
 )
@@ -24,18 +24,18 @@ from warren_broker.queue.commands import UplinkId
 from warren_broker.queue.config import QueueConfig
 
 
-class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class MetadataCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The parent of all commands."""
 
 
-class Bootstrap(Command, frozen=True, array_like=True, tag="bootstrap"):
+class Bootstrap(MetadataCommand, frozen=True, array_like=True, tag="bootstrap"):
     """The first vhost with the first user, who may do everything; a repeat changes nothing."""
 
     vhost: Vhost
     user: User
 
 
-class NodeStarted(Command, frozen=True, array_like=True, tag="node_started"):
+class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_started"):
     """A node's new life: exclusive and transient queues of its older ones go.
 
     Reply: Deleted. Applied by itself when the first submission of an unknown uplink arrives.
@@ -53,7 +53,7 @@ class NodeStarted(Command, frozen=True, array_like=True, tag="node_started"):
     numbered: bool = False
 
 
-class JoinNode(Command, frozen=True, array_like=True, tag="join_node"):
+class JoinNode(MetadataCommand, frozen=True, array_like=True, tag="join_node"):
     """A node that knows nothing yet asks to be one of the cluster's; a repeat changes nothing."""
 
     node: str
@@ -61,28 +61,28 @@ class JoinNode(Command, frozen=True, array_like=True, tag="join_node"):
     address: str
 
 
-class SetDrained(Command, frozen=True, array_like=True, tag="set_drained"):
+class SetDrained(MetadataCommand, frozen=True, array_like=True, tag="set_drained"):
     """Into maintenance, or out of it; a node's new life ends it, too."""
 
     node: str
     drained: bool
 
 
-class ForgetNode(Command, frozen=True, array_like=True, tag="forget_node"):
+class ForgetNode(MetadataCommand, frozen=True, array_like=True, tag="forget_node"):
     """A node is to leave for good: it is taken out of every queue's members. Reply: Deleted, the
     queues that had no other."""
 
     node: str
 
 
-class RemoveNode(Command, frozen=True, array_like=True, tag="remove_node"):
+class RemoveNode(MetadataCommand, frozen=True, array_like=True, tag="remove_node"):
     """A node whose members have all been let go is one of the cluster's no longer."""
 
     node: str
     disk: int
 
 
-class ChangeMembers(Command, frozen=True, array_like=True, tag="change_members"):
+class ChangeMembers(MetadataCommand, frozen=True, array_like=True, tag="change_members"):
     """A queue is to have these members in addition, and those no longer. Reply: QueueIs."""
 
     group: int
@@ -90,36 +90,36 @@ class ChangeMembers(Command, frozen=True, array_like=True, tag="change_members")
     remove: tuple[str, ...] = ()
 
 
-class Left(Command, frozen=True, array_like=True, tag="left"):
+class Left(MetadataCommand, frozen=True, array_like=True, tag="left"):
     """The queue's group has let that member go: its node may forget what it has of it."""
 
     group: int
     node: str
 
 
-class Barrier(Command, frozen=True, array_like=True, tag="barrier"):
+class Barrier(MetadataCommand, frozen=True, array_like=True, tag="barrier"):
     """Nothing; who has applied it has applied all that was answered before it was asked for."""
 
 
-class AddVhost(Command, frozen=True, array_like=True, tag="add_vhost"):
+class AddVhost(MetadataCommand, frozen=True, array_like=True, tag="add_vhost"):
     """With its default exchanges; a repeat changes nothing."""
 
     vhost: Vhost
 
 
-class DeleteVhost(Command, frozen=True, array_like=True, tag="delete_vhost"):
+class DeleteVhost(MetadataCommand, frozen=True, array_like=True, tag="delete_vhost"):
     """With everything in it. Reply: Deleted."""
 
     name: str
 
 
-class PutVhost(Command, frozen=True, array_like=True, tag="put_vhost"):
+class PutVhost(MetadataCommand, frozen=True, array_like=True, tag="put_vhost"):
     """Add, or replace the description and the tags of the one that is there. Since version 3."""
 
     vhost: Vhost
 
 
-class PutUser(Command, frozen=True, array_like=True, tag="put_user"):
+class PutUser(MetadataCommand, frozen=True, array_like=True, tag="put_user"):
     """Add or replace.
 
     keep_administrator  refused when nobody would have the tag `administrator` afterwards. False: as
@@ -130,20 +130,20 @@ class PutUser(Command, frozen=True, array_like=True, tag="put_user"):
     keep_administrator: bool = False
 
 
-class DeleteUser(Command, frozen=True, array_like=True, tag="delete_user"):
+class DeleteUser(MetadataCommand, frozen=True, array_like=True, tag="delete_user"):
     """With all grants; keep_administrator as in PutUser."""
 
     name: str
     keep_administrator: bool = False
 
 
-class PutGrant(Command, frozen=True, array_like=True, tag="put_grant"):
+class PutGrant(MetadataCommand, frozen=True, array_like=True, tag="put_grant"):
     """Set a user's permissions (or topic permissions); see `check_patterns`."""
 
     grant: Grant
 
 
-class DeleteGrant(Command, frozen=True, array_like=True, tag="delete_grant"):
+class DeleteGrant(MetadataCommand, frozen=True, array_like=True, tag="delete_grant"):
     """exchange None: the permissions; "": all topic permissions; else those of that exchange."""
 
     vhost: str
@@ -151,7 +151,7 @@ class DeleteGrant(Command, frozen=True, array_like=True, tag="delete_grant"):
     exchange: str | None = None
 
 
-class DeclareExchange(Command, frozen=True, array_like=True, tag="declare_exchange"):
+class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
     """There already and equivalent is fine."""
 
     vhost: str
@@ -163,7 +163,7 @@ class DeclareExchange(Command, frozen=True, array_like=True, tag="declare_exchan
     arguments: Arguments = {}
 
 
-class DeleteExchange(Command, frozen=True, array_like=True, tag="delete_exchange"):
+class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_exchange"):
     """With its bindings; when there is none, that is fine."""
 
     vhost: str
@@ -171,7 +171,7 @@ class DeleteExchange(Command, frozen=True, array_like=True, tag="delete_exchange
     if_unused: bool = False
 
 
-class BindingCommand(Command, frozen=True, array_like=True):
+class BindingCommand(MetadataCommand, frozen=True, array_like=True):
     """A binding's source, destination and key.
 
     connection  who asks, for exclusive queues; 0: the broker itself
@@ -194,7 +194,7 @@ class Unbind(BindingCommand, frozen=True, array_like=True, tag="unbind"):
     """When there is no such binding, that is fine."""
 
 
-class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):
+class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_queue"):
     """Reply: QueueIs.
 
     config, arguments  from `arguments.queue_declaration`
@@ -202,7 +202,8 @@ class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):
     connection         who asks: the owner when it is exclusive
     server_named       its `amq.` prefix is no offence
     numbered           a new queue's claims and epochs are numbered above those of every queue
-                       before it (`Queue.numbered_above`); False: written by a node of version 2
+                       before it (`QueueRecord.numbered_above`); False: written by a node of
+                       version 2
     """
 
     config: QueueConfig
@@ -214,7 +215,7 @@ class DeclareQueue(Command, frozen=True, array_like=True, tag="declare_queue"):
     numbered: bool = False
 
 
-class DeleteQueue(Command, frozen=True, array_like=True, tag="delete_queue"):
+class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_queue"):
     """With its bindings. Reply: Deleted, empty when there is none.
 
     group  only if it is still this one; 0: whichever has the name
@@ -226,7 +227,7 @@ class DeleteQueue(Command, frozen=True, array_like=True, tag="delete_queue"):
     connection: ConnectionId = 0
 
 
-class OwnerGone(Command, frozen=True, array_like=True, tag="owner_gone"):
+class OwnerGone(MetadataCommand, frozen=True, array_like=True, tag="owner_gone"):
     """A connection has ended: its exclusive queues go. Reply: Deleted."""
 
     uplink: UplinkId
@@ -260,7 +261,7 @@ AnyCommand: TypeAlias = (
 )
 
 
-class Submission(msgspec.Struct, frozen=True, array_like=True):
+class MetadataSubmission(msgspec.Struct, frozen=True, array_like=True):
     """What one node hands to the metadata group in one turn; applied whole, once, in order.
 
     uplink  whose life; 0: not counted, not de-duplicated (the leader's own, an operator's tool)
@@ -276,38 +277,38 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
 # ------------------------------------------------------------------ replies
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class MetadataReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The parent of all replies."""
 
 
-class Done(Reply, frozen=True, array_like=True, tag="done"):
+class MetadataDone(MetadataReply, frozen=True, array_like=True, tag="done"):
     """Carried out, or already so."""
 
 
-class QueueIs(Reply, frozen=True, array_like=True, tag="queue"):
+class QueueIs(MetadataReply, frozen=True, array_like=True, tag="queue"):
     """The queue that a declaration made (`created`) or found."""
 
-    queue: Queue
+    queue: QueueRecord
     created: bool
 
 
-class Deleted(Reply, frozen=True, array_like=True, tag="deleted"):
+class Deleted(MetadataReply, frozen=True, array_like=True, tag="deleted"):
     """The queues that went; their groups are to be stopped."""
 
-    queues: tuple[Queue, ...]
+    queues: tuple[QueueRecord, ...]
 
 
-class Refused(Reply, frozen=True, array_like=True, tag="refused"):
+class MetadataRefused(MetadataReply, frozen=True, array_like=True, tag="refused"):
     """A command that could not be carried out: the name of a class of `errors`, its text."""
 
     error: str
     detail: str
 
 
-AnyReply: TypeAlias = Done | QueueIs | Deleted | Refused
+AnyReply: TypeAlias = MetadataDone | QueueIs | Deleted | MetadataRefused
 
 
-class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
+class MetadataSubmissionReply(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a submission: one reply per command.
 
     replies       empty for a repeat so old that its answer is forgotten
@@ -322,12 +323,12 @@ class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
     retired: bool = False
 
 
-def to_refused(refusal: errors.Refusal) -> Refused:
+def to_refused(refusal: errors.Refusal) -> MetadataRefused:
     """An exception as a reply."""
-    return Refused(type(refusal).__name__, refusal.detail)
+    return MetadataRefused(type(refusal).__name__, refusal.detail)
 
 
-def to_refusal(reply: Refused) -> errors.Refusal:
+def to_refusal(reply: MetadataRefused) -> errors.Refusal:
     """The exception that a reply speaks of; one of a newer version is an InternalError."""
     kind = getattr(errors, reply.error, None)
     if isinstance(kind, type) and issubclass(kind, errors.Refusal):

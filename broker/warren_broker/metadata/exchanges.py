@@ -7,13 +7,13 @@ from typing import Final
 from warren_broker import errors
 from warren_broker.arguments import check_name
 from warren_broker.errors import PreconditionFailed, named
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.commands import (
     AnyReply,
     Bind,
     DeclareExchange,
     DeleteExchange,
-    Done,
+    MetadataDone,
     Unbind,
 )
 from warren_broker.metadata.records import Binding, Exchange
@@ -24,7 +24,7 @@ RESERVED: Final = "amq."
 HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
-def declare_exchange(context: ApplyContext, command: DeclareExchange) -> AnyReply:
+def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyReply:
     """Make it, or check that what exists is the same."""
     scope = context.scope(command.vhost)
     if command.name == "":
@@ -43,7 +43,7 @@ def declare_exchange(context: ApplyContext, command: DeclareExchange) -> AnyRepl
     there = scope.exchanges.get(command.name)
     if there is not None:
         check_equivalent(there, wanted)
-        return Done()
+        return MetadataDone()
     if command.name.startswith(RESERVED):
         raise errors.reserved_name("exchange", command.name)
     check_name("exchange", command.name)
@@ -56,7 +56,7 @@ def declare_exchange(context: ApplyContext, command: DeclareExchange) -> AnyRepl
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
     context.topology_changed(command.vhost)
-    return Done()
+    return MetadataDone()
 
 
 def check_equivalent(there: Exchange, wanted: Exchange) -> None:
@@ -90,7 +90,7 @@ def check_equivalent(there: Exchange, wanted: Exchange) -> None:
         )
 
 
-def delete_exchange(context: ApplyContext, command: DeleteExchange) -> AnyReply:
+def delete_exchange(context: MetadataContext, command: DeleteExchange) -> AnyReply:
     """Remove it with its bindings."""
     scope = context.scope(command.vhost)
     if command.name == "":
@@ -99,12 +99,12 @@ def delete_exchange(context: ApplyContext, command: DeleteExchange) -> AnyReply:
         what = named("exchange", command.name, command.vhost)
         raise errors.AccessRefused(f"deletion of system {what} not allowed")
     if command.name not in scope.exchanges:
-        return Done()
+        return MetadataDone()
     if command.if_unused and scope.bindings.get(command.name):
         raise errors.in_use("exchange", command.name, command.vhost)
     remove_exchanges(scope, [command.name])
     context.topology_changed(command.vhost)
-    return Done()
+    return MetadataDone()
 
 
 def remove_exchanges(scope: Scope, names: list[str]) -> None:
@@ -139,7 +139,7 @@ def is_emptied(scope: Scope, source: str) -> bool:
     return exchange is not None and exchange.auto_delete and not scope.bindings.get(source)
 
 
-def bind(context: ApplyContext, command: Bind) -> AnyReply:
+def bind(context: MetadataContext, command: Bind) -> AnyReply:
     """Add a binding."""
     scope = check_ends(context, command)
     source = context.exchange(command.vhost, command.source)
@@ -157,10 +157,10 @@ def bind(context: ApplyContext, command: Bind) -> AnyReply:
     if binding.key not in scope.bindings.get(command.source, {}):
         scope.add_binding(binding)
         context.topology_changed(command.vhost)
-    return Done()
+    return MetadataDone()
 
 
-def unbind(context: ApplyContext, command: Unbind) -> AnyReply:
+def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
     """Remove a binding; an auto-delete exchange goes with its last one."""
     scope = check_ends(context, command)
     queue = scope.queues.get(command.destination) if command.to_queue else None
@@ -171,10 +171,10 @@ def unbind(context: ApplyContext, command: Unbind) -> AnyReply:
         if is_emptied(scope, command.source):
             remove_exchanges(scope, [command.source])
         context.topology_changed(command.vhost)
-    return Done()
+    return MetadataDone()
 
 
-def check_ends(context: ApplyContext, command: Bind | Unbind) -> Scope:
+def check_ends(context: MetadataContext, command: Bind | Unbind) -> Scope:
     """The default exchange binds itself to every queue; nobody else does."""
     if command.source == "" or (not command.to_queue and command.destination == ""):
         raise errors.default_exchange()

@@ -13,7 +13,7 @@ from warren_broker.metadata.records import (
     ClusterNode,
     Exchange,
     Grant,
-    Queue,
+    QueueRecord,
     User,
     Vhost,
 )
@@ -41,7 +41,7 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     last_group: int
     vhosts: tuple[Vhost, ...]
     exchanges: tuple[Exchange, ...]
-    queues: tuple[Queue, ...]
+    queues: tuple[QueueRecord, ...]
     bindings: tuple[Binding, ...]
     users: tuple[User, ...]
     grants: tuple[Grant, ...]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import NodeRenewed
 from warren_broker.metadata.queues import remove_queues
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.metadata.state import RETIRED_KEPT_MAX, MetadataState, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 from warren_raft.types import Index
 
 
-def begin_life(context: ApplyContext, node: str, uplink: UplinkId) -> list[Queue]:
+def begin_life(context: MetadataContext, node: str, uplink: UplinkId) -> list[QueueRecord]:
     """Make `uplink` the node's life; remove what was bound to older ones.
 
     1. A node dies with an exclusive queue in it.
@@ -31,7 +31,7 @@ def begin_life(context: ApplyContext, node: str, uplink: UplinkId) -> list[Queue
     return list(remove_queues(context, _bound(state, node, previous)).queues)
 
 
-def end_life(context: ApplyContext, node: str) -> list[Queue]:
+def end_life(context: MetadataContext, node: str) -> list[QueueRecord]:
     """The node will never come back: as `begin_life`, without a new one."""
     previous = context.state.lives.pop(node, 0)
     context.state.numbers.pop(node, None)
@@ -47,7 +47,7 @@ def _retire(state: MetadataState, node: str, previous: UplinkId) -> None:
         del state.uplinks[previous]
 
 
-def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[Queue]:
+def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[QueueRecord]:
     return [
         queue
         for queue in state.queues()
@@ -56,7 +56,7 @@ def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[Queue]:
     ]
 
 
-def number_life(context: ApplyContext, node: str, uplink: UplinkId) -> None:
+def number_life(context: MetadataContext, node: str, uplink: UplinkId) -> None:
     """Give the node's life its number, once.
 
     The index of the entry that began it: the same on every member, and higher than that of every

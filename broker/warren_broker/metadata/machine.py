@@ -7,22 +7,22 @@ from typing import Any, Final
 
 from warren_broker.errors import Refusal
 from warren_broker.metadata import access, commands, exchanges, image, members, nodes, queues
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import BootstrapWanted
 from warren_broker.metadata.codec import MalformedMetadata, decode_submission
-from warren_broker.metadata.commands import AnyReply, Submission, SubmissionReply
+from warren_broker.metadata.commands import AnyReply, MetadataSubmission, MetadataSubmissionReply
 from warren_broker.metadata.incarnations import begin_life, is_retired
 from warren_broker.metadata.state import MetadataState
 from warren_raft.machine import Applied, Meta
 from warren_raft.types import Index
 
 
-def barrier(context: ApplyContext, command: commands.Barrier) -> AnyReply:
+def barrier(context: MetadataContext, command: commands.Barrier) -> AnyReply:
     """Nothing to do."""
-    return commands.Done()
+    return commands.MetadataDone()
 
 
-HANDLERS: Final[dict[type, Callable[[ApplyContext, Any], AnyReply]]] = {
+HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.Bootstrap: access.bootstrap,
     commands.NodeStarted: nodes.node_started,
     commands.Barrier: barrier,
@@ -69,36 +69,38 @@ class MetadataMachine:
         return MetadataState()
 
     def apply(self, meta: Meta, command: bytes, state: MetadataState) -> Applied:
-        """Apply one submission; the reply is a SubmissionReply, the effects are `Change`s."""
+        """Apply one submission; the reply is a MetadataSubmissionReply, effects are `Change`s."""
         try:
             submission = decode_submission(command)
         except MalformedMetadata:
             return Applied()
-        context = ApplyContext(meta, state, submission.uplink, submission.node)
+        context = MetadataContext(meta, state, submission.uplink, submission.node)
         if not submission.uplink:
             replies = _carry_out(context, submission)
-            return Applied(SubmissionReply(0, submission.seq, replies), context.all_changes())
+            return Applied(
+                MetadataSubmissionReply(0, submission.seq, replies), context.all_changes()
+            )
         return self._apply_numbered(context, submission)
 
-    def _apply_numbered(self, context: ApplyContext, submission: Submission) -> Applied:
+    def _apply_numbered(self, context: MetadataContext, submission: MetadataSubmission) -> Applied:
         state, uplink, seq = context.state, submission.uplink, submission.seq
         if uplink not in state.uplinks:
             # 1. A node's old life left a submission on its way.  2. Its new life has begun.
             # 3. The old one arrives: it must not be taken for yet another life.
             # Replayed by test_a_late_submission_of_an_older_life_is_refused.
             if is_retired(state, submission.node, uplink):
-                return Applied(SubmissionReply(uplink, seq, (), retired=True))
+                return Applied(MetadataSubmissionReply(uplink, seq, (), retired=True))
             if seq != 1:
-                return Applied(SubmissionReply(uplink, seq, (), expected_seq=1))
+                return Applied(MetadataSubmissionReply(uplink, seq, (), expected_seq=1))
             begin_life(context, submission.node, uplink)
         own = state.uplinks[uplink]
         if seq > own.last_seq + 1:
-            return Applied(SubmissionReply(uplink, seq, (), expected_seq=own.last_seq + 1))
+            return Applied(MetadataSubmissionReply(uplink, seq, (), expected_seq=own.last_seq + 1))
         if seq <= own.last_seq:
-            return Applied(SubmissionReply(uplink, seq, own.answer(seq)))
+            return Applied(MetadataSubmissionReply(uplink, seq, own.answer(seq)))
         replies = _carry_out(context, submission)
         own.remember(seq, replies)
-        return Applied(SubmissionReply(uplink, seq, replies), context.all_changes())
+        return Applied(MetadataSubmissionReply(uplink, seq, replies), context.all_changes())
 
     def leader_effects(self, state: MetadataState) -> tuple[Any, ...]:
         """A new cluster needs its first vhost and user."""
@@ -117,7 +119,7 @@ class MetadataMachine:
         return ()
 
 
-def _carry_out(context: ApplyContext, submission: Submission) -> tuple[AnyReply, ...]:
+def _carry_out(context: MetadataContext, submission: MetadataSubmission) -> tuple[AnyReply, ...]:
     replies: list[AnyReply] = []
     for command in submission.commands:
         try:

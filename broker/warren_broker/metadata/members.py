@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import MembersSet
-from warren_broker.metadata.commands import AnyReply, ChangeMembers, Done, Left, QueueIs
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.commands import AnyReply, ChangeMembers, Left, MetadataDone, QueueIs
+from warren_broker.metadata.records import QueueRecord
 
 
-def change_members(context: ApplyContext, command: ChangeMembers) -> AnyReply:
+def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply:
     """Add these, take those out; what is so already is no error, as in RabbitMQ."""
     state = context.state
     queue = state.groups.get(command.group)
@@ -35,8 +35,11 @@ def change_members(context: ApplyContext, command: ChangeMembers) -> AnyReply:
 
 
 def set_members(
-    context: ApplyContext, queue: Queue, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
-) -> Queue:
+    context: MetadataContext,
+    queue: QueueRecord,
+    add: tuple[str, ...] = (),
+    remove: tuple[str, ...] = (),
+) -> QueueRecord:
     """The queue as it is to be; a node that was one of its founders, and goes, is none again."""
     wanted = sorted({*queue.nodes, *add} - set(remove))
     gone = {node for node in queue.nodes if node in remove}
@@ -55,7 +58,7 @@ def set_members(
     return now
 
 
-def left(context: ApplyContext, command: Left) -> AnyReply:
+def left(context: MetadataContext, command: Left) -> AnyReply:
     """The member is out of the group: its node may forget it."""
     queue = context.state.groups.get(command.group)
     if queue is not None and command.node in queue.leaving:
@@ -63,4 +66,4 @@ def left(context: ApplyContext, command: Left) -> AnyReply:
         now = msgspec.structs.replace(queue, leaving=leaving)
         context.state.replace_queue(now)
         context.changes.append(MembersSet(now))
-    return Done()
+    return MetadataDone()

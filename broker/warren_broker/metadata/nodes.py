@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import NodesChanged, QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
     Deleted,
-    Done,
     ForgetNode,
     JoinNode,
+    MetadataDone,
     NodeStarted,
     RemoveNode,
     SetDrained,
@@ -24,7 +24,7 @@ from warren_broker.metadata.records import ClusterNode, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
 
 
-def node_started(context: ApplyContext, command: NodeStarted) -> AnyReply:
+def node_started(context: MetadataContext, command: NodeStarted) -> AnyReply:
     """A node's new life; a repeat changes nothing."""
     gone = begin_life(context, command.node, command.uplink)
     if command.numbered:
@@ -35,14 +35,14 @@ def node_started(context: ApplyContext, command: NodeStarted) -> AnyReply:
     return Deleted(tuple(gone))
 
 
-def join_node(context: ApplyContext, command: JoinNode) -> AnyReply:
+def join_node(context: MetadataContext, command: JoinNode) -> AnyReply:
     """Register it, so that the leader sends it what it needs to take part."""
     register(context, command.node, command.disk, command.address)
-    return Done()
+    return MetadataDone()
 
 
 def register(
-    context: ApplyContext, name: str, disk: int, address: str, revived: bool = False
+    context: MetadataContext, name: str, disk: int, address: str, revived: bool = False
 ) -> None:
     """Know the node under that disk and address; refuses the disk of a removed one.
 
@@ -82,7 +82,7 @@ def register(
         _renew(context, name)
 
 
-def _renew(context: ApplyContext, name: str) -> None:
+def _renew(context: MetadataContext, name: str) -> None:
     """Durable queues whose only member was on a disk that is gone: defined as before, empty.
 
     They get another group, so that no node takes the new one for what it had spoken to: the
@@ -103,7 +103,7 @@ def _renew(context: ApplyContext, name: str) -> None:
         context.topology_changed(queue.vhost)
 
 
-def known_node(context: ApplyContext, name: str) -> ClusterNode:
+def known_node(context: MetadataContext, name: str) -> ClusterNode:
     """The node; raises NotFound."""
     known = context.state.nodes.get(name)
     if known is None:
@@ -111,16 +111,16 @@ def known_node(context: ApplyContext, name: str) -> ClusterNode:
     return known
 
 
-def set_drained(context: ApplyContext, command: SetDrained) -> AnyReply:
+def set_drained(context: MetadataContext, command: SetDrained) -> AnyReply:
     """Into maintenance, or out of it."""
     known = known_node(context, command.node)
     if known.drained != command.drained:
         context.state.nodes[command.node] = msgspec.structs.replace(known, drained=command.drained)
         context.changes.append(NodesChanged())
-    return Done()
+    return MetadataDone()
 
 
-def forget_node(context: ApplyContext, command: ForgetNode) -> AnyReply:
+def forget_node(context: MetadataContext, command: ForgetNode) -> AnyReply:
     """No queue is to have a member there; what lived on it alone is deleted."""
     state = context.state
     known = known_node(context, command.node)
@@ -141,12 +141,12 @@ def forget_node(context: ApplyContext, command: ForgetNode) -> AnyReply:
     return remove_queues(context, [queue for queue in carried if len(queue.nodes) == 1])
 
 
-def remove_node(context: ApplyContext, command: RemoveNode) -> AnyReply:
+def remove_node(context: MetadataContext, command: RemoveNode) -> AnyReply:
     """Out of the registry; its disk is remembered."""
     state = context.state
     known = state.nodes.get(command.node)
     if known is None or known.disk != command.disk:
-        return Done()
+        return MetadataDone()
     carried = [queue for queue in state.queues() if command.node in queue.carriers]
     if not known.forgetting or carried:
         raise errors.PreconditionFailed(
@@ -158,4 +158,4 @@ def remove_node(context: ApplyContext, command: RemoveNode) -> AnyReply:
         del state.removed[next(iter(state.removed))]
     end_life(context, command.node)
     context.changes.append(NodesChanged(left=command.node))
-    return Done()
+    return MetadataDone()

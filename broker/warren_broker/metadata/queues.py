@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from warren_broker import errors
 from warren_broker.arguments import check_equivalent_arguments
-from warren_broker.metadata.apply_context import ApplyContext
+from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -17,10 +17,10 @@ from warren_broker.metadata.commands import (
     QueueIs,
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
-from warren_broker.metadata.records import Queue, numbered_above
+from warren_broker.metadata.records import QueueRecord, numbered_above
 
 
-def declare_queue(context: ApplyContext, command: DeclareQueue) -> AnyReply:
+def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
     """Make it, or check that what exists is the same, and not somebody else's."""
     config = command.config
     scope = context.scope(config.vhost)
@@ -37,7 +37,7 @@ def declare_queue(context: ApplyContext, command: DeclareQueue) -> AnyReply:
             "try again when a node is up"
         )
     context.state.last_group += 1
-    queue = Queue(
+    queue = QueueRecord(
         vhost=config.vhost,
         name=config.name,
         group=context.state.last_group,
@@ -56,7 +56,7 @@ def declare_queue(context: ApplyContext, command: DeclareQueue) -> AnyReply:
     return QueueIs(queue, created=True)
 
 
-def present(context: ApplyContext, nodes: tuple[str, ...]) -> tuple[str, ...]:
+def present(context: MetadataContext, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """Those that have not left the cluster since they were chosen."""
     state = context.state
     gone = [name for name in state.removed.values() if name not in state.nodes]
@@ -64,7 +64,7 @@ def present(context: ApplyContext, nodes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in nodes if name not in gone and name not in leaving)
 
 
-def check_equivalent(context: ApplyContext, there: Queue, command: DeclareQueue) -> None:
+def check_equivalent(context: MetadataContext, there: QueueRecord, command: DeclareQueue) -> None:
     """Raise ResourceLocked or PreconditionFailed unless the declaration fits what is there."""
     config, current = command.config, there.config
     # Exclusive or not is part of access, as in RabbitMQ: the owner itself is locked out when it
@@ -88,7 +88,7 @@ def check_equivalent(context: ApplyContext, there: Queue, command: DeclareQueue)
     )
 
 
-def delete_queue(context: ApplyContext, command: DeleteQueue) -> AnyReply:
+def delete_queue(context: MetadataContext, command: DeleteQueue) -> AnyReply:
     """Remove it with its bindings."""
     queue = context.scope(command.vhost).queues.get(command.name)
     if queue is None or command.group not in (0, queue.group):
@@ -98,7 +98,7 @@ def delete_queue(context: ApplyContext, command: DeleteQueue) -> AnyReply:
     return remove_queues(context, [queue])
 
 
-def remove_queues(context: ApplyContext, queues: Iterable[Queue]) -> Deleted:
+def remove_queues(context: MetadataContext, queues: Iterable[QueueRecord]) -> Deleted:
     """Remove these with their bindings, and the auto-delete exchanges which that leaves empty."""
     gone = []
     for queue in queues:
@@ -112,7 +112,7 @@ def remove_queues(context: ApplyContext, queues: Iterable[Queue]) -> Deleted:
     return Deleted(tuple(gone))
 
 
-def owner_gone(context: ApplyContext, command: OwnerGone) -> AnyReply:
+def owner_gone(context: MetadataContext, command: OwnerGone) -> AnyReply:
     """A connection's exclusive queues go with it."""
     groups = context.state.owned.get((command.uplink, command.connection), {})
     return remove_queues(context, [context.state.groups[group] for group in groups])

@@ -108,7 +108,7 @@ def numbered_above(group: int) -> int:
     return group * NUMBERS_PER_GROUP
 
 
-class Queue(msgspec.Struct, frozen=True, array_like=True):
+class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     """A queue and where it lives.
 
     group             its Raft group: given out once, never again

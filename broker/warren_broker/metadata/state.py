@@ -14,7 +14,7 @@ from warren_broker.metadata.records import (
     ClusterNode,
     Exchange,
     Grant,
-    Queue,
+    QueueRecord,
     User,
     Vhost,
 )
@@ -83,7 +83,7 @@ class Scope:
 
     vhost: Vhost
     exchanges: dict[str, Exchange] = field(default_factory=dict)
-    queues: dict[str, Queue] = field(default_factory=dict)
+    queues: dict[str, QueueRecord] = field(default_factory=dict)
     bindings: dict[str, dict[BindingKey, Binding]] = field(default_factory=dict)
     to_queues: dict[str, dict[tuple[str, BindingKey], Binding]] = field(default_factory=dict)
     to_exchanges: dict[str, dict[tuple[str, BindingKey], Binding]] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class MetadataState:
     scopes: dict[str, Scope] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
     grants: dict[tuple[str, str, str | None], Grant] = field(default_factory=dict)
-    groups: dict[int, Queue] = field(default_factory=dict)
+    groups: dict[int, QueueRecord] = field(default_factory=dict)
     owned: dict[tuple[UplinkId, int], dict[int, None]] = field(default_factory=dict)
     lives: dict[str, UplinkId] = field(default_factory=dict)
     retired: dict[str, tuple[UplinkId, ...]] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class MetadataState:
     removed: dict[int, str] = field(default_factory=dict)
     numbers: dict[str, Incarnation] = field(default_factory=dict)
 
-    def queue(self, vhost: str, name: str) -> Queue | None:
+    def queue(self, vhost: str, name: str) -> QueueRecord | None:
         """The queue of that name."""
         scope = self.scopes.get(vhost)
         return scope.queues.get(name) if scope else None
@@ -183,11 +183,11 @@ class MetadataState:
         scope = self.scopes.get(vhost)
         return scope.exchanges.get(name) if scope else None
 
-    def queues(self) -> Iterator[Queue]:
+    def queues(self) -> Iterator[QueueRecord]:
         """Every queue, in the order in which they were declared."""
         return iter(self.groups.values())
 
-    def add_queue(self, queue: Queue) -> None:
+    def add_queue(self, queue: QueueRecord) -> None:
         """Add a new one to the indexes."""
         assert queue.group not in self.groups, queue.group
         scope = self.scopes[queue.vhost]
@@ -198,7 +198,7 @@ class MetadataState:
             self.owned.setdefault(owner, {})[queue.group] = None
         scope.touch()
 
-    def replace_queue(self, queue: Queue) -> None:
+    def replace_queue(self, queue: QueueRecord) -> None:
         """The same queue with other members."""
         old = self.groups[queue.group]
         assert (old.vhost, old.name, old.owner_uplink) == (
@@ -209,7 +209,7 @@ class MetadataState:
         self.scopes[queue.vhost].queues[queue.name] = queue
         self.groups[queue.group] = queue
 
-    def renew_queue(self, old: Queue, queue: Queue) -> None:
+    def renew_queue(self, old: QueueRecord, queue: QueueRecord) -> None:
         """The same definition with its bindings, begun anew as another group."""
         assert (old.vhost, old.name) == (queue.vhost, queue.name), (old, queue)
         assert not old.owner_uplink and queue.group not in self.groups, (old, queue)
@@ -220,7 +220,7 @@ class MetadataState:
         self.groups[queue.group] = queue
         scope.touch()
 
-    def drop_queue(self, queue: Queue) -> None:
+    def drop_queue(self, queue: QueueRecord) -> None:
         """Take it out of the indexes; its bindings are gone already."""
         scope = self.scopes[queue.vhost]
         assert queue.name not in scope.to_queues, queue.name
@@ -260,7 +260,7 @@ class MetadataState:
             assert one.since_group <= self.last_group, (one, self.last_group)
         assert len(self.removed) <= REMOVED_KEPT_MAX, len(self.removed)
 
-    def _check_members(self, queue: Queue) -> None:
+    def _check_members(self, queue: QueueRecord) -> None:
         carriers = queue.carriers
         assert queue.nodes and len(set(carriers)) == len(carriers), queue
         assert queue.leader in queue.nodes, queue

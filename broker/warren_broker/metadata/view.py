@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from warren_broker import errors
 from warren_broker.metadata import passwords
-from warren_broker.metadata.records import Binding, Exchange, Grant, Queue, User
+from warren_broker.metadata.records import Binding, Exchange, Grant, QueueRecord, User
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.commands import UplinkId
 
@@ -47,7 +47,9 @@ class MetadataView:
             raise errors.no_exchange(name, vhost)
         return found
 
-    def queue(self, vhost: str, name: str, uplink: UplinkId = 0, connection: int = 0) -> Queue:
+    def queue(
+        self, vhost: str, name: str, uplink: UplinkId = 0, connection: int = 0
+    ) -> QueueRecord:
         """Passive declaration, and every use of a queue; raises NotFound, ResourceLocked.
 
         uplink, connection  who asks; 0: the broker itself, which may use exclusive ones
@@ -64,7 +66,7 @@ class MetadataView:
         scope = self.state.scopes.get(vhost)
         return [scope.exchanges[name] for name in sorted(scope.exchanges)] if scope else []
 
-    def queues(self, vhost: str) -> list[Queue]:
+    def queues(self, vhost: str) -> list[QueueRecord]:
         """All of a vhost, by name."""
         scope = self.state.scopes.get(vhost)
         return [scope.queues[name] for name in sorted(scope.queues)] if scope else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from warren_broker.queue import consumers
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
 from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
 from warren_broker.queue.ranges import Held, take_ids
@@ -15,24 +15,24 @@ DONE: Final = Done()
 Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected"]
 
 
-def settle(context: ApplyContext, command: Settle) -> AnyReply:
+def settle(context: QueueContext, command: Settle) -> AnyReply:
     """Acknowledged: they are gone."""
     return _resolve(context, command.consumer, command.msg_ids, "settled")
 
 
-def return_(context: ApplyContext, command: Return) -> AnyReply:
+def return_(context: QueueContext, command: Return) -> AnyReply:
     """Back to the queue."""
     outcome: Outcome = "failed" if command.failed else "returned"
     return _resolve(context, command.consumer, command.msg_ids, outcome)
 
 
-def discard(context: ApplyContext, command: Discard) -> AnyReply:
+def discard(context: QueueContext, command: Discard) -> AnyReply:
     """Rejected for good."""
     return _resolve(context, command.consumer, command.msg_ids, "rejected")
 
 
 def _resolve(
-    context: ApplyContext, consumer_id: int, msg_ids: MsgIds, outcome: Outcome
+    context: QueueContext, consumer_id: int, msg_ids: MsgIds, outcome: Outcome
 ) -> AnyReply:
     """Unknown consumers and ids are ignored: a repeat, or the queue took them back meanwhile."""
     uplink = context.uplink
@@ -45,7 +45,7 @@ def _resolve(
     return DONE
 
 
-def let_go(context: ApplyContext, consumer: Consumer, pieces: list[Held], outcome: Outcome) -> None:
+def let_go(context: QueueContext, consumer: Consumer, pieces: list[Held], outcome: Outcome) -> None:
     """What was cut out of `held` leaves the consumer; the caller then says `changed`.
 
     RabbitMQ counts a message as acquired when it comes back, so a delivery says how often it was
@@ -71,13 +71,13 @@ def let_go(context: ApplyContext, consumer: Consumer, pieces: list[Held], outcom
         state.unacked -= count
 
 
-def let_all_go(context: ApplyContext, consumer: Consumer, outcome: Outcome) -> None:
+def let_all_go(context: QueueContext, consumer: Consumer, outcome: Outcome) -> None:
     """Everything it holds, in the order of the ids."""
     pieces, consumer.held = consumer.held, []
     let_go(context, consumer, pieces, outcome)
 
 
-def changed(context: ApplyContext, consumer: Consumer) -> None:
+def changed(context: QueueContext, consumer: Consumer) -> None:
     """It may hold less than before: it may be served again, be replaced, or be gone at last."""
     state = context.state
     if consumer.cancelled:

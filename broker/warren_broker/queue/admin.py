@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import consumers
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.commands import (
     AnyReply,
@@ -23,7 +23,7 @@ from warren_broker.queue.state import QueueState
 DONE: Final = Done()
 
 
-def stat(context: ApplyContext, command: Stat) -> AnyReply:
+def stat(context: QueueContext, command: Stat) -> AnyReply:
     """Counts. A redeclaration renews x-expires on a classic queue, as in RabbitMQ."""
     consumers.dispatch(context)
     if command.touch and context.config.kind == "classic":
@@ -51,7 +51,7 @@ def counts(state: QueueState) -> StatReply:
     )
 
 
-def purge(context: ApplyContext, command: Purge) -> AnyReply:
+def purge(context: QueueContext, command: Purge) -> AnyReply:
     """Ready and returned messages are dropped, not dead-lettered."""
     del command
     consumers.dispatch(context)
@@ -70,7 +70,7 @@ def _empty(state: QueueState) -> int:
     return count
 
 
-def delete(context: ApplyContext, command: Delete) -> AnyReply:
+def delete(context: QueueContext, command: Delete) -> AnyReply:
     """The end: nothing is kept, whoever consumes is told."""
     state = context.state
     name = state.config.name
@@ -98,7 +98,7 @@ def delete(context: ApplyContext, command: Delete) -> AnyReply:
     return Count(count)
 
 
-def configure(context: ApplyContext, command: Configure) -> AnyReply:
+def configure(context: QueueContext, command: Configure) -> AnyReply:
     """New settings. Messages that are there keep the expiry they were given when they came."""
     state, config = context.state, command.config
     if config.single_active_consumer != state.config.single_active_consumer:

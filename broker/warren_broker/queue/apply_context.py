@@ -16,12 +16,12 @@ from warren_broker.queue.effects import (
     SetTimer,
 )
 from warren_broker.queue.ranges import Held
-from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, Uplink
+from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
 
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 
 
-class ApplyContext:
+class QueueContext:
     """What the handlers of one submission share.
 
     index   of the entry, which names its block
@@ -49,7 +49,7 @@ class ApplyContext:
         self.index = index
         self.now = now
         self.block = block
-        self.uplink: Uplink | None = None
+        self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
         self._drained: list[Drained] = []

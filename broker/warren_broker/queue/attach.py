@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import ack, consumers, limits
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
     Cancel,
@@ -25,7 +25,7 @@ from warren_broker.queue.state import Consumer, QueueState
 DONE: Final = Done()
 
 
-def checkout(context: ApplyContext, command: Checkout) -> AnyReply:
+def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     """A consumer joins, or one that is there changes its prefetch and priority."""
     state, uplink = context.state, context.uplink
     if uplink is None:
@@ -106,7 +106,7 @@ def _window(state: QueueState, no_ack: bool, command: Checkout) -> tuple[int, bo
     return limits.UNLIMITED_WINDOW, True
 
 
-def credit(context: ApplyContext, command: Credit) -> AnyReply:
+def credit(context: QueueContext, command: Credit) -> AnyReply:
     """Flow: what has left for a no-ack consumer; what an explicit one may still be given."""
     state, uplink = context.state, context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
@@ -126,7 +126,7 @@ def credit(context: ApplyContext, command: Credit) -> AnyReply:
     return DONE
 
 
-def cancel(context: ApplyContext, command: Cancel) -> AnyReply:
+def cancel(context: QueueContext, command: Cancel) -> AnyReply:
     """It gets nothing more."""
     uplink = context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
@@ -136,7 +136,7 @@ def cancel(context: ApplyContext, command: Cancel) -> AnyReply:
     return DONE
 
 
-def retire(context: ApplyContext, consumer: Consumer) -> None:
+def retire(context: QueueContext, consumer: Consumer) -> None:
     """It is a consumer no longer; what it holds stays its own. The caller then says `changed`.
 
     What is on its way to a no-ack consumer counts as delivered: at most once is its promise.
@@ -161,7 +161,7 @@ def retire(context: ApplyContext, consumer: Consumer) -> None:
     consumers.elect(context)  # it was the active one, or one that the active one made way for
 
 
-def resume(context: ApplyContext, command: Resume) -> AnyReply:
+def resume(context: QueueContext, command: Resume) -> AnyReply:
     """Deliveries that its node has not seen are sent again; a consumer that has gone is told so."""
     state, uplink = context.state, context.uplink
     if uplink is None:
@@ -185,7 +185,7 @@ def resume(context: ApplyContext, command: Resume) -> AnyReply:
     return Resumed(max(first_msg_id, command.next_msg_id))
 
 
-def get(context: ApplyContext, command: Get) -> AnyReply:
+def get(context: QueueContext, command: Get) -> AnyReply:
     """basic.get. Waiting consumers and limits come first, as if it had come in its own entry."""
     state, uplink = context.state, context.uplink
     if uplink is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import consumers, limits
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
     ClaimReply,
@@ -22,7 +22,7 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.dead_letter import give_back
 from warren_broker.queue.ranges import Run, cut_runs
-from warren_broker.queue.state import Claim, QueueState, Reader
+from warren_broker.queue.state import HeldClaim, QueueState, ReaderState
 
 DONE: Final = Done()
 OPERATOR: Final = -1
@@ -46,7 +46,7 @@ def claim_slice(
     return cut_runs(claim.runs, first, last) if claim is not None else None
 
 
-def register(context: ApplyContext, command: RegisterReader) -> AnyReply:
+def register(context: QueueContext, command: RegisterReader) -> AnyReply:
     """A new driver. Epochs are never given twice in a queue: an older one stays fenced for good.
 
     1. A driver asks to be registered through a node that is cut off.  2. It gives up waiting, asks
@@ -68,7 +68,7 @@ def register(context: ApplyContext, command: RegisterReader) -> AnyReply:
     reader = known
     if reader is None:
         floor = state.claim_floor
-        reader = state.readers[command.reader] = Reader(command.reader, epoch, floor, floor)
+        reader = state.readers[command.reader] = ReaderState(command.reader, epoch, floor, floor)
     reader.epoch = epoch
     if command.call:
         reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
@@ -80,7 +80,7 @@ def register(context: ApplyContext, command: RegisterReader) -> AnyReply:
     return ReaderReply(epoch, reader.settled)
 
 
-def _make_room(context: ApplyContext, command: RegisterReader) -> Refused | None:
+def _make_room(context: QueueContext, command: RegisterReader) -> Refused | None:
     """Forget readers that were silent for idle_ms, and the one silent for the longest at the bound.
 
     Never one whose claim holds messages: they would have no owner.
@@ -105,7 +105,7 @@ def _make_room(context: ApplyContext, command: RegisterReader) -> Refused | None
     )
 
 
-def _forget(context: ApplyContext, reader: Reader) -> None:
+def _forget(context: QueueContext, reader: ReaderState) -> None:
     """The reader goes; none of its numbers is used again.
 
     1. Reader r has settled claim 7, its checkpoint says 7; r is forgotten.  2. Another query
@@ -116,14 +116,14 @@ def _forget(context: ApplyContext, reader: Reader) -> None:
     context.state.claim_floor = max(context.state.claim_floor, reader.opened + 1)
 
 
-def _heard(context: ApplyContext, reader: Reader) -> None:
+def _heard(context: QueueContext, reader: ReaderState) -> None:
     reader.heard_ms = context.now
     for claim in reader.claims.values():
         if claim.ttl_ms:
             claim.expires_ms = context.now + claim.ttl_ms
 
 
-def _known(context: ApplyContext, name: str, epoch: int) -> Reader | Refused:
+def _known(context: QueueContext, name: str, epoch: int) -> ReaderState | Refused:
     """The reader, when its current driver (or an operator) asks."""
     queue = context.config.name
     reader = context.state.readers.get(name)
@@ -142,7 +142,7 @@ def _known(context: ApplyContext, name: str, epoch: int) -> Reader | Refused:
     return reader
 
 
-def open_claim(context: ApplyContext, command: OpenClaim) -> AnyReply:
+def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
     """Take messages from the head. The same number asked for again is the same claim."""
     if command.max_messages < 1 or command.max_bytes < 1 or command.ttl_ms < 0:
         return Refused(
@@ -167,7 +167,7 @@ def open_claim(context: ApplyContext, command: OpenClaim) -> AnyReply:
     return ClaimReply(claim.number, claim.messages, claim.size_bytes, claim.runs)
 
 
-def _lost(context: ApplyContext, reader: Reader, number: int) -> Refused:
+def _lost(context: QueueContext, reader: ReaderState, number: int) -> Refused:
     return Refused(
         "claim_lost",
         f"claim {number} of reader {reader.name!r} is not open in queue {context.config.name!r}: "
@@ -176,7 +176,7 @@ def _lost(context: ApplyContext, reader: Reader, number: int) -> Refused:
     )
 
 
-def _take(context: ApplyContext, reader: Reader, command: OpenClaim) -> Claim | None:
+def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> HeldClaim | None:
     """Waiting consumers come first, as if this had come in an entry of its own."""
     consumers.dispatch(context)
     contents = context.state.contents
@@ -199,7 +199,7 @@ def _take(context: ApplyContext, reader: Reader, command: OpenClaim) -> Claim | 
     # An empty claim has nothing that could go back, or be lost with its queue.
     ttl_ms = command.ttl_ms if runs else 0
     expires_ms = context.now + ttl_ms if ttl_ms else 0
-    claim = Claim(
+    claim = HeldClaim(
         command.number,
         tuple(runs),
         messages,
@@ -216,13 +216,13 @@ def _take(context: ApplyContext, reader: Reader, command: OpenClaim) -> Claim | 
     return claim
 
 
-def renew(context: ApplyContext, command: RenewClaims) -> AnyReply:
+def renew(context: QueueContext, command: RenewClaims) -> AnyReply:
     """A sign of life."""
     reader = _known(context, command.reader, command.epoch)
     return reader if isinstance(reader, Refused) else DONE
 
 
-def settle(context: ApplyContext, command: SettleClaims) -> AnyReply:
+def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
     """Claims up to a number are done."""
     reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
@@ -249,7 +249,7 @@ def settle(context: ApplyContext, command: SettleClaims) -> AnyReply:
     return Count(settled)
 
 
-def release(context: ApplyContext, command: ReleaseClaim) -> AnyReply:
+def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
     """Give back one claim, or all and forget the reader."""
     reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
@@ -266,7 +266,7 @@ def release(context: ApplyContext, command: ReleaseClaim) -> AnyReply:
     return Count(released)
 
 
-def _end(context: ApplyContext, reader: Reader, number: int) -> Claim:
+def _end(context: QueueContext, reader: ReaderState, number: int) -> HeldClaim:
     """The claim is open no more: the queue's use by it ends, as when a consumer goes."""
     state = context.state
     claim = reader.claims.pop(number)
@@ -277,14 +277,14 @@ def _end(context: ApplyContext, reader: Reader, number: int) -> Claim:
     return claim
 
 
-def _give_back(context: ApplyContext, claim: Claim, failed: bool) -> int:
+def _give_back(context: QueueContext, claim: HeldClaim, failed: bool) -> int:
     context.state.claimed -= claim.messages
     for run in claim.runs:
         give_back(context, run, failed)
     return claim.messages
 
 
-def expire_claims(context: ApplyContext) -> None:
+def expire_claims(context: QueueContext) -> None:
     """Give back, not failed, the claims of readers silent for too long; ask for the next timer."""
     # By name, as a snapshot has them: members that were restored know no other order, and the order
     # in which messages come back is that in which they leave again.

@@ -26,15 +26,15 @@ MsgIds: TypeAlias = tuple[tuple[MsgId, MsgId], ...]
 """Closed ranges (first, last), ascending, disjoint."""
 
 
-class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class QueueCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The parent of all commands."""
 
 
-class Enqueue(Command, frozen=True, array_like=True, tag="enq"):
+class Enqueue(QueueCommand, frozen=True, array_like=True, tag="enq"):
     """The messages of the entry's block join the ready ones."""
 
 
-class Checkout(Command, frozen=True, array_like=True, tag="checkout"):
+class Checkout(QueueCommand, frozen=True, array_like=True, tag="checkout"):
     """A consumer joins.
 
     prefetch    at most that many unsettled at a time; with explicit_credit: ignored. 0: no limit of
@@ -56,7 +56,7 @@ class Checkout(Command, frozen=True, array_like=True, tag="checkout"):
     timeout_ms: int | None = None
 
 
-class Credit(Command, frozen=True, array_like=True, tag="credit"):
+class Credit(QueueCommand, frozen=True, array_like=True, tag="credit"):
     """Flow of one consumer, in two independent meanings.
 
     explicit_credit   `credit` more after the `delivered`-th delivery; `drain` gives the rest back
@@ -74,13 +74,13 @@ class Credit(Command, frozen=True, array_like=True, tag="credit"):
     drain: bool = False
 
 
-class Cancel(Command, frozen=True, array_like=True, tag="cancel"):
+class Cancel(QueueCommand, frozen=True, array_like=True, tag="cancel"):
     """A consumer gets nothing more; what it holds stays its own until settled or session end."""
 
     consumer: ConsumerId
 
 
-class SessionDown(Command, frozen=True, array_like=True, tag="session_down"):
+class SessionDown(QueueCommand, frozen=True, array_like=True, tag="session_down"):
     """A channel or session has ended: its consumers go, what they held returns.
 
     failed  count it as a failed delivery (connection lost, channel closed with messages pending)
@@ -90,7 +90,7 @@ class SessionDown(Command, frozen=True, array_like=True, tag="session_down"):
     failed: bool = True
 
 
-class Get(Command, frozen=True, array_like=True, tag="get"):
+class Get(QueueCommand, frozen=True, array_like=True, tag="get"):
     """basic.get: one message to the (lazily made) consumer of that name; reply: GetReply."""
 
     consumer: ConsumerId
@@ -98,14 +98,14 @@ class Get(Command, frozen=True, array_like=True, tag="get"):
     no_ack: bool = False
 
 
-class Settle(Command, frozen=True, array_like=True, tag="settle"):
+class Settle(QueueCommand, frozen=True, array_like=True, tag="settle"):
     """Acknowledged; unknown ids are ignored."""
 
     consumer: ConsumerId
     msg_ids: MsgIds
 
 
-class Return(Command, frozen=True, array_like=True, tag="return"):
+class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
     """Back to the queue, ahead of the ready ones, in the order of the ids.
 
     failed  delivery-count rises: basic.reject, rejected, modified with delivery-failed;
@@ -117,32 +117,32 @@ class Return(Command, frozen=True, array_like=True, tag="return"):
     failed: bool
 
 
-class Discard(Command, frozen=True, array_like=True, tag="discard"):
+class Discard(QueueCommand, frozen=True, array_like=True, tag="discard"):
     """Rejected for good: dropped or dead-lettered with reason `rejected`."""
 
     consumer: ConsumerId
     msg_ids: MsgIds
 
 
-class Resume(Command, frozen=True, array_like=True, tag="resume"):
+class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
     """The uplink lost its leader, it saw deliveries below `next_msg_id`: later ones are resent."""
 
     consumer: ConsumerId
     next_msg_id: MsgId
 
 
-class Purge(Command, frozen=True, array_like=True, tag="purge"):
+class Purge(QueueCommand, frozen=True, array_like=True, tag="purge"):
     """All ready and returned messages are dropped; reply: Count."""
 
 
-class Delete(Command, frozen=True, array_like=True, tag="delete"):
+class Delete(QueueCommand, frozen=True, array_like=True, tag="delete"):
     """The queue accepts nothing more from here on; reply: Count or Refused(in_use / not_empty)."""
 
     if_unused: bool = False
     if_empty: bool = False
 
 
-class Stat(Command, frozen=True, array_like=True, tag="stat"):
+class Stat(QueueCommand, frozen=True, array_like=True, tag="stat"):
     """Reply: StatReply.
 
     touch  a redeclaration: renews x-expires where the kind has it so (classic); False: only looking
@@ -151,13 +151,13 @@ class Stat(Command, frozen=True, array_like=True, tag="stat"):
     touch: bool = True
 
 
-class Configure(Command, frozen=True, array_like=True, tag="configure"):
+class Configure(QueueCommand, frozen=True, array_like=True, tag="configure"):
     """A policy or an argument's meaning changed: these are the settings from here on."""
 
     config: QueueConfig
 
 
-class NodeDown(Command, frozen=True, array_like=True, tag="node_down"):
+class NodeDown(QueueCommand, frozen=True, array_like=True, tag="node_down"):
     """A life of a node has ended: as SessionDown(failed) for all its sessions; its uplink goes.
 
     node, incarnation  whose life, and its number: whatever that life, or an older one of the node,
@@ -171,7 +171,7 @@ class NodeDown(Command, frozen=True, array_like=True, tag="node_down"):
     incarnation: Incarnation = 0
 
 
-class NodeSuspected(Command, frozen=True, array_like=True, tag="node_suspected"):
+class NodeSuspected(QueueCommand, frozen=True, array_like=True, tag="node_suspected"):
     """Not heard of: no more deliveries.
 
     After consumer-disconnected-timeout what it holds returns, not failed.
@@ -188,17 +188,17 @@ class NodeSuspected(Command, frozen=True, array_like=True, tag="node_suspected")
     gone: bool = False
 
 
-class NodeBack(Command, frozen=True, array_like=True, tag="node_back"):
+class NodeBack(QueueCommand, frozen=True, array_like=True, tag="node_back"):
     """Heard of again."""
 
     node: str
 
 
-class Timer(Command, frozen=True, array_like=True, tag="timer"):
+class Timer(QueueCommand, frozen=True, array_like=True, tag="timer"):
     """What `SetTimer` asked for: expiry, consumer timeouts, claims, stages, as of meta.time_ms."""
 
 
-class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
+class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
     """A claim reader's new driver; fences every older one. Reply: ReaderReply.
 
     go_on_after  the driver accepts that its claims up to this number are lost, and counts them as
@@ -216,7 +216,7 @@ class RegisterReader(Command, frozen=True, array_like=True, tag="reader"):
     idle_ms: int = 0
 
 
-class ClaimCommand(Command, frozen=True, array_like=True):
+class ClaimCommand(QueueCommand, frozen=True, array_like=True):
     """A driver's command about its reader's claim `number`; an older epoch is Refused(fenced)."""
 
     reader: str
@@ -248,7 +248,7 @@ class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
     keep_empty: bool = False
 
 
-class RenewClaims(Command, frozen=True, array_like=True, tag="renew"):
+class RenewClaims(QueueCommand, frozen=True, array_like=True, tag="renew"):
     """A sign of life: the reader's claims expire ttl_ms from now."""
 
     reader: str
@@ -281,7 +281,7 @@ class ReleaseClaim(ClaimCommand, frozen=True, array_like=True, tag="release"):
     lasting: bool = False
 
 
-class SinkCommand(Command, frozen=True, array_like=True):
+class SinkCommand(QueueCommand, frozen=True, array_like=True):
     """A driver's command about one batch of a sink's run."""
 
     sink: str
@@ -332,7 +332,7 @@ class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
     attempts: tuple[tuple[int, int], ...]
 
 
-class Stage(Command, frozen=True, array_like=True, tag="stage"):
+class Stage(QueueCommand, frozen=True, array_like=True, tag="stage"):
     """Versions 1 and 2, as are PublishBatch and DropStages: see SinkStage.
 
     The entry's block joins that stage, invisible; dropped when the sink's batch was published.
@@ -350,7 +350,7 @@ class Stage(Command, frozen=True, array_like=True, tag="stage"):
     seq: int = 0
 
 
-class PublishBatch(Command, frozen=True, array_like=True, tag="publish"):
+class PublishBatch(QueueCommand, frozen=True, array_like=True, tag="publish"):
     """The stages (batch, partition, attempt) become ready in this order; the batch's others go.
 
     A batch at or below the sink's last one is acknowledged and dropped. An attempt that nothing was
@@ -363,7 +363,7 @@ class PublishBatch(Command, frozen=True, array_like=True, tag="publish"):
     attempts: tuple[tuple[int, int], ...]
 
 
-class DropStages(Command, frozen=True, array_like=True, tag="drop_stages"):
+class DropStages(QueueCommand, frozen=True, array_like=True, tag="drop_stages"):
     """An aborted batch."""
 
     sink: str

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from warren_broker.queue import limits
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.ranges import Held
 from warren_broker.queue.state import Consumer, QueueState
 
@@ -53,7 +53,7 @@ def review(state: QueueState, consumer: Consumer) -> None:
             del state.service[consumer.priority]
 
 
-def dispatch(context: ApplyContext) -> None:
+def dispatch(context: QueueContext) -> None:
     """Hand ready messages to the consumers that wait: higher priority first, equals in turn.
 
     Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
@@ -83,7 +83,7 @@ def dispatch(context: ApplyContext) -> None:
             share = 0
 
 
-def _hand_out(context: ApplyContext, consumer: Consumer, limit: int) -> None:
+def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
     """Up to `limit` messages, fewer when the queue or its window of bytes ends."""
     while limit > 0:
         size_bytes = -1
@@ -101,7 +101,7 @@ def _hand_out(context: ApplyContext, consumer: Consumer, limit: int) -> None:
 
 
 def hand_out_run(
-    context: ApplyContext, consumer: Consumer, count: int, size_bytes: int
+    context: QueueContext, consumer: Consumer, count: int, size_bytes: int
 ) -> Held | None:
     """Give it one run from the head; what it holds now, or None when there is nothing."""
     run = limits.take(context, count, size_bytes)
@@ -136,7 +136,7 @@ def yields(state: QueueState, active: Consumer) -> bool:
     return state.uplinks[active.uplink].yields
 
 
-def elect(context: ApplyContext) -> None:
+def elect(context: QueueContext) -> None:
     """With single active consumer: who it is now.
 
     The highest priority, then the oldest. An active one of lower priority than one that waits gets

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from warren_broker.queue.apply_context import ApplyContext, DeathReason
+from warren_broker.queue.apply_context import DeathReason, QueueContext
 from warren_broker.queue.ranges import Run
 
 
-def dead_letter_or_drop(context: ApplyContext, reason: DeathReason, run: Run) -> None:
+def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) -> None:
     """Drop a run that is in no place any more, by way of the dead letter exchange if there is one.
 
     At most once: the effect may be lost with its leader, and the queue forgets the run at once.
@@ -16,7 +16,7 @@ def dead_letter_or_drop(context: ApplyContext, reason: DeathReason, run: Run) ->
     context.state.contents.drop(index, last - first + 1)
 
 
-def give_back(context: ApplyContext, run: Run, failed: bool) -> None:
+def give_back(context: QueueContext, run: Run, failed: bool) -> None:
     """A run that somebody had comes back: ahead of the ready ones, or buried at its delivery limit.
 
     It was acquired once more than `run` says; with `failed` its delivery failed once more, too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import ack, attach, consumers
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
     Done,
@@ -15,12 +15,12 @@ from warren_broker.queue.commands import (
     SessionDown,
 )
 from warren_broker.queue.ranges import ids_of, take_ids
-from warren_broker.queue.state import Consumer, Uplink
+from warren_broker.queue.state import Consumer, SeenUplink
 
 DONE: Final = Done()
 
 
-def session_down(context: ApplyContext, command: SessionDown) -> AnyReply:
+def session_down(context: QueueContext, command: SessionDown) -> AnyReply:
     """A channel or session has ended."""
     if context.uplink is not None:
         gone = [c for c in context.uplink.consumers.values() if c.session == command.session]
@@ -28,7 +28,7 @@ def session_down(context: ApplyContext, command: SessionDown) -> AnyReply:
     return DONE
 
 
-def node_down(context: ApplyContext, command: NodeDown) -> AnyReply:
+def node_down(context: QueueContext, command: NodeDown) -> AnyReply:
     """A life of a node has ended: all its sessions have, as if their connections were lost.
 
     With a number its older lives have ended, too, and none of them is ever heard again.
@@ -44,7 +44,7 @@ def node_down(context: ApplyContext, command: NodeDown) -> AnyReply:
     return DONE
 
 
-def _remove(context: ApplyContext, gone: list[Consumer], failed: bool) -> None:
+def _remove(context: QueueContext, gone: list[Consumer], failed: bool) -> None:
     """They return what they hold, oldest consumer first, and are forgotten."""
     for consumer in sorted(gone, key=lambda c: c.order):
         attach.retire(context, consumer)
@@ -52,7 +52,7 @@ def _remove(context: ApplyContext, gone: list[Consumer], failed: bool) -> None:
         context.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
 
 
-def node_suspected(context: ApplyContext, command: NodeSuspected) -> AnyReply:
+def node_suspected(context: QueueContext, command: NodeSuspected) -> AnyReply:
     """Not heard of: its consumers get nothing more for now, and keep what they hold for a while."""
     timeout_ms = context.config.consumer_disconnected_timeout_ms
     for uplink in context.state.uplinks.values():
@@ -73,7 +73,7 @@ def node_suspected(context: ApplyContext, command: NodeSuspected) -> AnyReply:
     return DONE
 
 
-def node_back(context: ApplyContext, command: NodeBack) -> AnyReply:
+def node_back(context: QueueContext, command: NodeBack) -> AnyReply:
     """Heard of again: served again; what it held and was not taken back is still its own."""
     for uplink in context.state.uplinks.values():
         if uplink.node == command.node and uplink.suspected_ms:
@@ -87,7 +87,7 @@ def node_back(context: ApplyContext, command: NodeBack) -> AnyReply:
     return DONE
 
 
-def take_back_overdue(context: ApplyContext) -> None:
+def take_back_overdue(context: QueueContext) -> None:
     """Take back, not failed, what suspected nodes and slow consumers held for too long.
 
     Asks for a timer at the time the next of them is due.
@@ -101,7 +101,7 @@ def take_back_overdue(context: ApplyContext) -> None:
             _take_back_timed_out(context, consumer, consumer.timeout_ms)
 
 
-def _take_back_disconnected(context: ApplyContext, uplink: Uplink) -> None:
+def _take_back_disconnected(context: QueueContext, uplink: SeenUplink) -> None:
     state = context.state
     due = uplink.suspected_ms + state.config.consumer_disconnected_timeout_ms
     if context.now < due:
@@ -121,7 +121,7 @@ def _take_back_disconnected(context: ApplyContext, uplink: Uplink) -> None:
         ack.changed(context, consumer)
 
 
-def _take_back_timed_out(context: ApplyContext, consumer: Consumer, timeout_ms: int) -> None:
+def _take_back_timed_out(context: QueueContext, consumer: Consumer, timeout_ms: int) -> None:
     # Deliveries carry ascending times, so what is overdue stands in front.
     overdue = 0
     while overdue < len(consumer.held) and consumer.held[overdue][6] + timeout_ms <= context.now:

@@ -9,7 +9,7 @@ from typing import Final
 from warren_broker.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_broker.block.layout import TTL_NONE
 from warren_broker.queue import consumers, limits
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import Shape, measure
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
 from warren_broker.queue.config import QueueConfig
@@ -76,7 +76,7 @@ def _says_priority(properties: memoryview) -> bool:
     return len(properties) > 0 and bool(properties[0] & 0x08)
 
 
-def shape_of(context: ApplyContext) -> Shape | Refused:
+def shape_of(context: QueueContext) -> Shape | Refused:
     """The shape of the entry's block, or why there is none."""
     if context.block is None:
         return Refused("invalid", "a command that owns a block came without one: send one along")
@@ -86,7 +86,7 @@ def shape_of(context: ApplyContext) -> Shape | Refused:
         return Refused("invalid", str(error))
 
 
-def enqueue(context: ApplyContext, command: Enqueue) -> AnyReply:
+def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
     """The entry's block joins; refused in part or whole where the queue rejects at its limit."""
     del command
     shape = shape_of(context)
@@ -105,7 +105,7 @@ def enqueue(context: ApplyContext, command: Enqueue) -> AnyReply:
 
 
 def make_ready(
-    context: ApplyContext, index: int, count: int, runs: tuple[tuple[int, int], ...], total: int
+    context: QueueContext, index: int, count: int, runs: tuple[tuple[int, int], ...], total: int
 ) -> None:
     """All messages of a block that `contents` knows join the ready ones, each in its lane."""
     state = context.state
@@ -122,7 +122,7 @@ def make_ready(
     state.ready_bytes += total
 
 
-def _enqueue_within_limits(context: ApplyContext, shape: Shape) -> AnyReply:
+def _enqueue_within_limits(context: QueueContext, shape: Shape) -> AnyReply:
     """Run by run, as if one came after another: who waits is served before the limit counts."""
     state, index = context.state, context.index
     contents = state.contents
@@ -142,7 +142,7 @@ def _enqueue_within_limits(context: ApplyContext, shape: Shape) -> AnyReply:
     return DONE
 
 
-def _full(context: ApplyContext, count: int, accepted: int) -> Refused:
+def _full(context: QueueContext, count: int, accepted: int) -> Refused:
     config = context.config
     return Refused(
         "queue_full",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.dead_letter import dead_letter_or_drop
 from warren_broker.queue.ranges import Run
 from warren_broker.queue.ready_queue import PRIORITIES
@@ -22,7 +22,7 @@ EXPIRED_RUNS_MAX: Final = 10_000
 """Runs that one entry buries because they expired; the next timer goes on."""
 
 
-def take(context: ApplyContext, count: int, size_bytes: int = -1) -> Run | None:
+def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
     """Take up to `count` messages of one run from the head; what has expired there is buried first.
 
     size_bytes  at most that many bytes, as an upper bound; -1: no limit
@@ -47,7 +47,7 @@ def take(context: ApplyContext, count: int, size_bytes: int = -1) -> Run | None:
     return run
 
 
-def _deliverable(context: ApplyContext, count: int) -> int:
+def _deliverable(context: QueueContext, count: int) -> int:
     """How many of `count` messages at the head have not expired, once those in front are gone."""
     order, contents = context.state.order, context.state.contents
     while (head := order.head()) is not None:
@@ -61,12 +61,12 @@ def _deliverable(context: ApplyContext, count: int) -> int:
     return 0
 
 
-def _expire(context: ApplyContext, run: Run) -> None:
+def _expire(context: QueueContext, run: Run) -> None:
     context.state.ready_bytes -= context.state.contents.size(run[0], run[1], run[2])
     dead_letter_or_drop(context, "expired", run)
 
 
-def expire_heads(context: ApplyContext) -> None:
+def expire_heads(context: QueueContext) -> None:
     """Bury what has expired, in each lane up to the first message that has not.
 
     Called after messages were handed out: a ttl of 0 means "now or never", so those go here.
@@ -80,7 +80,7 @@ def expire_heads(context: ApplyContext) -> None:
             left = _expire_lane(context, lane, left)
 
 
-def _expire_lane(context: ApplyContext, lane: int, left: int) -> int:
+def _expire_lane(context: QueueContext, lane: int, left: int) -> int:
     """The same for one lane and at most `left` runs; how many are left then."""
     order, contents = context.state.order, context.state.contents
     while contents.expiring:
@@ -106,7 +106,7 @@ def _expire_lane(context: ApplyContext, lane: int, left: int) -> int:
     return left
 
 
-def drop_head(context: ApplyContext) -> None:
+def drop_head(context: QueueContext) -> None:
     """With overflow drop-head: dead-letter or drop what exceeds the limits, next to leave first."""
     state, config = context.state, context.config
     if config.overflow != "drop-head":
@@ -132,12 +132,12 @@ def drop_head(context: ApplyContext) -> None:
         dead_letter_or_drop(context, "maxlen", run)
 
 
-def limited(context: ApplyContext) -> bool:
+def limited(context: QueueContext) -> bool:
     """Whether the queue has a length limit."""
     return context.config.max_length is not None or context.config.max_length_bytes is not None
 
 
-def full(context: ApplyContext) -> bool:
+def full(context: QueueContext) -> bool:
     """Whether a reject-publish queue takes nothing more."""
     config, state = context.config, context.state
     if config.overflow != "reject-publish":
@@ -147,7 +147,7 @@ def full(context: ApplyContext) -> bool:
     return config.max_length_bytes is not None and state.ready_bytes >= config.max_length_bytes
 
 
-def cut_surplus(context: ApplyContext, lane: int, index: int) -> int:
+def cut_surplus(context: QueueContext, lane: int, index: int) -> int:
     """Take the newest messages of a lane out again, as far as they are of block `index`, until the
     limits are kept; how many went."""
     state, config = context.state, context.config

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from warren_broker.queue import consumers, limits, snapshot, timers
 from warren_broker.queue.admin import counts
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.commands import (
     AnyReply,
@@ -18,7 +18,7 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import Expired, SetTimer
-from warren_broker.queue.state import QueueState, Uplink
+from warren_broker.queue.state import QueueState, SeenUplink
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
 from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
@@ -55,7 +55,7 @@ class QueueMachine:
             submission, block = decode_submission(command)
         except MalformedEntry:
             return Applied()
-        context = ApplyContext(state, meta.index, meta.time_ms, block)
+        context = QueueContext(state, meta.index, meta.time_ms, block)
         if not state.unused_ms:
             _first_apply(context)
         if state.timer_ms and state.timer_ms <= context.now:
@@ -99,14 +99,14 @@ class QueueMachine:
         return state.contents.indexes()
 
 
-def _first_apply(context: ApplyContext) -> None:
+def _first_apply(context: QueueContext) -> None:
     state = context.state
     state.unused_ms = max(context.now, 1)
     if state.config.expires_ms is not None:
         context.arm(state.unused_ms + state.config.expires_ms)
 
 
-def _submit(context: ApplyContext, submission: Submission) -> SubmissionReply:
+def _submit(context: QueueContext, submission: Submission) -> SubmissionReply:
     """Apply the commands unless they were applied before or others are missing in front of them."""
     state, seq = context.state, submission.seq
     if not submission.uplink:
@@ -123,7 +123,7 @@ def _submit(context: ApplyContext, submission: Submission) -> SubmissionReply:
     if seq > last_seq + 1:
         return SubmissionReply(submission.uplink, seq, (), last_seq + 1)
     if uplink is None:
-        uplink = Uplink(submission.uplink, submission.node, incarnation=number)
+        uplink = SeenUplink(submission.uplink, submission.node, incarnation=number)
         state.uplinks[uplink.id] = uplink
     if not uplink.incarnation:
         uplink.incarnation = number  # it submitted before its process knew the number
@@ -136,7 +136,7 @@ def _submit(context: ApplyContext, submission: Submission) -> SubmissionReply:
     return SubmissionReply(uplink.id, seq, replies)
 
 
-def _carry_out(context: ApplyContext, submission: Submission) -> tuple[AnyReply, ...]:
+def _carry_out(context: QueueContext, submission: Submission) -> tuple[AnyReply, ...]:
     replies: list[AnyReply] = []
     state = context.state
     for command in submission.commands:
@@ -152,7 +152,7 @@ def _carry_out(context: ApplyContext, submission: Submission) -> tuple[AnyReply,
     return tuple(replies)
 
 
-def _keep(uplink: Uplink, submission: Submission, replies: tuple[AnyReply, ...]) -> None:
+def _keep(uplink: SeenUplink, submission: Submission, replies: tuple[AnyReply, ...]) -> None:
     """Remember what a repeat must hear again; what the node has heard may be forgotten."""
     kept = uplink.kept
     if kept:
@@ -165,7 +165,9 @@ def _keep(uplink: Uplink, submission: Submission, replies: tuple[AnyReply, ...])
             return
 
 
-def _repeat(context: ApplyContext, uplink: Uplink, submission: Submission) -> tuple[AnyReply, ...]:
+def _repeat(
+    context: QueueContext, uplink: SeenUplink, submission: Submission
+) -> tuple[AnyReply, ...]:
     """The replies of the first time. Counts may be newer; nothing is applied."""
     kept = uplink.kept.get(submission.seq)
     if kept is not None:

@@ -22,16 +22,16 @@ from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.ranges import Held, Run
 from warren_broker.queue.state import (
-    Claim,
     Consumer,
+    HeldClaim,
     PublishedBatch,
     QueueState,
-    Reader,
+    ReaderState,
     RunStage,
+    SeenUplink,
     Sink,
     SinkRun,
     StagePart,
-    Uplink,
 )
 
 FORMAT: Final = 3
@@ -190,7 +190,7 @@ def snapshot(state: QueueState) -> bytes:
     )
 
 
-def _uplink_row(uplink: Uplink) -> _UplinkRow:
+def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
     return _UplinkRow(
         uplink.id,
         uplink.node,
@@ -235,7 +235,7 @@ def _run_row(name: str, run: SinkRun) -> _RunRow:
     )
 
 
-def _reader_row(reader: Reader) -> Any:
+def _reader_row(reader: ReaderState) -> Any:
     return (
         reader.name,
         reader.epoch,
@@ -263,7 +263,7 @@ def restore(data: bytes) -> QueueState:
     state.order.load(row.returned, lanes)
     state.over = dict(row.over)
     for one in row.uplinks:
-        uplink = Uplink(
+        uplink = SeenUplink(
             one.id,
             one.node,
             one.last_seq,
@@ -282,8 +282,8 @@ def restore(data: bytes) -> QueueState:
         state.service[priority] = deque(_known(state, key) for key in keys)
     state.active = _known(state, row.active) if row.active is not None else None
     for name, epoch, settled, opened, heard_ms, claims in row.readers:
-        numbered = {row.number: Claim(*msgspec.structs.astuple(row)) for row in claims}
-        state.readers[name] = Reader(name, epoch, settled, opened, heard_ms, numbered)
+        numbered = {row.number: HeldClaim(*msgspec.structs.astuple(row)) for row in claims}
+        state.readers[name] = ReaderState(name, epoch, settled, opened, heard_ms, numbered)
     for name, calls in row.calls:
         state.readers[name].calls = calls
     for name, last_batch, stages in row.sinks:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from warren_broker.queue import enqueue, limits
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
@@ -41,7 +41,7 @@ DIGESTS: Final = 1 << 63
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def stage(context: ApplyContext, command: SinkStage) -> AnyReply:
+def stage(context: QueueContext, command: SinkStage) -> AnyReply:
     """The entry's block joins a stage; of a batch that was published it is only counted."""
     shape = enqueue.shape_of(context)
     if isinstance(shape, Refused):
@@ -84,7 +84,7 @@ def stage(context: ApplyContext, command: SinkStage) -> AnyReply:
     return DONE
 
 
-def publish(context: ApplyContext, command: SinkPublish) -> AnyReply:
+def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
     """The attempts named become ready, in the order given, and the batch is recorded."""
     run = _current(context, command)
     if isinstance(run, Refused):
@@ -128,7 +128,7 @@ def publish(context: ApplyContext, command: SinkPublish) -> AnyReply:
     return Count(messages)
 
 
-def drop(context: ApplyContext, command: SinkDrop) -> AnyReply:
+def drop(context: QueueContext, command: SinkDrop) -> AnyReply:
     """An aborted batch: the attempts named go."""
     run = _current(context, command)
     if isinstance(run, Refused):
@@ -140,7 +140,7 @@ def drop(context: ApplyContext, command: SinkDrop) -> AnyReply:
     return DONE
 
 
-def expire_stages(context: ApplyContext) -> None:
+def expire_stages(context: QueueContext) -> None:
     """Drop stages that were not published in time; ask for the next timer."""
     for _, run in context.state.all_runs():
         for key in [key for key, part in run.stages.items() if part.expires_ms]:
@@ -155,7 +155,7 @@ def expire_stages(context: ApplyContext) -> None:
 
 
 def _current(
-    context: ApplyContext, command: SinkStage | SinkPublish | SinkDrop
+    context: QueueContext, command: SinkStage | SinkPublish | SinkDrop
 ) -> SinkRun | Refused:
     """The run, when no newer driver has it. One that is new here is not remembered yet."""
     runs = context.state.runs.get(command.sink)
@@ -212,11 +212,11 @@ def _forget(state: QueueState, part: RunStage) -> None:
         state.staged -= part.messages
 
 
-def _named(context: ApplyContext, command: SinkStage | SinkPublish | SinkDrop) -> str:
+def _named(context: QueueContext, command: SinkStage | SinkPublish | SinkDrop) -> str:
     return f"sink {command.sink!r}, run {command.run!r}, in queue {context.config.name!r}"
 
 
-def _past(context: ApplyContext, command: SinkStage | SinkPublish, run: SinkRun) -> Refused:
+def _past(context: QueueContext, command: SinkStage | SinkPublish, run: SinkRun) -> Refused:
     return Refused(
         "batch_past",
         f"{_named(context, command)}: batch {command.batch} is not after the last one, "
@@ -226,7 +226,7 @@ def _past(context: ApplyContext, command: SinkStage | SinkPublish, run: SinkRun)
 
 
 def _stage_lost(
-    context: ApplyContext, command: SinkPublish, key: StageKey, blocks: int, part: RunStage | None
+    context: QueueContext, command: SinkPublish, key: StageKey, blocks: int, part: RunStage | None
 ) -> Refused:
     found = "nothing" if part is None else f"{part.count} blocks"
     return Refused(
@@ -238,7 +238,7 @@ def _stage_lost(
 
 
 def _conflict(
-    context: ApplyContext, command: SinkPublish, known: PublishedBatch, messages: int
+    context: QueueContext, command: SinkPublish, known: PublishedBatch, messages: int
 ) -> Refused:
     return Refused(
         "batch_conflict",
@@ -248,7 +248,7 @@ def _conflict(
     )
 
 
-def _full(context: ApplyContext) -> Refused:
+def _full(context: QueueContext) -> Refused:
     state, config = context.state, context.config
     return Refused(
         "queue_full",

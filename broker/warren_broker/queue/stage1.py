@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import enqueue, limits
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
     Count,
@@ -27,7 +27,7 @@ SINKS_MAX: Final = 65_536
 """Sinks whose last batch is remembered; beyond it the one that published longest ago goes."""
 
 
-def stage(context: ApplyContext, command: Stage) -> AnyReply:
+def stage(context: QueueContext, command: Stage) -> AnyReply:
     """The entry's block joins a stage; one of a batch that was published already is dropped."""
     shape = enqueue.shape_of(context)
     if isinstance(shape, Refused):
@@ -64,7 +64,7 @@ def stage(context: ApplyContext, command: Stage) -> AnyReply:
     return DONE
 
 
-def _lost(context: ApplyContext, sink: str, key: tuple[int, int, int]) -> Refused:
+def _lost(context: QueueContext, sink: str, key: tuple[int, int, int]) -> Refused:
     return Refused(
         "stage_lost",
         f"sink {sink!r}, batch {key[0]}, partition {key[1]}, attempt {key[2]}: its stage in queue "
@@ -73,7 +73,7 @@ def _lost(context: ApplyContext, sink: str, key: tuple[int, int, int]) -> Refuse
     )
 
 
-def publish(context: ApplyContext, command: PublishBatch) -> AnyReply:
+def publish(context: QueueContext, command: PublishBatch) -> AnyReply:
     """The winning attempts become ready, in the order given, and the batch is recorded."""
     state = context.state
     sink = state.sinks.get(command.sink) or Sink()
@@ -124,7 +124,7 @@ def _drop(state: QueueState, part: StagePart) -> None:
     state.staged -= part.messages
 
 
-def drop(context: ApplyContext, command: DropStages) -> AnyReply:
+def drop(context: QueueContext, command: DropStages) -> AnyReply:
     """An aborted batch: its stages go."""
     state = context.state
     sink = state.sinks.get(command.sink)
@@ -137,7 +137,7 @@ def drop(context: ApplyContext, command: DropStages) -> AnyReply:
     return DONE
 
 
-def expire_stages(context: ApplyContext) -> None:
+def expire_stages(context: QueueContext) -> None:
     """Drop stages that nobody published in time, keep their names; ask for the next timer."""
     for sink in context.state.sinks.values():
         for part in sink.stages.values():

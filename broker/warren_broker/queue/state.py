@@ -69,7 +69,7 @@ class Consumer:
 
 
 @dataclass(slots=True, eq=False)
-class Uplink:
+class SeenUplink:
     """One life of a node, as far as this queue has heard of it.
 
     last_seq      highest submission applied
@@ -91,7 +91,7 @@ class Uplink:
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class HeldClaim:
     """What a micro-batch holds, if anything. ttl_ms 0: does not expire; expires_ms then 0.
 
     uses  see `OpenClaim.uses`
@@ -107,7 +107,7 @@ class Claim:
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
+class ReaderState:
     """A claim reader.
 
     settled   last settled claim
@@ -123,7 +123,7 @@ class Reader:
     settled: int = 0
     opened: int = 0
     heard_ms: int = 0
-    claims: dict[int, Claim] = field(default_factory=dict)
+    claims: dict[int, HeldClaim] = field(default_factory=dict)
     calls: tuple[tuple[str, int], ...] = ()
 
 
@@ -262,7 +262,7 @@ class QueueState:
         self.contents = BlockIndex()
         self.order = Order()
         self.ready_bytes = 0
-        self.uplinks: dict[int, Uplink] = {}
+        self.uplinks: dict[int, SeenUplink] = {}
         self.over: dict[str, int] = {}
         self.service: dict[int, deque[Consumer]] = {}
         self.active: Consumer | None = None
@@ -270,7 +270,7 @@ class QueueState:
         self.unacked = 0
         self.claimed = 0
         self.staged = 0
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, ReaderState] = {}
         self.claim_floor = 0
         self.sinks: dict[str, Sink] = {}
         self.runs: dict[str, dict[str, SinkRun]] = {}

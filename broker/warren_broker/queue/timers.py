@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker.queue import claim, disconnects, stage, stage1
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply, Done, Timer
 
 DONE: Final = Done()
@@ -13,14 +13,14 @@ EXPIRED_AGAIN_MS: Final = 60_000
 """A queue that has expired says so again after that long, in case nobody heard."""
 
 
-def timer(context: ApplyContext, command: Timer) -> AnyReply:
+def timer(context: QueueContext, command: Timer) -> AnyReply:
     """Nothing by itself: every apply does first what is due. One that came early is repeated."""
     del command
     context.repeat_timer()
     return DONE
 
 
-def run_due(context: ApplyContext) -> None:
+def run_due(context: QueueContext) -> None:
     """Do what is due, ask for the next timer; message expiry is looked at by every apply anyway."""
     state = context.state
     state.timer_ms = 0

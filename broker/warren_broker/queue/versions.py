@@ -34,10 +34,10 @@ from warren_broker.queue import (
     stage1,
     timers,
 )
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply
 
-Handler: TypeAlias = Callable[[ApplyContext, Any], AnyReply]
+Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
 VERSION: Final = 3
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 
 
 class AbsentNodes:
@@ -29,10 +29,10 @@ class AbsentNodes:
             del self.nodes[node]
             self.version += 1
 
-    def holds(self, queue: Queue) -> bool:
+    def holds(self, queue: QueueRecord) -> bool:
         """Whether the queue lives on such a node, and nowhere else."""
         return bool(self.nodes) and queue.home in self.nodes
 
-    def hides(self, queue: Queue) -> bool:
+    def hides(self, queue: QueueRecord) -> bool:
         """Whether the queue takes no part in routing: it is there for as long as its node is."""
         return self.holds(queue) and queue.passing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import Counted, Destination, Headers
+from warren_broker.routing.matcher import CountedDestinations, Destination, Headers
 
 
 class DirectMatcher:
@@ -12,10 +12,10 @@ class DirectMatcher:
     __slots__ = ("by_key",)
 
     def __init__(self) -> None:
-        self.by_key: dict[str, Counted] = {}
+        self.by_key: dict[str, CountedDestinations] = {}
 
     def add(self, key: BindingKey, binding: Binding) -> None:
-        self.by_key.setdefault(binding.routing_key, Counted()).add(key[:2])
+        self.by_key.setdefault(binding.routing_key, CountedDestinations()).add(key[:2])
 
     def remove(self, key: BindingKey, binding: Binding) -> None:
         there = self.by_key[binding.routing_key]

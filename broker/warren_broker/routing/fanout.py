@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import Counted, Destination, Headers
+from warren_broker.routing.matcher import CountedDestinations, Destination, Headers
 
 
 class FanoutMatcher:
@@ -12,7 +12,7 @@ class FanoutMatcher:
     __slots__ = ("all",)
 
     def __init__(self) -> None:
-        self.all = Counted()
+        self.all = CountedDestinations()
 
     def add(self, key: BindingKey, binding: Binding) -> None:
         self.all.add(key[:2])

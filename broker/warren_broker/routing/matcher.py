@@ -35,7 +35,7 @@ class Matcher(Protocol):
         ...
 
 
-class Counted:
+class CountedDestinations:
     """Destinations, each there as long as one binding names it."""
 
     __slots__ = ("counts",)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import Counted, Destination, Headers
+from warren_broker.routing.matcher import CountedDestinations, Destination, Headers
 
 
 def split_words(key: str) -> list[str]:
@@ -15,7 +15,7 @@ def split_words(key: str) -> list[str]:
     return key.split(".") if key else []
 
 
-class Node:
+class TrieNode:
     """A place in the trie: where patterns end, and what may follow.
 
     hash  the place after `#`; a key that has come there may stay for any number of words
@@ -25,22 +25,22 @@ class Node:
 
     def __init__(self, greedy: bool = False) -> None:
         self.greedy = greedy
-        self.ends: Counted | None = None
-        self.next: dict[str, Node] = {}
-        self.star: Node | None = None
-        self.hash: Node | None = None
+        self.ends: CountedDestinations | None = None
+        self.next: dict[str, TrieNode] = {}
+        self.star: TrieNode | None = None
+        self.hash: TrieNode | None = None
 
-    def child(self, word: str) -> Node | None:
+    def child(self, word: str) -> TrieNode | None:
         """The place after that word of a pattern."""
         if word == "#":
             return self.hash
         return self.star if word == "*" else self.next.get(word)
 
-    def grow(self, word: str) -> Node:
+    def grow(self, word: str) -> TrieNode:
         """The same, made when there is none."""
         there = self.child(word)
         if there is None:
-            there = Node(greedy=word == "#")
+            there = TrieNode(greedy=word == "#")
             self._set(word, there)
         return there
 
@@ -51,7 +51,7 @@ class Node:
         if child.ends is None and not child.next and child.star is None and child.hash is None:
             self._set(word, None)
 
-    def _set(self, word: str, child: Node | None) -> None:
+    def _set(self, word: str, child: TrieNode | None) -> None:
         if word == "#":
             self.hash = child
         elif word == "*":
@@ -72,14 +72,14 @@ class TopicMatcher:
     __slots__ = ("root",)
 
     def __init__(self) -> None:
-        self.root = Node()
+        self.root = TrieNode()
 
     def add(self, key: BindingKey, binding: Binding) -> None:
         node = self.root
         for word in split_words(binding.routing_key):
             node = node.grow(word)
         if node.ends is None:
-            node.ends = Counted()
+            node.ends = CountedDestinations()
         node.ends.add(key[:2])
 
     def remove(self, key: BindingKey, binding: Binding) -> None:
@@ -100,10 +100,10 @@ class TopicMatcher:
     def match(
         self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
     ) -> None:
-        places: dict[Node, None] = {}
+        places: dict[TrieNode, None] = {}
         _reach(self.root, places)
         for word in split_words(routing_key):
-            following: dict[Node, None] = {}
+            following: dict[TrieNode, None] = {}
             for node in places:
                 child = node.next.get(word)
                 if child is not None:
@@ -118,7 +118,7 @@ class TopicMatcher:
                 found.update(dict.fromkeys(node.ends.counts))
 
 
-def _reach(node: Node | None, places: dict[Node, None]) -> None:
+def _reach(node: TrieNode | None, places: dict[TrieNode, None]) -> None:
     """A place has been reached, and with it those that lie behind a `#` that takes no word."""
     while node is not None and node not in places:
         places[node] = None

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from warren_broker.errors import no_exchange
-from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange, Queue
+from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange, QueueRecord
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.direct import DirectMatcher
 from warren_broker.routing.fanout import FanoutMatcher
 from warren_broker.routing.headers import HeadersMatcher
-from warren_broker.routing.matcher import Counted, Destination, Headers, Matcher
+from warren_broker.routing.matcher import CountedDestinations, Destination, Headers, Matcher
 from warren_broker.routing.topic import TopicMatcher
 
 MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
@@ -28,7 +28,7 @@ ENTRY_BYTES: Final = 200
 """What an entry costs beside its texts, about."""
 
 
-class Definitions(Protocol):
+class VhostDefinitions(Protocol):
     """A vhost as routing sees it (`metadata.state.Scope`).
 
     version          rises with every change
@@ -38,7 +38,7 @@ class Definitions(Protocol):
     """
 
     exchanges: dict[str, Exchange]
-    queues: dict[str, Queue]
+    queues: dict[str, QueueRecord]
     bindings: dict[str, dict[BindingKey, Binding]]
     version: int
     source_versions: dict[str, int]
@@ -59,10 +59,10 @@ class Arranged:
         self.kind = kind
         self.matcher = MATCHERS[kind]()
         self.held: dict[BindingKey, Binding] = {}
-        self.onward = Counted()
+        self.onward = CountedDestinations()
         self.version = self.seen = -1
 
-    def follow(self, name: str, definitions: Definitions) -> None:
+    def follow(self, name: str, definitions: VhostDefinitions) -> None:
         """Bring it up to date with the bindings of the exchange of that name.
 
         By the journal where that goes back far enough: a binding more among twenty thousand costs
@@ -130,7 +130,7 @@ class VhostTopology:
         "with_headers",
     )
 
-    def __init__(self, definitions: Definitions, absent: AbsentNodes) -> None:
+    def __init__(self, definitions: VhostDefinitions, absent: AbsentNodes) -> None:
         self.definitions = definitions
         self.absent = absent
         self.seen = absent.version
@@ -271,7 +271,7 @@ class Topology:
     __slots__ = ("absent", "scopes", "vhosts")
 
     def __init__(
-        self, scopes: Mapping[str, Definitions], absent: AbsentNodes | None = None
+        self, scopes: Mapping[str, VhostDefinitions], absent: AbsentNodes | None = None
     ) -> None:
         """absent: nodes that are not heard of, as they are at any time; None: never any."""
         self.scopes = scopes

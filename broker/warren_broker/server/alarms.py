@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from warren_broker.cluster.resource_alarms import DISK, ResourceAlarms
-from warren_broker.config import Alarms as AlarmSettings
+from warren_broker.config import AlarmSettings
 from warren_raft.runtime.loop import Loop
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from warren_broker.kernel import (
     flags_of,
     partition,
 )
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 
 
@@ -51,7 +51,9 @@ def _allowed(
     return table
 
 
-def _split(asker: Asker, exchange: str, data: bytes | memoryview) -> list[tuple[Queue, bytes]]:
+def _split(
+    asker: Asker, exchange: str, data: bytes | memoryview
+) -> list[tuple[QueueRecord, bytes]]:
     """The block's messages by queue; raises NoRoute when one has nowhere to go."""
     table = _allowed(asker, exchange, data, None)
     definitions = asker.broker.definitions
@@ -83,14 +85,14 @@ def _split(asker: Asker, exchange: str, data: bytes | memoryview) -> list[tuple[
 
 def _to_each(
     asker: Asker,
-    parts: list[tuple[Queue, bytes]],
+    parts: list[tuple[QueueRecord, bytes]],
     command_for: Callable[[bytes], commands.Enqueue | commands.SinkStage],
     done: Callable[[errors.Refusal | None], None],
 ) -> None:
     waiting = len(parts)
     refusals: list[errors.Refusal] = []
 
-    def replied(queue: Queue, reply: Any, index: int) -> None:
+    def replied(queue: QueueRecord, reply: Any, index: int) -> None:
         nonlocal waiting
         waiting -= 1
         refusal = refusal_of(reply, queue)
@@ -155,7 +157,7 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
     return (
         errors.Unavailable(failure.detail)
         if failure.unavailable
-        else errors.ClaimLost(failure.detail)
+        else errors.ClaimNotOpen(failure.detail)
     )
 
 
@@ -216,7 +218,12 @@ def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
 
 
 def _read(
-    asker: Asker, queue: Queue, runs: Runs, max_bytes: int, answer: Answer, browsed: Runs | None
+    asker: Asker,
+    queue: QueueRecord,
+    runs: Runs,
+    max_bytes: int,
+    answer: Answer,
+    browsed: Runs | None,
 ) -> None:
     def read(result: tuple[int, bytes] | ReadFailed) -> None:
         if isinstance(result, ReadFailed):

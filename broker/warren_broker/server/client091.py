@@ -19,7 +19,7 @@ from warren_broker.queue.commands import Delivery
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
-from warren_raft.runtime.loop import Stage, Timer
+from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
@@ -51,7 +51,7 @@ class Client091:
         self._short = False
         self._reply_names: dict[str, None] = {}
         stream.on_drained = self._drained
-        self._timer: Timer | None = None
+        self._timer: LoopTimer | None = None
         self._tick()
 
     @property
@@ -129,7 +129,7 @@ class Client091:
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:
             self._asked_flush = True
-            self._broker.cluster.loop.at_turn_end(Stage.DELIVER, self._flush)
+            self._broker.cluster.loop.at_turn_end(LoopStage.DELIVER, self._flush)
 
     @guarded
     def _flush(self) -> None:
@@ -229,7 +229,7 @@ class Client091:
                     self._refused(request, refusal)
 
     def _refused(self, request: Any, refusal: errors.Refusal) -> None:
-        if isinstance(request, requests.Publish):
+        if isinstance(request, requests.PublishRequest):
             self._session.publish_refused(request.session, refusal)
         else:
             self._session.answer(request.token, refusal)
@@ -243,16 +243,16 @@ class Client091:
 
     # ------------------------------------------------------------ requests
 
-    def _authenticate(self, request: requests.Authenticate) -> None:
+    def _authenticate(self, request: requests.AuthenticateRequest) -> None:
         login = (request.user, request.password, request.mechanism)
         log_in(self._broker, self._log, self._peer, login, self._answer(request))
 
-    def _update_secret(self, request: requests.UpdateSecret) -> None:
+    def _update_secret(self, request: requests.UpdateSecretRequest) -> None:
         # Passwords do not expire, so any new one will do, as in RabbitMQ; but the user must still
         # be there with a right to the vhost.
         self._broker.open_vhost(self._vhost, request.user, self._answer(request))
 
-    def _open_vhost(self, request: requests.OpenVhost) -> None:
+    def _open_vhost(self, request: requests.OpenVhostRequest) -> None:
         answer = self._answer(request)
 
         def done(result: Any) -> None:
@@ -262,17 +262,17 @@ class Client091:
 
         self._broker.open_vhost(request.vhost, request.user, done)
 
-    def _close_connection(self, request: requests.CloseConnection) -> None:
+    def _close_connection(self, request: requests.CloseConnectionRequest) -> None:
         self._broker.connection_gone(self._number, self._answer(request))
 
-    def _session_down(self, request: requests.SessionDown) -> None:
+    def _session_down(self, request: requests.SessionDownRequest) -> None:
         gone = {consumer for consumer, _ in request.consumers}
         if self._held:
             self._held = deque(held for held in self._held if held[0] not in gone)
         self._broker.consuming.session_down(request.session, request.failed)
-        self._answer(request)(requests.Done())
+        self._answer(request)(requests.RequestDone())
 
-    def _declare_queue(self, request: requests.DeclareQueue) -> None:
+    def _declare_queue(self, request: requests.QueueDeclareRequest) -> None:
         answer = self._answer(request)
 
         def counted(result: Any) -> None:
@@ -300,7 +300,7 @@ class Client091:
             server_named=request.server_named,
         )
 
-    def _delete_queue(self, request: requests.DeleteQueue) -> None:
+    def _delete_queue(self, request: requests.QueueDeleteRequest) -> None:
         answer = self._answer(request)
         self._deleting += 1
 
@@ -324,22 +324,22 @@ class Client091:
         except errors.Refusal as refusal:
             done(refusal)
 
-    def _purge_queue(self, request: requests.PurgeQueue) -> None:
+    def _purge_queue(self, request: requests.QueuePurgeRequest) -> None:
         self._broker.purge_queue(self._vhost, request.name, self._number, self._answer(request))
 
     def _define(self, request: Any, command: metadata.AnyCommand) -> None:
         answer = self._answer(request)
 
         def done(reply: Any) -> None:
-            answer(reply if isinstance(reply, errors.Refusal) else requests.Done())
+            answer(reply if isinstance(reply, errors.Refusal) else requests.RequestDone())
 
         self._broker.definitions.submit(command, done)
 
-    def _declare_exchange(self, request: requests.DeclareExchange) -> None:
+    def _declare_exchange(self, request: requests.ExchangeDeclareRequest) -> None:
         if request.passive:
             if self._broker.definitions.exchange(self._vhost, request.name) is None:
                 raise errors.no_exchange(request.name, self._vhost)
-            self._answer(request)(requests.Done())
+            self._answer(request)(requests.RequestDone())
             return
         self._define(
             request,
@@ -354,16 +354,18 @@ class Client091:
             ),
         )
 
-    def _delete_exchange(self, request: requests.DeleteExchange) -> None:
+    def _delete_exchange(self, request: requests.ExchangeDeleteRequest) -> None:
         self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))
 
-    def _bind(self, request: requests.Bind) -> None:
+    def _bind(self, request: requests.AddBindingRequest) -> None:
         self._define(request, metadata.Bind(**self._binding(request)))
 
-    def _unbind(self, request: requests.Unbind) -> None:
+    def _unbind(self, request: requests.RemoveBindingRequest) -> None:
         self._define(request, metadata.Unbind(**self._binding(request)))
 
-    def _binding(self, request: requests.Bind | requests.Unbind) -> dict[str, Any]:
+    def _binding(
+        self, request: requests.AddBindingRequest | requests.RemoveBindingRequest
+    ) -> dict[str, Any]:
         return self._broker.binding(
             self._vhost,
             request.source,
@@ -374,7 +376,7 @@ class Client091:
             self._number,
         )
 
-    def _publish(self, request: requests.Publish) -> None:
+    def _publish(self, request: requests.PublishRequest) -> None:
         session, token = self._session, request.token
         tell = request.confirm or request.mandatory
 
@@ -401,7 +403,7 @@ class Client091:
         self._throttled = False
         self._pace()
 
-    def _checkout(self, request: requests.Checkout) -> None:
+    def _checkout(self, request: requests.ConsumeRequest) -> None:
         queue = self._broker.queues.find(self._vhost, request.queue, self._number)
         command = commands.Checkout(
             request.consumer,
@@ -416,7 +418,7 @@ class Client091:
         )
         self._broker.consuming.checkout(queue, command, self, self._answer(request))
 
-    def _cancel(self, request: requests.CancelConsumer) -> None:
+    def _cancel(self, request: requests.CancelRequest) -> None:
         answer = self._answer(request)
 
         def done(result: Any) -> None:
@@ -425,33 +427,33 @@ class Client091:
 
         self._broker.consuming.cancel(request.consumer, guarded_call(self, done))
 
-    def _credit(self, request: requests.SetCredit) -> None:
+    def _credit(self, request: requests.SetCreditRequest) -> None:
         self._broker.consuming.credit(
             commands.Credit(request.consumer, request.delivered, request.credit)
         )
 
-    def _get(self, request: requests.Get) -> None:
+    def _get(self, request: requests.GetRequest) -> None:
         queue = self._broker.queues.find(self._vhost, request.queue, self._number)
         command = commands.Get(request.consumer, request.session, request.no_ack)
         self._broker.consuming.get(queue, command, self._answer(request))
 
-    def _settle(self, request: requests.Settle) -> None:
+    def _settle(self, request: requests.AckRequest) -> None:
         self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids))
 
-    def _return(self, request: requests.Return) -> None:
+    def _return(self, request: requests.RequeueRequest) -> None:
         self._broker.consuming.settle(
             commands.Return(request.consumer, request.msg_ids, request.failed)
         )
 
-    def _discard(self, request: requests.Discard) -> None:
+    def _discard(self, request: requests.RejectRequest) -> None:
         self._broker.consuming.settle(commands.Discard(request.consumer, request.msg_ids))
 
-    def _set_aside(self, request: requests.SetAside) -> None:
+    def _set_aside(self, request: requests.SetAsideRequest) -> None:
         self._broker.consuming.set_aside(
             request.consumer, request.index, request.msg_id, f"{request.reason} ({self._peer})"
         )
 
-    def _open_replies(self, request: requests.OpenReplies) -> None:
+    def _open_replies(self, request: requests.OpenRepliesRequest) -> None:
         session = request.session
 
         def take(table: Any, at: int) -> None:
@@ -461,7 +463,7 @@ class Client091:
         self._reply_names[request.name] = None
         self._broker.replies.open(request.name, guarded_call(self, take))
 
-    def _close_replies(self, request: requests.CloseReplies) -> None:
+    def _close_replies(self, request: requests.CloseRepliesRequest) -> None:
         self._reply_names.pop(request.name, None)
         self._broker.replies.close(request.name)
 
@@ -471,28 +473,28 @@ def _nothing(client: Client091, request: Any) -> None:
 
 
 _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
-    requests.Authenticate: Client091._authenticate,
-    requests.UpdateSecret: Client091._update_secret,
-    requests.OpenVhost: Client091._open_vhost,
-    requests.CloseConnection: Client091._close_connection,
-    requests.SessionUp: _nothing,
-    requests.SessionDown: Client091._session_down,
-    requests.DeclareQueue: Client091._declare_queue,
-    requests.DeleteQueue: Client091._delete_queue,
-    requests.PurgeQueue: Client091._purge_queue,
-    requests.DeclareExchange: Client091._declare_exchange,
-    requests.DeleteExchange: Client091._delete_exchange,
-    requests.Bind: Client091._bind,
-    requests.Unbind: Client091._unbind,
-    requests.Publish: Client091._publish,
-    requests.Checkout: Client091._checkout,
-    requests.CancelConsumer: Client091._cancel,
-    requests.SetCredit: Client091._credit,
-    requests.Get: Client091._get,
-    requests.Settle: Client091._settle,
-    requests.Return: Client091._return,
-    requests.Discard: Client091._discard,
-    requests.SetAside: Client091._set_aside,
-    requests.OpenReplies: Client091._open_replies,
-    requests.CloseReplies: Client091._close_replies,
+    requests.AuthenticateRequest: Client091._authenticate,
+    requests.UpdateSecretRequest: Client091._update_secret,
+    requests.OpenVhostRequest: Client091._open_vhost,
+    requests.CloseConnectionRequest: Client091._close_connection,
+    requests.SessionUpRequest: _nothing,
+    requests.SessionDownRequest: Client091._session_down,
+    requests.QueueDeclareRequest: Client091._declare_queue,
+    requests.QueueDeleteRequest: Client091._delete_queue,
+    requests.QueuePurgeRequest: Client091._purge_queue,
+    requests.ExchangeDeclareRequest: Client091._declare_exchange,
+    requests.ExchangeDeleteRequest: Client091._delete_exchange,
+    requests.AddBindingRequest: Client091._bind,
+    requests.RemoveBindingRequest: Client091._unbind,
+    requests.PublishRequest: Client091._publish,
+    requests.ConsumeRequest: Client091._checkout,
+    requests.CancelRequest: Client091._cancel,
+    requests.SetCreditRequest: Client091._credit,
+    requests.GetRequest: Client091._get,
+    requests.AckRequest: Client091._settle,
+    requests.RequeueRequest: Client091._return,
+    requests.RejectRequest: Client091._discard,
+    requests.SetAsideRequest: Client091._set_aside,
+    requests.OpenRepliesRequest: Client091._open_replies,
+    requests.CloseRepliesRequest: Client091._close_replies,
 }

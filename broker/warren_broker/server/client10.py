@@ -21,7 +21,7 @@ from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_raft.quoting import quoted
-from warren_raft.runtime.loop import Stage, Timer
+from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS_MAX = 10_000
@@ -52,7 +52,7 @@ class Client10:
         )
         self._asked_flush = False
         self._gone = False
-        self._timer: Timer | None = None
+        self._timer: LoopTimer | None = None
         stream.on_drained = self._flush_later
 
     @property
@@ -115,7 +115,7 @@ class Client10:
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:
             self._asked_flush = True
-            self._broker.cluster.loop.at_turn_end(Stage.DELIVER, self._flush)
+            self._broker.cluster.loop.at_turn_end(LoopStage.DELIVER, self._flush)
 
     @guarded
     def _flush(self) -> None:

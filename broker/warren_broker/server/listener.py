@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from warren_broker.amqp091.wire import codec
 from warren_broker.amqp10.wire import sasl
 from warren_raft.runtime.loop import Listener as Acceptor
-from warren_raft.runtime.loop import Loop, Timer
+from warren_raft.runtime.loop import Loop, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ MakeClient = Callable[[Stream, str], Client]
 """(stream, the peer's address as text) to the client that speaks one protocol."""
 
 
-class Connection:
+class AcceptedSocket:
     """A socket until and after its protocol is known.
 
     Invariant: `client` is None exactly until eight bytes have come.
@@ -73,7 +73,7 @@ class Connection:
             high=OUT_BYTES_HIGH,
             low=OUT_BYTES_LOW,
         )
-        self._timer: Timer | None = listener.loop.call_later(
+        self._timer: LoopTimer | None = listener.loop.call_later(
             listener.handshake_timeout_ms, self._too_slow
         )
 
@@ -137,12 +137,12 @@ class AmqpListener:
         self.loop = loop
         self.handshake_timeout_ms = handshake_timeout_ms
         self.connections_max = connections_max
-        self.connections: set[Connection] = set()
+        self.connections: set[AcceptedSocket] = set()
         self.protocols: dict[bytes, MakeClient] = {}
         self.reasons: tuple[str, ...] = ()
         self._acceptor: Acceptor | None = Acceptor(loop, address, self._accept)
         self._address = (address[0], self._acceptor.port)
-        self._reopening: Timer | None = None
+        self._reopening: LoopTimer | None = None
 
     @property
     def port(self) -> int:
@@ -160,7 +160,7 @@ class AmqpListener:
             )
             sock.close()
             return
-        self.connections.add(Connection(self, sock, peer))
+        self.connections.add(AcceptedSocket(self, sock, peer))
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Tell every client."""

@@ -8,7 +8,7 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.progress import Progress
+from warren.cli.progress import ProgressLine
 from warren.cli.queues import queues
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.membership import MembersChanged, QueueMembers, Resizing
@@ -62,7 +62,7 @@ def add_member(
     timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Give a queue a member on a node: it catches up first, then it counts for the majority."""
-    with connect(uri) as connection, Progress(f"adding {node} to {queue}") as progress:
+    with connect(uri) as connection, ProgressLine(f"adding {node} to {queue}") as progress:
         changed = Admin(connection).add_member(
             queue, node, wait=timeout if wait else None, progress=progress.queue
         )
@@ -79,7 +79,7 @@ def delete_member(
     timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Take a queue's member off a node; one that leads hands over first."""
-    with connect(uri) as connection, Progress(f"deleting {node} from {queue}") as progress:
+    with connect(uri) as connection, ProgressLine(f"deleting {node} from {queue}") as progress:
         changed = Admin(connection).delete_member(
             queue, node, wait=timeout if wait else None, progress=progress.queue
         )
@@ -113,7 +113,7 @@ def grow(
     timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Give all matching quorum queues, of all vhosts, a member on a node."""
-    with connect(uri) as connection, Progress(f"growing {node}") as progress:
+    with connect(uri) as connection, ProgressLine(f"growing {node}") as progress:
         found = Admin(connection).grow(
             node,
             strategy,
@@ -135,7 +135,7 @@ def shrink(
     timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Take the members of all quorum queues, of all vhosts, off a node."""
-    with connect(uri) as connection, Progress(f"shrinking {node}") as progress:
+    with connect(uri) as connection, ProgressLine(f"shrinking {node}") as progress:
         found = Admin(connection).shrink(
             node,
             errors_only=errors_only,
@@ -155,7 +155,7 @@ def rebalance(
     timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Move leaders until no node leads more of the matching quorum queues than it must."""
-    with connect(uri) as connection, Progress("rebalancing") as progress:
+    with connect(uri) as connection, ProgressLine("rebalancing") as progress:
         found = Admin(connection).rebalance(
             vhost_pattern=vhost_pattern,
             queue_pattern=queue_pattern,

@@ -9,7 +9,7 @@ import typer
 from warren.admin import Admin
 from warren.cli import output
 from warren.cli.members import WAIT_TIMEOUT_S, Node, Timeout, Wait
-from warren.cli.progress import Progress
+from warren.cli.progress import ProgressLine
 from warren.cli.target import Json, Uri, connect
 from warren.membership import NodeInfo, NodeStatus, describe_member
 
@@ -68,7 +68,7 @@ def drain(
 
     Then check that it is not quorum critical, stop it, start it: that ends its maintenance.
     """
-    with connect(uri) as connection, Progress(f"draining {node}") as progress:
+    with connect(uri) as connection, ProgressLine(f"draining {node}") as progress:
         found = Admin(connection).drain(
             node, wait=timeout if wait else None, progress=progress.node
         )
@@ -84,7 +84,7 @@ def revive(
     timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
-    with connect(uri) as connection, Progress(f"reviving {node}") as progress:
+    with connect(uri) as connection, ProgressLine(f"reviving {node}") as progress:
         found = Admin(connection).revive(
             node, wait=timeout if wait else None, progress=progress.node
         )
@@ -104,7 +104,7 @@ def forget(
     Queues that lived on it alone are deleted. What is in its data directory can never join this
     cluster again.
     """
-    with connect(uri) as connection, Progress(f"forgetting {node}") as progress:
+    with connect(uri) as connection, ProgressLine(f"forgetting {node}") as progress:
         found = Admin(connection).forget(
             node, wait=timeout if wait else None, progress=progress.node
         )

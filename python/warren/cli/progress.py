@@ -11,7 +11,7 @@ NAMED_MAX = 3
 """Members or queues named at once."""
 
 
-class Progress:
+class ProgressLine:
     """One line that changes on a terminal; elsewhere a line for every change."""
 
     def __init__(self, what: str) -> None:
@@ -19,7 +19,7 @@ class Progress:
         self._last = ""
         self._status: Status | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         if output.ERRORS.is_terminal:
             self._status = output.ERRORS.status(output.plain_text(self._what))
             self._status.start()

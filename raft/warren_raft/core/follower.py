@@ -10,10 +10,10 @@ from warren_raft.core.transitions import become_follower, follow, grant, lose_le
 from warren_raft.messages import (
     Append,
     AppendReply,
-    Confirm,
-    ConfirmReply,
     PreVote,
     PreVoteReply,
+    ReadIndexHeartbeat,
+    ReadIndexHeartbeatReply,
     SnapshotChunk,
     TimeoutNow,
     Vote,
@@ -167,11 +167,13 @@ def installed(
     lost.found(node)
 
 
-def on_confirm(node: NodeState, message: Confirm) -> None:
+def on_confirm(node: NodeState, message: ReadIndexHeartbeat) -> None:
     """The leader asks whether it still is."""
     follow(node, message.sender)
     node.after_sync.append(
-        ConfirmReply(node.group, node.id, message.sender, node.term, message.round, node.member_id)
+        ReadIndexHeartbeatReply(
+            node.group, node.id, message.sender, node.term, message.round, node.member_id
+        )
     )
 
 
@@ -243,7 +245,7 @@ def refuse_stale(node: NodeState, message: object) -> None:
             reply = AppendReply(
                 group, node.id, sender, term, False, index, node.log.committed, member=own
             )
-        case Confirm(sender=sender) | SnapshotChunk(sender=sender):
+        case ReadIndexHeartbeat(sender=sender) | SnapshotChunk(sender=sender):
             reply = AppendReply(
                 group, node.id, sender, term, False, 0, node.log.committed, member=own
             )

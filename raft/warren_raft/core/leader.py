@@ -12,10 +12,10 @@ from warren_raft.core.transitions import become_follower
 from warren_raft.messages import (
     Append,
     AppendReply,
-    ConfirmReply,
     PreVote,
     PreVoteReply,
     ReadIndex,
+    ReadIndexHeartbeatReply,
     SnapshotWanted,
     WireEntry,
 )
@@ -207,7 +207,7 @@ def on_snapshot_wanted(node: NodeState, message: SnapshotWanted) -> None:
 # ---------------------------------------------------------------------- reads
 
 
-def on_confirm_reply(node: NodeState, message: ConfirmReply) -> None:
+def on_confirm_reply(node: NodeState, message: ReadIndexHeartbeatReply) -> None:
     """A voter confirmed a round."""
     lead = node.leadership
     assert lead is not None

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from warren_raft.config import RaftConfig
-from warren_raft.ports import LogStore
+from warren_raft.ports import LogReader
 from warren_raft.types import Entry, EntryKind, Index, Term
 
 
@@ -49,7 +49,7 @@ class LogView:
         "writing",
     )
 
-    def __init__(self, store: LogStore, applied: Index = 0) -> None:
+    def __init__(self, store: LogReader, applied: Index = 0) -> None:
         """All of `store` is durable; everything up to `applied` is committed and applied."""
         last = store.last_index()
         assert applied <= last, (applied, last)
@@ -90,7 +90,7 @@ class LogView:
     def slice(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """Entries from `first` on, at least one, at most to `last`, cut after bytes_max of data.
 
-        May stop early where the store ends and the tail begins; none: see `LogStore.entries`.
+        May stop early where the store ends and the tail begins; none: see `LogReader.entries`.
         """
         assert 0 < first <= last <= self.last, (first, last, self.last)
         if first < self.tail_first:

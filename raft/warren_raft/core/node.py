@@ -45,7 +45,7 @@ from warren_raft.types import (
 )
 
 
-class Node(NodeState):
+class RaftNode(NodeState):
     """What a host calls of a member; the state and its invariants are NodeState's."""
 
     __slots__ = ()

@@ -11,7 +11,7 @@ Request = tuple[NodeId, int]
 """The member that asked, and its context."""
 
 
-class Reads:
+class PendingReads:
     """What a leader keeps of reads that wait.
 
     asked    not part of a round yet; wait while nothing of this term is committed, because only

@@ -9,7 +9,7 @@ from __future__ import annotations
 from warren_raft.core.ready import ReadState
 from warren_raft.core.role_state import Leadership
 from warren_raft.core.state import NodeState
-from warren_raft.messages import Confirm, ReadIndexReply
+from warren_raft.messages import ReadIndexHeartbeat, ReadIndexReply
 from warren_raft.types import NodeId
 
 
@@ -26,7 +26,9 @@ def ask_confirm(node: NodeState, lead: Leadership) -> None:
     asked += [member for member, progress in lead.progress.items() if progress.vouching]
     lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms if asked else None
     for member in asked:
-        node.messages.append(Confirm(node.group, node.id, member, node.term, lead.reads.round))
+        node.messages.append(
+            ReadIndexHeartbeat(node.group, node.id, member, node.term, lead.reads.round)
+        )
 
 
 def answer_reads(node: NodeState, lead: Leadership, voter: NodeId, round_: int) -> None:

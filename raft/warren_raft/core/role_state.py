@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_raft.core.progress import Progress
-from warren_raft.core.read_index import Reads
+from warren_raft.core.read_index import PendingReads
 from warren_raft.messages import WireEntry
 from warren_raft.types import Index, Membership, NodeId
 
@@ -58,7 +58,7 @@ class Leadership:
         self.counting: tuple[Progress, ...] = ()
         self.absent: list[Index] = []
         self.unsettled = True
-        self.reads = Reads()
+        self.reads = PendingReads()
         self.transfer_to: NodeId | None = None
         self.transfer_by_ms = 0
         self.confirm_due_ms: int | None = None

@@ -11,11 +11,11 @@ from warren_raft.core.state import NodeState
 from warren_raft.messages import (
     Append,
     AppendReply,
-    Confirm,
-    ConfirmReply,
     PreVote,
     PreVoteReply,
     ReadIndex,
+    ReadIndexHeartbeat,
+    ReadIndexHeartbeatReply,
     ReadIndexReply,
     SnapshotChunk,
     SnapshotWanted,
@@ -29,7 +29,7 @@ Handler = Callable[[NodeState, Any], None]
 EVERY_ROLE: dict[type, Handler] = {
     Append: follower.on_append,
     SnapshotChunk: follower.on_snapshot_chunk,
-    Confirm: follower.on_confirm,
+    ReadIndexHeartbeat: follower.on_confirm,
     Vote: follower.on_vote,
     PreVote: follower.on_pre_vote,
     TimeoutNow: follower.on_timeout_now,
@@ -47,12 +47,12 @@ HANDLERS: tuple[dict[type, Handler], ...] = (
         # that `follow` finds out.
         Append: follower.on_append,
         SnapshotChunk: follower.on_snapshot_chunk,
-        Confirm: follower.on_confirm,
+        ReadIndexHeartbeat: follower.on_confirm,
         Vote: follower.on_vote,
         PreVote: leader.on_pre_vote,
         AppendReply: leader.on_append_reply,
         SnapshotWanted: leader.on_snapshot_wanted,
-        ConfirmReply: leader.on_confirm_reply,
+        ReadIndexHeartbeatReply: leader.on_confirm_reply,
         ReadIndex: leader.on_read_index,
     },
 )

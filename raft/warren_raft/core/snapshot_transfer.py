@@ -23,7 +23,7 @@ CHUNK_BYTES_MAX = 1 << 20
 CHUNKS_UNDER_WAY_MAX = 4
 
 
-class Outgoing:
+class OutgoingSnapshot:
     """The leader's side.
 
     live                     the entries that the snapshot refers to, ascending

@@ -12,7 +12,7 @@ from warren_raft.core.quorum import majority
 from warren_raft.core.ready import ReadState, Role
 from warren_raft.core.role_state import Candidacy, Leadership
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
-from warren_raft.ports import LogStore
+from warren_raft.ports import LogReader
 from warren_raft.types import (
     GroupId,
     HardState,
@@ -81,7 +81,7 @@ class NodeState:
         node_id: NodeId,
         membership: Membership,
         hard_state: HardState,
-        log: LogStore,
+        log: LogReader,
         config: RaftConfig,
         rng: Random,
         now_ms: int,
@@ -97,7 +97,7 @@ class NodeState:
         hard_state, log  as they were on disk; all of the log is durable
         rng              may be shared by all groups of a node
         applied          what the machine's state holds already: the index of its snapshot
-        configs          see LogStore.configs
+        configs          see LogReader.configs
         preferred        which campaigns at once when the group is new (term 0, empty log); the
                          others wait new_group_delay_ms longer. A group of one campaigns at once
 

@@ -54,7 +54,7 @@ class BootstrapPlan:
     stored: bool = False
 
 
-class Bootstrap:
+class ClusterBootstrap:
     """A node's way into its cluster.
 
     Invariant: the founders' disks are noted on this node's disk before group 0 begins on it

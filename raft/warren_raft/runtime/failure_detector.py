@@ -17,7 +17,7 @@ class News(Enum):
 
 
 @dataclass(slots=True)
-class _Peer:
+class _WatchedPeer:
     connected: bool
     heard_ms: int
     suspect_at_ms: int
@@ -41,13 +41,13 @@ class FailureDetector:
     def __init__(self, suspect_after_ms: int, disconnect_grace_ms: int, now_ms: int) -> None:
         self._suspect_after_ms = suspect_after_ms
         self._grace_ms = disconnect_grace_ms
-        self._peers: dict[NodeId, _Peer] = {}
+        self._peers: dict[NodeId, _WatchedPeer] = {}
         self._checked_ms = now_ms
 
     def add(self, node: NodeId, now_ms: int) -> None:
         """A peer that was never connected has `suspect_after_ms` to appear."""
         if node not in self._peers:
-            self._peers[node] = _Peer(False, now_ms, now_ms + self._suspect_after_ms)
+            self._peers[node] = _WatchedPeer(False, now_ms, now_ms + self._suspect_after_ms)
 
     def remove(self, node: NodeId) -> None:
         """Watch it no longer; unknown ones are ignored."""
@@ -119,7 +119,7 @@ class FailureDetector:
                 news += self._back(node, peer)
         return news
 
-    def _back(self, node: NodeId, peer: _Peer) -> list[tuple[NodeId, News]]:
+    def _back(self, node: NodeId, peer: _WatchedPeer) -> list[tuple[NodeId, News]]:
         if not peer.suspected:
             return []
         peer.suspected = peer.gone = False

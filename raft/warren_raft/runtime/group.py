@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from warren_raft.core import membership
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Role, SoftState
 from warren_raft.machine import Machine, Meta
 from warren_raft.messages import AnyRaftMessage
-from warren_raft.runtime.loop import Timer
+from warren_raft.runtime.loop import LoopTimer
 from warren_raft.runtime.observer import Observer
 from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.snapshot import Snapshot
@@ -78,7 +78,7 @@ class Group:
     def __init__(
         self,
         group: GroupId,
-        node: Node,
+        node: RaftNode,
         store: GroupStore,
         machine: Machine[Any],
         volatile: bool,
@@ -96,7 +96,7 @@ class Group:
         self.volatile = volatile
         self.leading = False
         self.after_sync: deque[tuple[int, Sequence[AnyRaftMessage]]] = deque()
-        self.timer: Timer | None = None
+        self.timer: LoopTimer | None = None
         self.timer_ms = 0
         self.touched = False
         self.deleted = False

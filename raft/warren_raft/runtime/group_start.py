@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.errors import StorageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.runtime import log_identity
@@ -59,7 +59,7 @@ def begin_group(
     members = born.membership(config.node)
     if store.snapshot is not None:
         members = known_members(store.snapshot, machine.version)
-    node = Node(
+    node = RaftNode(
         spec.group,
         config.node,
         members,

@@ -17,13 +17,13 @@ from warren_raft.errors import MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import log_identity
-from warren_raft.runtime.bootstrap import Bootstrap, BootstrapPlan
+from warren_raft.runtime.bootstrap import BootstrapPlan, ClusterBootstrap
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.early_messages import EarlyMessages
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.group_start import begin_group
-from warren_raft.runtime.loop import Loop, Stage, Timer
+from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.net.codec import BadFrame
 from warren_raft.runtime.net.handshake import Hello
@@ -110,8 +110,8 @@ class Host:
         )
         self.on_condition = self._disk.peer_said
         self._write_marks: PeerWriteMarks
-        self._bootstrap: Bootstrap
-        self._heartbeat: Timer | None = None
+        self._bootstrap: ClusterBootstrap
+        self._heartbeat: LoopTimer | None = None
         self._store: LogStore | None = None
         self._snapshot_policy: SnapshotPolicy
         self._backpressure: DiskBackpressure
@@ -150,7 +150,7 @@ class Host:
             self._loop.post,
             config.wal_file_bytes,
             lambda job: self._loop.at_turn_end(
-                Stage.SYNC, functools.partial(self._loop.wait_for, job)
+                LoopStage.SYNC, functools.partial(self._loop.wait_for, job)
             ),
         )
         self._make_parts(store)
@@ -160,7 +160,7 @@ class Host:
             store.recreate(group, again)
         self._write_marks = marks_of(store, self.boot_id)
         identity = store.directory.identity
-        self._bootstrap = Bootstrap(
+        self._bootstrap = ClusterBootstrap(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
         )
         self._ready_loop.begin(

@@ -36,7 +36,7 @@ Job = Callable[[], Callable[[], None]]
 """Work that may block; what it returns is called on the loop's thread."""
 
 
-class Stage(IntEnum):
+class LoopStage(IntEnum):
     """The order of the work after all ready sockets were read; each may set off an earlier one."""
 
     GATHER = 0  # what the connections brought becomes submissions and proposals
@@ -50,7 +50,7 @@ class Replaced(BaseException):
     """Another thread turns the loop: this one has nothing more to do with it."""
 
 
-class Timer:
+class LoopTimer:
     """A call in the future; `cancel()` may be called at any time, any number of times."""
 
     __slots__ = ("_call", "_loop", "when_ms")
@@ -76,7 +76,7 @@ class Timer:
         return call
 
 
-class Registration:
+class WatchedSocket:
     """A file descriptor the loop watches.
 
     on_error  gets whatever `readable` or `writable` raised and must end the connection;
@@ -136,14 +136,14 @@ class Loop:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.turn = 0
         self._epoll = select.epoll()
-        self._registrations: dict[int, Registration] = {}
-        self._timers: list[tuple[int, int, Timer]] = []
+        self._registrations: dict[int, WatchedSocket] = {}
+        self._timers: list[tuple[int, int, LoopTimer]] = []
         self._timer_count = 0
         self._timers_cancelled = 0  # at most that many of the heap's are dead
         self._soon: collections.deque[Callable[[], None]] = collections.deque()
         self._posted: collections.deque[Callable[[], None]] = collections.deque()
-        self._stages: tuple[list[Callable[[], None]], ...] = tuple([] for _ in Stage)
-        self._sync = self._stages[Stage.SYNC]
+        self._stages: tuple[list[Callable[[], None]], ...] = tuple([] for _ in LoopStage)
+        self._sync = self._stages[LoopStage.SYNC]
         self._stopping = False
         self._running = False
         self._over = threading.Event()
@@ -166,27 +166,27 @@ class Loop:
         writable: Callable[[], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         events: int = READ,
-    ) -> Registration:
+    ) -> WatchedSocket:
         """Call back when `fd` is ready; level-triggered; errors and hang-ups count as ready."""
         number = fd if isinstance(fd, int) else fd.fileno()
         assert number not in self._registrations, number
-        registration = Registration(self, number, readable, writable, on_error, events)
+        registration = WatchedSocket(self, number, readable, writable, on_error, events)
         self._registrations[number] = registration
         self._epoll.register(number, events)
         return registration
 
-    def _unregister(self, registration: Registration) -> None:
+    def _unregister(self, registration: WatchedSocket) -> None:
         if self._registrations.get(registration.fd) is registration:
             del self._registrations[registration.fd]
             self._epoll.unregister(registration.fd)
 
-    def call_later(self, delay_ms: int, call: Callable[[], None]) -> Timer:
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> LoopTimer:
         """Call once, `delay_ms` from now."""
         return self.call_at(self.clock.monotonic_ms() + max(0, delay_ms), call)
 
-    def call_at(self, when_ms: int, call: Callable[[], None]) -> Timer:
+    def call_at(self, when_ms: int, call: Callable[[], None]) -> LoopTimer:
         """Call once, at that time of the monotonic clock."""
-        timer = Timer(self, when_ms, call)
+        timer = LoopTimer(self, when_ms, call)
         self._timer_count += 1
         heapq.heappush(self._timers, (when_ms, self._timer_count, timer))
         return timer
@@ -204,7 +204,7 @@ class Loop:
             self._wake_pending = True
             os.eventfd_write(self._wake_fd, 1)
 
-    def at_turn_end(self, stage: Stage, call: Callable[[], None]) -> None:
+    def at_turn_end(self, stage: LoopStage, call: Callable[[], None]) -> None:
         """Call once in this turn's `stage`; the caller sees to it that it asks only once."""
         self._stages[stage].append(call)
 
@@ -334,7 +334,7 @@ class Loop:
         due = max(0, timers[0][0] - self.clock.monotonic_ms())
         return due if timeout_ms is None else min(due, timeout_ms)
 
-    def _dispatch(self, registration: Registration, events: int) -> None:
+    def _dispatch(self, registration: WatchedSocket, events: int) -> None:
         try:
             if events & ~WRITE:  # hang-ups and errors show themselves by reading
                 registration.readable()
@@ -455,7 +455,7 @@ class Listener:
         self._loop = loop
         self._on_accept = on_accept
         self._sockets = listen(address)
-        self._paused: Timer | None = None
+        self._paused: LoopTimer | None = None
         self._registrations = [
             loop.register(sock, functools.partial(self._accept, sock)) for sock in self._sockets
         ]

@@ -9,7 +9,7 @@ from warren_raft.core.ready import Ready, Role
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.group import Group
-from warren_raft.runtime.loop import Loop, Stage
+from warren_raft.runtime.loop import Loop, LoopStage
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage.log_store import LogStore
@@ -94,7 +94,7 @@ class ReadyLoop:
     def _ask_turn(self) -> None:
         if not self._turn_asked:
             self._turn_asked = True
-            self._loop.at_turn_end(Stage.RAFT, self._turn)
+            self._loop.at_turn_end(LoopStage.RAFT, self._turn)
 
     def ask_submit(self) -> None:
         """Records were added to the log's batch: have it written."""
@@ -102,7 +102,7 @@ class ReadyLoop:
         self._ask_turn()
 
     def _next_turn(self) -> None:
-        self._loop.at_turn_end(Stage.RAFT, self._turn)
+        self._loop.at_turn_end(LoopStage.RAFT, self._turn)
 
     @property
     def _long(self) -> bool:

@@ -36,7 +36,7 @@ WHOLE = {
 
 
 @dataclass(slots=True)
-class Piece:
+class ScrubJob:
     """What one job reads of a file.
 
     file    number in places, 0: it is read whole
@@ -66,7 +66,7 @@ class Round:
     """One look through all files; began_ms: when."""
 
     began_ms: int
-    left: Iterator[Piece] = field(default_factory=lambda: iter(()))
+    left: Iterator[ScrubJob] = field(default_factory=lambda: iter(()))
     files: int = 0
     damaged: int = 0
 
@@ -114,22 +114,22 @@ class Scrub:
         if ended.damaged:
             log.warning("%s of %s files looked through are damaged", ended.damaged, ended.files)
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[ScrubJob]:
         store = self._store
         for found in list(store.log_files.segments):
-            yield Piece(found.index, found.id)
-            yield Piece(found.data, found.id, found.salt, FILE_HEADER_BYTES, found.bytes)
+            yield ScrubJob(found.index, found.id)
+            yield ScrubJob(found.data, found.id, found.salt, FILE_HEADER_BYTES, found.bytes)
         for file in sorted(store.log_files.use.live):
             if file < store.wal.closed_below and file in store.log_files.salts:
                 path = store.log_files.wal_path(file)
                 end = store.log_files.ends.get(file, -1)
-                yield Piece(path, file, store.log_files.salts[file], FILE_HEADER_BYTES, end)
+                yield ScrubJob(path, file, store.log_files.salts[file], FILE_HEADER_BYTES, end)
         for number, group in sorted(store.groups.items()):
             if group.snapshot_index:
-                yield Piece(store.snapshot_path(group), group=number)
-        yield Piece(store.directory.path / manifest.NAME)
+                yield ScrubJob(store.snapshot_path(group), group=number)
+        yield ScrubJob(store.directory.path / manifest.NAME)
 
-    def _read(self, piece: Piece, now_ms: int) -> None:
+    def _read(self, piece: ScrubJob, now_ms: int) -> None:
         self._busy = True
         files = self._store.files
         self._store.background_writer.run(
@@ -138,7 +138,7 @@ class Scrub:
             lambda error: self._seen(piece, Seen(), now_ms),
         )
 
-    def _seen(self, piece: Piece, seen: Seen, now_ms: int) -> None:
+    def _seen(self, piece: ScrubJob, seen: Seen, now_ms: int) -> None:
         self._busy = False
         self._ready_ms = now_ms + seen.size * 1000 // self._rate
         if seen.damage:
@@ -149,11 +149,11 @@ class Scrub:
             piece.offset = seen.offset
             self._read_on(piece)
 
-    def _read_on(self, piece: Piece) -> None:
+    def _read_on(self, piece: ScrubJob) -> None:
         assert self._round is not None
         rest = self._round.left
 
-        def pieces() -> Iterator[Piece]:
+        def pieces() -> Iterator[ScrubJob]:
             yield piece
             yield from rest
 
@@ -162,7 +162,7 @@ class Scrub:
 
     # ------------------------------------------------------------ damage
 
-    def _damaged(self, piece: Piece, damage: str) -> None:
+    def _damaged(self, piece: ScrubJob, damage: str) -> None:
         store = self._store
         log.error("%s is damaged: %s; it is written again", piece.path, damage)
         if piece.group is not None:
@@ -175,7 +175,7 @@ class Scrub:
             elif piece.file not in store.compactor.left:
                 store.compactor.damaged.add(piece.file)
 
-    def _look_at_rows(self, piece: Piece) -> None:
+    def _look_at_rows(self, piece: ScrubJob) -> None:
         """Which entries that are kept are hit: all that stand in that file are read."""
         store = self._store
         if piece.file >= ID_BASE and all(s.id != piece.file for s in store.log_files.segments):
@@ -197,7 +197,7 @@ class Scrub:
         )
 
 
-def look(files: Files, piece: Piece) -> Seen:
+def look(files: Files, piece: ScrubJob) -> Seen:
     """Read it, on the background writer's thread; a file that is gone by then is no damage."""
     if not files.exists(piece.path):
         return Seen()
@@ -211,7 +211,7 @@ def look(files: Files, piece: Piece) -> Seen:
         return Seen(SCRUB_PIECE_BYTES, None, str(damage))
 
 
-def _look_at_records(files: Files, piece: Piece) -> Seen:
+def _look_at_records(files: Files, piece: ScrubJob) -> Seen:
     end = files.size(piece.path) if piece.end < 0 else piece.end
     fd = files.open_read(piece.path)
     try:

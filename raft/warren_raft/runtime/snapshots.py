@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from warren_raft.core.snapshot_transfer import Incoming, Outgoing
+from warren_raft.core.snapshot_transfer import Incoming, OutgoingSnapshot
 from warren_raft.int_runs import Unreadable
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
 from warren_raft.runtime.group import Group
@@ -67,7 +67,7 @@ class Transfers:
         self._touch = touch
         self._restored = restored
         self._awaits = awaits
-        self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, Outgoing]] = {}
+        self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, OutgoingSnapshot]] = {}
         self._incoming: dict[GroupId, Incoming] = {}
         self._came: dict[GroupId, tuple[Group, int]] = {}
         self._installing: set[GroupId] = set()
@@ -105,7 +105,7 @@ class Transfers:
             log.error("group %s: another snapshot is taken for %s: %s", group.id, to, damage.what)
             self._later[group.id, to] = group, 0
             return
-        out = Outgoing(
+        out = OutgoingSnapshot(
             group.id,
             self._own,
             to,

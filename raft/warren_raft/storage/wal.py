@@ -61,7 +61,7 @@ def file_number(name: str) -> int | None:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _WriteBatch:
     """Records on their way to one file.
 
     link  what the file's beginning says of the file before it
@@ -107,7 +107,7 @@ class _Writer:
         self.slow = 0
         self.unnamed = unnamed
 
-    def write(self, batch: _Batch) -> None:
+    def write(self, batch: _WriteBatch) -> None:
         """Write and sync; raises OSError, after which only `is_full` may be tried again."""
         if not batch.buffers:
             return
@@ -123,7 +123,7 @@ class _Writer:
         else:
             self.slow = SLOW_MAX if took_ms > SYNC_MS_LONG else min(SLOW_MAX, self.slow + 1)
 
-    def _begin(self, batch: _Batch) -> None:
+    def _begin(self, batch: _WriteBatch) -> None:
         # 1. The file is made, its directory synced.  2. It is noted elsewhere that there is such a
         # file.  3. Only then a record of it is vouched for. Without 2 a newest file that is missing
         # at a start would not be noticed: the one before it is whole.
@@ -195,12 +195,12 @@ class Wal:
         self._directory = directory
         self._post = post
         self._file_bytes = file_bytes
-        self._jobs: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
-        self._in_flight: _Batch | None = None
+        self._jobs: queue.SimpleQueue[_WriteBatch | None] = queue.SimpleQueue()
+        self._in_flight: _WriteBatch | None = None
         self.salts = salts
-        self._collecting = _Batch(next_batch, next_file, self._new_salt(next_file), link)
+        self._collecting = _WriteBatch(next_batch, next_file, self._new_salt(next_file), link)
         self._at_turn_end = at_turn_end
-        self._here: _Batch | None = None
+        self._here: _WriteBatch | None = None
         self._writer = _Writer(files, directory, mark, unnamed)
         self._failed = False
         self._closing = Event()
@@ -283,7 +283,7 @@ class Wal:
         salt = self.salts[file] = int.from_bytes(os.urandom(4), "little") or 1
         return salt
 
-    def _link(self, batch: _Batch, end: int) -> Link:
+    def _link(self, batch: _WriteBatch, end: int) -> Link:
         """To the file of that batch, whose records end there."""
         return Link(batch.link.disk, batch.salt, end)
 
@@ -301,7 +301,7 @@ class Wal:
         """Let the next batch begin a new file; nothing when the newest is empty."""
         batch = self._collecting
         if not batch.records and batch.offset > FIRST_RECORD:
-            self._collecting = _Batch(
+            self._collecting = _WriteBatch(
                 batch.number,
                 batch.file + 1,
                 self._new_salt(batch.file + 1),
@@ -346,7 +346,7 @@ class Wal:
             file, link, end = file + 1, self._link(batch, end), FIRST_RECORD
             self._new_salt(file)
         self._in_flight = batch
-        self._collecting = _Batch(number, file, self.salts[file], link, end)
+        self._collecting = _WriteBatch(number, file, self.salts[file], link, end)
         # A new file takes several syncs, on a disk that may be slow by now.
         open_already = batch.file == self._writer.file
         quick = open_already and batch.size <= HERE_BYTES_MAX and self._writer.slow < SLOW_MAX // 2
@@ -366,7 +366,7 @@ class Wal:
             return partial(self._not_written_here, batch, error)
         return partial(self._finished, batch)
 
-    def _not_written_here(self, batch: _Batch, error: OSError) -> None:
+    def _not_written_here(self, batch: _WriteBatch, error: OSError) -> None:
         if not is_full(error):
             self._fail(self._writer.path, error)
         self._is_full(error)
@@ -378,7 +378,7 @@ class Wal:
             self.full = error
             self.on_full(error)
 
-    def _finished(self, batch: _Batch) -> None:
+    def _finished(self, batch: _WriteBatch) -> None:
         assert batch is self._in_flight, (batch.number, self._in_flight)
         self._in_flight = None
         self._is_full(None)
@@ -402,7 +402,7 @@ class Wal:
         self._failed = True
         raise AssertionError("the WAL's thread ended; its traceback was printed before this")
 
-    def _wrote(self, batch: _Batch) -> bool:
+    def _wrote(self, batch: _WriteBatch) -> bool:
         """Write the batch; False: there was no space."""
         try:
             self._writer.write(batch)

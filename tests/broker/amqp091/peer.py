@@ -19,7 +19,7 @@ from warren_broker import permissions
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.connection_config import ConnectionConfig
-from warren_broker.amqp091.requests import Done, ExchangeFacts
+from warren_broker.amqp091.requests import ExchangeFacts, RequestDone
 from warren_broker.amqp091.wire import properties
 from warren_broker.arguments import Kind
 from warren_broker.block.block import Block, encode
@@ -182,7 +182,7 @@ class Peer:
     def answer(self, kind: Any, result: Any = None) -> Any:
         """Answer the single request."""
         request = self.the(kind)
-        self.conn.answer(request.token, Done() if result is None else result)
+        self.conn.answer(request.token, RequestDone() if result is None else result)
         return request
 
     # -------------------------------------------------------------- both
@@ -200,13 +200,13 @@ class Peer:
         self.send(
             spec.Connection.StartOk({"capabilities": given}, "PLAIN", "\0guest\0secret", "en_US"), 0
         )
-        login = self.answer(requests.Authenticate)
+        login = self.answer(requests.AuthenticateRequest)
         assert (login.user, login.password) == ("guest", "secret")
         self.one(spec.Connection.Tune, 0)
         self.frame_max = frame_max
         self.send(spec.Connection.TuneOk(2047, frame_max, heartbeat), 0)
         self.send(spec.Connection.Open("/"), 0)
-        opened = self.answer(requests.OpenVhost)
+        opened = self.answer(requests.OpenVhostRequest)
         assert (opened.vhost, opened.user) == ("/", "guest")
         self.one(spec.Connection.OpenOk, 0)
         return self
@@ -214,7 +214,7 @@ class Peer:
     def open(self, channel: int = 1) -> Peer:
         self.send(spec.Channel.Open(), channel)
         self.one(spec.Channel.OpenOk, channel)
-        up = self.the(requests.SessionUp)
+        up = self.the(requests.SessionUpRequest)
         assert up.channel == channel
         return self
 
@@ -225,15 +225,15 @@ class Peer:
         channel: int = 1,
         no_ack: bool = False,
         **arguments: Any,
-    ) -> requests.Checkout:
+    ) -> requests.ConsumeRequest:
         self.send(
             spec.Basic.Consume(queue=queue, consumer_tag=tag, no_ack=no_ack, arguments=arguments),
             channel,
         )
         made = self.asked()
-        assert isinstance(made[0], requests.Checkout), made
+        assert isinstance(made[0], requests.ConsumeRequest), made
         self.conn_requests = made[1:]
-        self.conn.answer(made[0].token, Done())
+        self.conn.answer(made[0].token, RequestDone())
         assert self.one(spec.Basic.ConsumeOk, channel).consumer_tag == tag
         return made[0]
 
@@ -247,7 +247,7 @@ class Peer:
         if at is not None:
             assert (close.class_id, close.method_id) == at
         down = self.asked()[-1]
-        assert isinstance(down, requests.SessionDown), down
+        assert isinstance(down, requests.SessionDownRequest), down
         self.send(spec.Channel.CloseOk(), channel)
         self.open(channel)
 
@@ -260,7 +260,7 @@ class Peer:
         assert text in close.reply_text, close.reply_text
         assert not self.conn.closed
         left = self.asked()[-1]
-        assert isinstance(left, requests.CloseConnection)
+        assert isinstance(left, requests.CloseConnectionRequest)
         self.send(spec.Connection.CloseOk(), 0)
         assert self.conn.closed
 
@@ -283,7 +283,7 @@ def run(
     return Delivery(first_msg_id, 1, first, first + count - 1, failed, acquired)
 
 
-def whole(publish: requests.Publish) -> Selection:
+def whole(publish: requests.PublishRequest) -> Selection:
     """A part that is all of a publish."""
     return Selection(publish.table, publish.first, publish.last)
 

@@ -21,21 +21,21 @@ from warren_broker.kernel import Selection
 
 CHANNELS = (1, 2, 3)
 RESULTS: dict[type[Any], Any] = {
-    requests.DeclareQueue: lambda request, rng: requests.QueueDeclared(request.name, 1, 2),
-    requests.DeleteQueue: lambda request, rng: requests.Counted(3),
-    requests.PurgeQueue: lambda request, rng: requests.Counted(4),
-    requests.Get: lambda request, rng: rng.choice(
-        [requests.GotNothing(), requests.Got(run(rng.randrange(100)), messages(1), 5)]
+    requests.QueueDeclareRequest: lambda request, rng: requests.QueueDeclared(request.name, 1, 2),
+    requests.QueueDeleteRequest: lambda request, rng: requests.MessageCount(3),
+    requests.QueuePurgeRequest: lambda request, rng: requests.MessageCount(4),
+    requests.GetRequest: lambda request, rng: rng.choice(
+        [requests.GotNothing(), requests.GotMessage(run(rng.randrange(100)), messages(1), 5)]
     ),
 }
 REFUSED = (
-    requests.DeclareQueue,
-    requests.DeleteQueue,
-    requests.PurgeQueue,
-    requests.Bind,
-    requests.Checkout,
-    requests.Get,
-    requests.DeclareExchange,
+    requests.QueueDeclareRequest,
+    requests.QueueDeleteRequest,
+    requests.QueuePurgeRequest,
+    requests.AddBindingRequest,
+    requests.ConsumeRequest,
+    requests.GetRequest,
+    requests.ExchangeDeclareRequest,
 )
 
 
@@ -63,28 +63,30 @@ class World:
         self.collect()
         for request in self.open_requests:
             if hasattr(request, "token"):
-                self.peer.conn.answer(request.token, requests.Done())
+                self.peer.conn.answer(request.token, requests.RequestDone())
         assert sorted(self.up) == sorted(self.down), "every session goes down once"
         assert self.left == 1
         assert not self.peer.conn.state.consumers
 
     def collect(self) -> None:
         for request in self.peer.asked():
-            if isinstance(request, requests.SessionUp):
+            if isinstance(request, requests.SessionUpRequest):
                 self.up[request.session] = request.channel
-            elif isinstance(request, requests.SessionDown):
+            elif isinstance(request, requests.SessionDownRequest):
                 if request.session in self.up:
                     self.down.append(request.session)
                 self.open_requests.append(request)
-            elif isinstance(request, requests.CloseConnection):
+            elif isinstance(request, requests.CloseConnectionRequest):
                 self.left += 1
                 self.open_requests.append(request)
             elif hasattr(request, "token"):
                 assert request.session not in self.down, "asked for a session that is down"
                 self.open_requests.append(request)
-                if isinstance(request, requests.Checkout):
+                if isinstance(request, requests.ConsumeRequest):
                     self.next_msg_id[request.consumer] = 0
-            elif isinstance(request, (requests.Settle, requests.Return, requests.Discard)):
+            elif isinstance(
+                request, (requests.AckRequest, requests.RequeueRequest, requests.RejectRequest)
+            ):
                 assert all(first <= last for first, last in request.msg_ids)
                 assert all(one[1] + 1 < two[0] for one, two in pairwise(request.msg_ids))
 
@@ -180,16 +182,16 @@ class World:
         if not self.open_requests:
             return
         request = self.open_requests.pop(self.rng.randrange(len(self.open_requests)))
-        if isinstance(request, requests.Publish):
+        if isinstance(request, requests.PublishRequest):
             self.route(request)
             return
         make = RESULTS.get(type(request))
-        result = requests.Done() if make is None else make(request, self.rng)
+        result = requests.RequestDone() if make is None else make(request, self.rng)
         if isinstance(request, REFUSED) and self.rng.random() < 0.1:
             result = errors.no_queue("q", "/")
         self.peer.conn.answer(request.token, result)
 
-    def route(self, publish: requests.Publish) -> None:
+    def route(self, publish: requests.PublishRequest) -> None:
         rng = self.rng
         count = publish.last - publish.first
         parts = []
@@ -259,10 +261,10 @@ def test_damaged_bytes(seed: int) -> None:
     for part in (raw[:cut], raw[cut:]):
         peer.conn.receive(bytes(part))
         for request in peer.asked():
-            if hasattr(request, "token") and not isinstance(request, requests.Publish):
+            if hasattr(request, "token") and not isinstance(request, requests.PublishRequest):
                 make = RESULTS.get(type(request))
                 peer.conn.answer(
-                    request.token, requests.Done() if make is None else make(request, rng)
+                    request.token, requests.RequestDone() if make is None else make(request, rng)
                 )
     peer.got()
     peer.conn.disconnected()

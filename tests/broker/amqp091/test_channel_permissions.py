@@ -77,7 +77,7 @@ def test_permissions(peer: Peer, frame: Any, held: dict[str, str], text: str) ->
 def test_publish_permission(peer: Peer) -> None:
     peer.view.held = Permissions(write="^amq\\.direct$")
     peer.publish(exchange="amq.direct")
-    peer.the(requests.Publish)
+    peer.the(requests.PublishRequest)
     peer.publish(exchange="")
     peer.channel_closed(
         403, "write access to exchange 'amq.default' in vhost '/' refused", at=(60, 40)
@@ -88,14 +88,14 @@ def test_passive_declares_want_any_permission(peer: Peer) -> None:
     for held in ({"configure": "q"}, {"write": "q"}, {"read": "q"}):
         peer.view.held = Permissions(**held)
         peer.send(spec.Queue.Declare(queue="q", passive=True))
-        peer.answer(requests.DeclareQueue, requests.QueueDeclared("q", 0, 0))
+        peer.answer(requests.QueueDeclareRequest, requests.QueueDeclared("q", 0, 0))
         peer.one(spec.Queue.DeclareOk)
 
 
 def test_topic_permissions(peer: Peer) -> None:
     peer.view.topics = Permissions(write="^{username}\\.", read="^a")
     peer.publish(exchange="amq.topic", key="guest.a")
-    peer.the(requests.Publish)
+    peer.the(requests.PublishRequest)
     peer.publish(exchange="amq.topic", key="other.a")
     peer.channel_closed(
         403,

@@ -25,10 +25,10 @@ def peer() -> Peer:
 def test_close_waits_until_all_is_given_back(peer: Peer) -> None:
     peer.consume("q", "c")
     peer.send(spec.Channel.Close(200, "done", 0, 0))
-    down = peer.the(requests.SessionDown)
+    down = peer.the(requests.SessionDownRequest)
     assert down.consumers == ((1001, "q"),)
     peer.nothing()
-    peer.conn.answer(down.token, requests.Done())
+    peer.conn.answer(down.token, requests.RequestDone())
     peer.one(spec.Channel.CloseOk)
     assert not peer.conn.state.channels
     peer.open()
@@ -58,10 +58,10 @@ def test_more_channels_than_agreed_on() -> None:
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0g\0g", "en_US"), 0)
-    peer.answer(requests.Authenticate)
+    peer.answer(requests.AuthenticateRequest)
     peer.send(spec.Connection.TuneOk(8, 4096, 0), 0)
     peer.send(spec.Connection.Open("/"), 0)
-    peer.answer(requests.OpenVhost)
+    peer.answer(requests.OpenVhostRequest)
     peer.got()
     for number in range(65_528, 65_536):
         peer.send(spec.Channel.Open(), number)
@@ -106,7 +106,7 @@ def test_half_a_message_before_our_close_is_forgotten(peer: Peer) -> None:
     )
     peer.channel_closed(406, "unknown delivery tag 7")
     peer.publish(b"whole")
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     assert published.table.body(published.first) == b"whole"
 
 
@@ -190,24 +190,24 @@ def test_a_channel_waits_for_its_answers_in_order(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="a"))
     peer.send(spec.Queue.Declare(queue="b"))
     peer.publish(key="a")
-    first = peer.the(requests.DeclareQueue)
+    first = peer.the(requests.QueueDeclareRequest)
     assert first.name == "a"
     peer.nothing()
     peer.conn.answer(first.token, requests.QueueDeclared("a", 5, 2))
     ok = peer.one(spec.Queue.DeclareOk)
     assert (ok.queue, ok.message_count, ok.consumer_count) == ("a", 5, 2)
-    second = peer.the(requests.DeclareQueue)
+    second = peer.the(requests.QueueDeclareRequest)
     assert second.name == "b"
     peer.conn.answer(second.token, requests.QueueDeclared("b", 0, 0))
-    assert isinstance(peer.the(requests.Publish), requests.Publish)
+    assert isinstance(peer.the(requests.PublishRequest), requests.PublishRequest)
 
 
 def test_other_channels_go_on(peer: Peer) -> None:
     peer.open(2)
     peer.send(spec.Queue.Declare(queue="a"), 1)
-    waiting = peer.the(requests.DeclareQueue)
+    waiting = peer.the(requests.QueueDeclareRequest)
     peer.send(spec.Queue.Purge(queue="b"), 2)
-    peer.answer(requests.PurgeQueue, requests.Counted(3))
+    peer.answer(requests.QueuePurgeRequest, requests.MessageCount(3))
     assert peer.one(spec.Queue.PurgeOk, 2).message_count == 3
     peer.conn.answer(waiting.token, requests.QueueDeclared("a", 0, 0))
     peer.one(spec.Queue.DeclareOk, 1)
@@ -217,15 +217,15 @@ def test_publishes_go_out_before_what_follows_them(peer: Peer) -> None:
     peer.publish()
     peer.send(spec.Basic.Get(queue="q"))
     first, second = peer.asked()
-    assert isinstance(first, requests.Publish)
-    assert isinstance(second, requests.Get)
+    assert isinstance(first, requests.PublishRequest)
+    assert isinstance(second, requests.GetRequest)
 
 
 def test_a_refusal_drops_what_waited(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="a", passive=True))
     peer.send(spec.Queue.Declare(queue="b"))
     peer.publish()
-    peer.answer(requests.DeclareQueue, errors.no_queue("a", "/"))
+    peer.answer(requests.QueueDeclareRequest, errors.no_queue("a", "/"))
     peer.channel_closed(404, "NOT_FOUND - no queue 'a' in vhost '/'", at=(50, 10))
 
 
@@ -235,13 +235,13 @@ def test_too_much_that_waits_stops_reading() -> None:
     assert peer.conn.wants_input
     peer.publish(b"x" * 1000)
     assert not peer.conn.wants_input
-    peer.answer(requests.DeclareQueue, requests.QueueDeclared("a", 0, 0))
+    peer.answer(requests.QueueDeclareRequest, requests.QueueDeclared("a", 0, 0))
     assert peer.conn.wants_input
 
 
 def test_a_late_answer_to_a_closed_channel_is_dropped(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="a"))
-    request = peer.the(requests.DeclareQueue)
+    request = peer.the(requests.QueueDeclareRequest)
     peer.conn.disconnected()
     peer.conn.answer(request.token, requests.QueueDeclared("a", 0, 0))
     peer.nothing()

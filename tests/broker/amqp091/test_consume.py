@@ -35,8 +35,8 @@ def test_consume(peer: Peer) -> None:
         )
     )
     peer.nothing()
-    made = peer.answer(requests.Checkout)
-    assert made == requests.Checkout(
+    made = peer.answer(requests.ConsumeRequest)
+    assert made == requests.ConsumeRequest(
         token=made.token,
         session=101,
         consumer=1001,
@@ -56,7 +56,7 @@ def test_consume(peer: Peer) -> None:
 
 def test_server_named_tag(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="q"))
-    made = peer.answer(requests.Checkout)
+    made = peer.answer(requests.ConsumeRequest)
     assert made.tag == "amq.ctag-" + "1".zfill(22)
     assert peer.one(spec.Basic.ConsumeOk).consumer_tag == made.tag
 
@@ -88,7 +88,7 @@ def test_tags_are_the_channels_own(peer: Peer) -> None:
 )
 def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
-    peer.answer(requests.Checkout, refusal)
+    peer.answer(requests.ConsumeRequest, refusal)
     peer.channel_closed(refusal.reply_code, refusal.detail, at=(60, 20))
     assert not peer.conn.state.consumers
 
@@ -130,7 +130,7 @@ def test_cancel_on_ha_failover_is_taken_for_a_queue_that_did_not_ask_to_be_quoru
     peer.send(
         spec.Basic.Consume(queue="q", consumer_tag="c", arguments={"x-cancel-on-ha-failover": True})
     )
-    peer.answer(requests.Checkout)
+    peer.answer(requests.ConsumeRequest)
     assert peer.one(spec.Basic.ConsumeOk).consumer_tag == "c"
     peer.send(spec.Basic.Consume(queue="r", arguments={"x-cancel-on-ha-failover": True}))
     peer.channel_closed(
@@ -143,7 +143,7 @@ def test_cancel_on_ha_failover_is_taken_for_a_queue_that_did_not_ask_to_be_quoru
 
 def test_a_queue_that_is_not_there_is_what_a_consumer_hears_of_first(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="q", arguments={"x-priority": "high"}))
-    peer.answer(requests.Checkout, errors.no_queue("q", "/"))
+    peer.answer(requests.ConsumeRequest, errors.no_queue("q", "/"))
     peer.channel_closed(404, "no queue 'q' in vhost '/'")
 
 
@@ -188,10 +188,10 @@ def test_bodies_are_cut_at_frame_max() -> None:
 
 def test_deliveries_never_come_before_consume_ok(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
-    made = peer.the(requests.Checkout)
+    made = peer.the(requests.ConsumeRequest)
     peer.conn.deliver(made.consumer, run(0), message())
     peer.nothing()
-    peer.conn.answer(made.token, requests.Done())
+    peer.conn.answer(made.token, requests.RequestDone())
     names = [frame.name for _, frame in peer.got()]
     assert names[:2] == ["Basic.ConsumeOk", "Basic.Deliver"]
 
@@ -205,7 +205,7 @@ def test_a_repeated_delivery_is_dropped(peer: Peer) -> None:
     peer.conn.deliver(1001, run(1, 4, first=1), messages(5))
     assert tags(peer) == [4, 5]
     peer.send(spec.Basic.Ack(5, True))
-    assert peer.the(requests.Settle).msg_ids == ((0, 4),)
+    assert peer.the(requests.AckRequest).msg_ids == ((0, 4),)
 
 
 def test_a_delivery_to_nobody_is_dropped(peer: Peer) -> None:
@@ -230,21 +230,24 @@ def holding(peer: Peer) -> Peer:
 
 def test_ack_one(holding: Peer) -> None:
     holding.send(spec.Basic.Ack(4))
-    assert settles(holding) == [("Settle", 1001, ((3, 3),))]
+    assert settles(holding) == [("AckRequest", 1001, ((3, 3),))]
 
 
 def test_ack_multiple_over_consumers(holding: Peer) -> None:
     holding.send(spec.Basic.Ack(15, True))
-    assert settles(holding) == [("Settle", 1001, ((0, 11),)), ("Settle", 1002, ((0, 2),))]
+    assert settles(holding) == [("AckRequest", 1001, ((0, 11),)), ("AckRequest", 1002, ((0, 2),))]
     holding.send(spec.Basic.Ack(20, True))
-    assert settles(holding) == [("Settle", 1001, ((12, 16),))]
+    assert settles(holding) == [("AckRequest", 1001, ((12, 16),))]
 
 
 def test_ack_all(holding: Peer) -> None:
     holding.send(spec.Basic.Ack(4))
     holding.asked()
     holding.send(spec.Basic.Ack(0, True))
-    assert settles(holding) == [("Settle", 1001, ((0, 2), (4, 16))), ("Settle", 1002, ((0, 2),))]
+    assert settles(holding) == [
+        ("AckRequest", 1001, ((0, 2), (4, 16))),
+        ("AckRequest", 1002, ((0, 2),)),
+    ]
     holding.send(spec.Basic.Ack(0, True))
     assert settles(holding) == []
     holding.nothing()
@@ -254,22 +257,22 @@ def test_singles_in_a_row_are_one_request(holding: Peer) -> None:
     from pamqp.frame import marshal
 
     holding.conn.receive(b"".join(marshal(spec.Basic.Ack(tag), 1) for tag in range(1, 9)))
-    assert settles(holding) == [("Settle", 1001, ((0, 7),))]
+    assert settles(holding) == [("AckRequest", 1001, ((0, 7),))]
 
 
 def test_nack_and_reject(holding: Peer) -> None:
     holding.send(spec.Basic.Nack(2, multiple=True, requeue=True))
     assert holding.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((0, 1),), failed=False)
+        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((0, 1),), failed=False)
     ]
     holding.send(spec.Basic.Nack(3, multiple=False, requeue=False))
-    assert settles(holding) == [("Discard", 1001, ((2, 2),))]
+    assert settles(holding) == [("RejectRequest", 1001, ((2, 2),))]
     holding.send(spec.Basic.Reject(4, requeue=True))
     assert holding.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((3, 3),), failed=True)
+        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((3, 3),), failed=True)
     ]
     holding.send(spec.Basic.Reject(5, requeue=False))
-    assert settles(holding) == [("Discard", 1001, ((4, 4),))]
+    assert settles(holding) == [("RejectRequest", 1001, ((4, 4),))]
 
 
 @pytest.mark.parametrize(
@@ -313,8 +316,8 @@ def test_recover(holding: Peer) -> None:
     holding.send(spec.Basic.Recover(True))
     holding.one(spec.Basic.RecoverOk)
     assert holding.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((0, 16),), failed=False),
-        requests.Return(consumer=1002, queue="r", msg_ids=((0, 2),), failed=False),
+        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((0, 16),), failed=False),
+        requests.RequeueRequest(consumer=1002, queue="r", msg_ids=((0, 2),), failed=False),
     ]
     holding.send(spec.Basic.RecoverAsync(True))
     holding.nothing()
@@ -345,7 +348,7 @@ def test_the_window_moves_as_output_is_taken(peer: Peer) -> None:
     assert peer.conn.wants_output
     peer.conn.take_output()
     assert peer.asked() == [
-        requests.SetCredit(consumer=1001, queue="q", delivered=half + 4, credit=0)
+        requests.SetCreditRequest(consumer=1001, queue="q", delivered=half + 4, credit=0)
     ]
     peer.conn.take_output()
     assert not peer.asked()
@@ -355,7 +358,7 @@ def test_the_window_moves_by_bytes_too(peer: Peer) -> None:
     peer.consume("q", "c", no_ack=True)
     peer.conn.deliver(1001, run(0), message(b"x" * (WINDOW_BYTES // 2)))
     peer.conn.take_output()
-    assert peer.the(requests.SetCredit).delivered == 1
+    assert peer.the(requests.SetCreditRequest).delivered == 1
 
 
 # ------------------------------------------------------------------ cancel
@@ -363,26 +366,30 @@ def test_the_window_moves_by_bytes_too(peer: Peer) -> None:
 
 def test_cancel(holding: Peer) -> None:
     holding.send(spec.Basic.Cancel("a"))
-    made = holding.the(requests.CancelConsumer)
+    made = holding.the(requests.CancelRequest)
     assert (made.consumer, made.queue) == (1001, "q")
     holding.conn.deliver(1001, run(17), message())
     assert tags(holding) == [21]  # it was under way
-    holding.conn.answer(made.token, requests.Done())
+    holding.conn.answer(made.token, requests.RequestDone())
     assert holding.one(spec.Basic.CancelOk).consumer_tag == "a"
     holding.conn.deliver(1001, run(18), message())
     holding.nothing()
     holding.send(spec.Basic.Ack(21))
-    assert settles(holding) == [("Settle", 1001, ((17, 17),))]
+    assert settles(holding) == [("AckRequest", 1001, ((17, 17),))]
     holding.consume("q", "a")
     holding.send(spec.Channel.Close(200, "", 0, 0))
-    assert holding.the(requests.SessionDown).consumers == ((1001, "q"), (1002, "r"), (1003, "q"))
+    assert holding.the(requests.SessionDownRequest).consumers == (
+        (1001, "q"),
+        (1002, "r"),
+        (1003, "q"),
+    )
 
 
 def test_consumers_that_hold_nothing_are_forgotten(peer: Peer) -> None:
     for _ in range(3):
         peer.consume("q", "c")
         peer.send(spec.Basic.Cancel("c"))
-        peer.answer(requests.CancelConsumer)
+        peer.answer(requests.CancelRequest)
         peer.got()
     assert not peer.conn.state.channels[1].past
 
@@ -395,7 +402,7 @@ def test_cancel_of_an_unknown_tag(peer: Peer) -> None:
 def test_cancel_without_answer(peer: Peer) -> None:
     peer.consume("q", "c")
     peer.send(spec.Basic.Cancel("c", nowait=True))
-    peer.answer(requests.CancelConsumer)
+    peer.answer(requests.CancelRequest)
     peer.nothing()
 
 
@@ -407,7 +414,7 @@ def test_cancelled_by_the_queue(holding: Peer, reason: str) -> None:
     assert cancel.nowait
     holding.send(spec.Basic.CancelOk("a"))
     holding.send(spec.Basic.Ack(1))
-    assert settles(holding) == [("Settle", 1001, ((0, 0),))]  # harmless, maybe late
+    assert settles(holding) == [("AckRequest", 1001, ((0, 0),))]  # harmless, maybe late
     holding.nothing()
     holding.send(spec.Basic.Cancel("a"))
     holding.one(spec.Basic.CancelOk)
@@ -443,29 +450,29 @@ def test_deletion_is_not_told_to_a_client_that_does_not_know_cancels() -> None:
 
 def test_get(peer: Peer) -> None:
     peer.send(spec.Basic.Get(queue="q"))
-    made = peer.the(requests.Get)
+    made = peer.the(requests.GetRequest)
     assert (made.consumer, made.queue, made.no_ack, made.session) == (1001, "q", False, 101)
-    peer.conn.answer(made.token, requests.Got(run(0, acquired=1), message(b"body"), 41))
+    peer.conn.answer(made.token, requests.GotMessage(run(0, acquired=1), message(b"body"), 41))
     ok, header, body = (frame for _, frame in peer.got())
     assert (ok.delivery_tag, ok.redelivered, ok.message_count) == (1, True, 41)
     assert (ok.exchange, ok.routing_key) == ("", "q")
     assert header.properties.headers == {"x-acquired-count": 1}
     assert body.value == b"body"
     peer.send(spec.Basic.Get(queue="q", no_ack=True))
-    made = peer.the(requests.Get)
+    made = peer.the(requests.GetRequest)
     assert (made.consumer, made.no_ack) == (1001, True)
-    peer.conn.answer(made.token, requests.Got(run(1), message(), 40))
+    peer.conn.answer(made.token, requests.GotMessage(run(1), message(), 40))
     assert peer.got()[0][1].delivery_tag == 2
     peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, requests.GotNothing())
+    peer.answer(requests.GetRequest, requests.GotNothing())
     peer.one(spec.Basic.GetEmpty)
     peer.send(spec.Basic.Ack(1))
-    assert settles(peer) == [("Settle", 1001, ((0, 0),))]
+    assert settles(peer) == [("AckRequest", 1001, ((0, 0),))]
     peer.send(spec.Channel.Close(200, "", 0, 0))
-    assert peer.the(requests.SessionDown).consumers == ((1001, "q"),)
+    assert peer.the(requests.SessionDownRequest).consumers == ((1001, "q"),)
 
 
 def test_get_of_a_queue_that_is_not_there(peer: Peer) -> None:
     peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, errors.no_queue("q", "/"))
+    peer.answer(requests.GetRequest, errors.no_queue("q", "/"))
     peer.channel_closed(404, "no queue 'q' in vhost '/'", at=(60, 70))

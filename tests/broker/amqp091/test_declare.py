@@ -31,8 +31,8 @@ def test_exchange_methods(peer: Peer) -> None:
             arguments={"a": "b"},
         )
     )
-    made = peer.answer(requests.DeclareExchange)
-    assert made == requests.DeclareExchange(
+    made = peer.answer(requests.ExchangeDeclareRequest)
+    assert made == requests.ExchangeDeclareRequest(
         token=made.token,
         session=made.session,
         name="x",
@@ -45,7 +45,7 @@ def test_exchange_methods(peer: Peer) -> None:
     )
     peer.one(spec.Exchange.DeclareOk)
     peer.send(spec.Exchange.Bind(destination="d", source="s", routing_key="k"))
-    made = peer.answer(requests.Bind)
+    made = peer.answer(requests.AddBindingRequest)
     assert (made.source, made.destination, made.to_queue, made.routing_key) == (
         "s",
         "d",
@@ -54,29 +54,49 @@ def test_exchange_methods(peer: Peer) -> None:
     )
     peer.one(spec.Exchange.BindOk)
     peer.send(spec.Exchange.Unbind(destination="d", source="s", routing_key="k"))
-    peer.answer(requests.Unbind)
+    peer.answer(requests.RemoveBindingRequest)
     peer.one(spec.Exchange.UnbindOk)
     peer.send(spec.Exchange.Delete(exchange="x", if_unused=True))
-    assert peer.answer(requests.DeleteExchange).if_unused
+    assert peer.answer(requests.ExchangeDeleteRequest).if_unused
     peer.one(spec.Exchange.DeleteOk)
 
 
 @pytest.mark.parametrize(
     ("frame", "request_kind", "result"),
     [
-        (spec.Exchange.Declare(exchange="x", nowait=True), requests.DeclareExchange, None),
-        (spec.Exchange.Delete(exchange="x", nowait=True), requests.DeleteExchange, None),
-        (spec.Exchange.Bind(destination="d", source="s", nowait=True), requests.Bind, None),
-        (spec.Exchange.Unbind(destination="d", source="s", nowait=True), requests.Unbind, None),
+        (spec.Exchange.Declare(exchange="x", nowait=True), requests.ExchangeDeclareRequest, None),
+        (spec.Exchange.Delete(exchange="x", nowait=True), requests.ExchangeDeleteRequest, None),
+        (
+            spec.Exchange.Bind(destination="d", source="s", nowait=True),
+            requests.AddBindingRequest,
+            None,
+        ),
+        (
+            spec.Exchange.Unbind(destination="d", source="s", nowait=True),
+            requests.RemoveBindingRequest,
+            None,
+        ),
         (
             spec.Queue.Declare(queue="q", nowait=True),
-            requests.DeclareQueue,
+            requests.QueueDeclareRequest,
             requests.QueueDeclared("q", 0, 0),
         ),
-        (spec.Queue.Delete(queue="q", nowait=True), requests.DeleteQueue, requests.Counted(0)),
-        (spec.Queue.Purge(queue="q", nowait=True), requests.PurgeQueue, requests.Counted(0)),
-        (spec.Queue.Bind(queue="q", exchange="x", nowait=True), requests.Bind, None),
-        (spec.Basic.Consume(queue="q", consumer_tag="c", nowait=True), requests.Checkout, None),
+        (
+            spec.Queue.Delete(queue="q", nowait=True),
+            requests.QueueDeleteRequest,
+            requests.MessageCount(0),
+        ),
+        (
+            spec.Queue.Purge(queue="q", nowait=True),
+            requests.QueuePurgeRequest,
+            requests.MessageCount(0),
+        ),
+        (spec.Queue.Bind(queue="q", exchange="x", nowait=True), requests.AddBindingRequest, None),
+        (
+            spec.Basic.Consume(queue="q", consumer_tag="c", nowait=True),
+            requests.ConsumeRequest,
+            None,
+        ),
     ],
 )
 def test_no_wait_has_no_answer_but_an_order(
@@ -114,7 +134,9 @@ def test_system_exchanges_stay(peer: Peer) -> None:
 
 def test_a_refusal_that_ends_the_connection(peer: Peer) -> None:
     peer.send(spec.Exchange.Declare(exchange="x", exchange_type="what"))
-    peer.answer(requests.DeclareExchange, errors.CommandInvalid("unknown exchange type 'what'"))
+    peer.answer(
+        requests.ExchangeDeclareRequest, errors.CommandInvalid("unknown exchange type 'what'")
+    )
     frames = peer.got()
     close = frames[-1][1]
     assert (close.reply_code, close.class_id, close.method_id) == (503, 40, 10)
@@ -127,8 +149,8 @@ def test_queue_methods(peer: Peer) -> None:
     peer.send(
         spec.Queue.Declare(queue="q", durable=True, auto_delete=True, arguments={"x-max-length": 5})
     )
-    made = peer.answer(requests.DeclareQueue, requests.QueueDeclared("q", 1, 2))
-    assert made == requests.DeclareQueue(
+    made = peer.answer(requests.QueueDeclareRequest, requests.QueueDeclared("q", 1, 2))
+    assert made == requests.QueueDeclareRequest(
         token=made.token,
         session=made.session,
         name="q",
@@ -141,7 +163,7 @@ def test_queue_methods(peer: Peer) -> None:
     )
     peer.one(spec.Queue.DeclareOk)
     peer.send(spec.Queue.Bind(queue="q", exchange="x", routing_key="k", arguments={"a": 1}))
-    made = peer.answer(requests.Bind)
+    made = peer.answer(requests.AddBindingRequest)
     assert (made.source, made.destination, made.to_queue, made.routing_key, made.arguments) == (
         "x",
         "q",
@@ -151,43 +173,43 @@ def test_queue_methods(peer: Peer) -> None:
     )
     peer.one(spec.Queue.BindOk)
     peer.send(spec.Queue.Unbind(queue="q", exchange="x", routing_key="k"))
-    peer.answer(requests.Unbind)
+    peer.answer(requests.RemoveBindingRequest)
     peer.one(spec.Queue.UnbindOk)
     peer.send(spec.Queue.Purge(queue="q"))
-    peer.answer(requests.PurgeQueue, requests.Counted(7))
+    peer.answer(requests.QueuePurgeRequest, requests.MessageCount(7))
     assert peer.one(spec.Queue.PurgeOk).message_count == 7
     peer.send(spec.Queue.Delete(queue="q", if_unused=True, if_empty=True))
-    made = peer.answer(requests.DeleteQueue, requests.Counted(8))
+    made = peer.answer(requests.QueueDeleteRequest, requests.MessageCount(8))
     assert (made.if_unused, made.if_empty) == (True, True)
     assert peer.one(spec.Queue.DeleteOk).message_count == 8
 
 
 def test_exclusive_queues_are_not_durable(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="q", durable=True, exclusive=True))
-    made = peer.the(requests.DeclareQueue)
+    made = peer.the(requests.QueueDeclareRequest)
     assert (made.durable, made.exclusive) == (False, True)
 
 
 def test_server_named_queue_and_the_last_declared_one(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="", exclusive=True))
-    made = peer.the(requests.DeclareQueue)
+    made = peer.the(requests.QueueDeclareRequest)
     assert made.server_named
     assert made.name == "amq.gen-" + "1".zfill(22)
     peer.conn.answer(made.token, requests.QueueDeclared(made.name, 0, 0))
     assert peer.one(spec.Queue.DeclareOk).queue == made.name
     peer.send(spec.Queue.Bind(queue="", exchange="x", routing_key=""))
-    bound = peer.answer(requests.Bind)
+    bound = peer.answer(requests.AddBindingRequest)
     assert (bound.destination, bound.routing_key) == (made.name, made.name)
     peer.send(spec.Queue.Bind(queue="", exchange="x", routing_key="k"))
-    assert peer.answer(requests.Bind).routing_key == "k"
+    assert peer.answer(requests.AddBindingRequest).routing_key == "k"
     peer.send(spec.Basic.Get(queue=""))
-    assert peer.answer(requests.Get, requests.GotNothing()).queue == made.name
+    assert peer.answer(requests.GetRequest, requests.GotNothing()).queue == made.name
     peer.send(spec.Basic.Consume(queue="", consumer_tag="c"))
-    assert peer.answer(requests.Checkout).queue == made.name
+    assert peer.answer(requests.ConsumeRequest).queue == made.name
     peer.send(spec.Queue.Purge(queue=""))
-    assert peer.answer(requests.PurgeQueue, requests.Counted(0)).name == made.name
+    assert peer.answer(requests.QueuePurgeRequest, requests.MessageCount(0)).name == made.name
     peer.send(spec.Queue.Delete(queue=""))
-    assert peer.answer(requests.DeleteQueue, requests.Counted(0)).name == made.name
+    assert peer.answer(requests.QueueDeleteRequest, requests.MessageCount(0)).name == made.name
 
 
 @pytest.mark.parametrize(
@@ -208,7 +230,7 @@ def test_no_queue_declared_yet(peer: Peer, frame: Any) -> None:
 
 def test_name_prefix(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="", arguments={"x-name-prefix": "mine-"}))
-    made = peer.answer(requests.DeclareQueue, requests.QueueDeclared("mine-1", 0, 0))
+    made = peer.answer(requests.QueueDeclareRequest, requests.QueueDeclared("mine-1", 0, 0))
     assert made.name.startswith("mine-")
     assert "x-name-prefix" not in made.arguments
     peer.got()
@@ -225,7 +247,7 @@ def test_reserved_names(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="amq.mine"))
     peer.channel_closed(403, "queue name 'amq.mine' contains reserved prefix 'amq.*'")
     peer.send(spec.Queue.Declare(queue="amq.mine", passive=True))
-    assert peer.the(requests.DeclareQueue).passive
+    assert peer.the(requests.QueueDeclareRequest).passive
 
 
 REFUSALS = [
@@ -271,7 +293,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("refusal", "code", "text"), REFUSALS)
 def test_texts_of_refusals(peer: Peer, refusal: errors.Refusal, code: int, text: str) -> None:
     peer.send(spec.Queue.Declare(queue="q"))
-    peer.answer(requests.DeclareQueue, refusal)
+    peer.answer(requests.QueueDeclareRequest, refusal)
     close = peer.one(spec.Channel.Close)
     assert close.reply_code == code
     assert close.reply_text == text
@@ -279,6 +301,6 @@ def test_texts_of_refusals(peer: Peer, refusal: errors.Refusal, code: int, text:
 
 def test_a_text_is_cut_at_255_bytes(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="q"))
-    peer.answer(requests.DeclareQueue, errors.no_queue("ü" * 200, "/"))
+    peer.answer(requests.QueueDeclareRequest, errors.no_queue("ü" * 200, "/"))
     text = peer.one(spec.Channel.Close).reply_text
     assert 253 <= len(text.encode()) <= 255

@@ -28,7 +28,7 @@ def wide(peer: Peer, count: int) -> None:
 
 def credits(made: list[Any]) -> list[tuple[int, int, int]]:
     for request in made:
-        assert isinstance(request, requests.SetCredit), request
+        assert isinstance(request, requests.SetCreditRequest), request
     return [(request.consumer, request.delivered, request.credit) for request in made]
 
 
@@ -52,7 +52,7 @@ def test_small_change_is_not_worth_a_command(peer: Peer) -> None:
     peer.got()
     peer.send(spec.Basic.Ack(10, True))
     (settle,) = peer.asked()
-    assert isinstance(settle, requests.Settle)
+    assert isinstance(settle, requests.AckRequest)
     peer.conn.deliver(1001, run(10, 50), messages(50))
     peer.got()
     peer.send(spec.Basic.Ack(60, True))
@@ -70,7 +70,7 @@ def test_the_limit_holds_over_all_consumers(peer: Peer) -> None:
     assert tags(peer) == [1]
     peer.send(spec.Basic.Ack(1))
     assert tags(peer) == [2]
-    assert settles(peer) == [("Settle", 1001, ((0, 0),))]
+    assert settles(peer) == [("AckRequest", 1001, ((0, 0),))]
     peer.send(spec.Basic.Ack(2))
     settle, one, two = peer.asked()
     assert settle.consumer == 1002
@@ -88,7 +88,7 @@ def test_a_limit_holds_back_consumers_that_were_there_before(peer: Peer) -> None
     assert tags(peer) == [4, 5]
     peer.asked()
     peer.send(spec.Basic.Ack(0, True))
-    assert settles(peer) == [("Settle", 1001, ((1, 4),))]
+    assert settles(peer) == [("AckRequest", 1001, ((1, 4),))]
 
 
 def test_gets_and_no_ack_consumers_are_not_limited(peer: Peer) -> None:
@@ -98,7 +98,7 @@ def test_gets_and_no_ack_consumers_are_not_limited(peer: Peer) -> None:
     peer.conn.deliver(1001, run(0, 3), messages(3))
     assert tags(peer) == [1, 2, 3]
     peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, requests.Got(run(0), message(), 0))
+    peer.answer(requests.GetRequest, requests.GotMessage(run(0), message(), 0))
     peer.got()
     peer.consume("q", "c")
     assert credits(peer.conn_requests) == [(1003, 0, 1)]
@@ -129,10 +129,10 @@ def test_what_was_held_back_is_given_back_by_cancel(peer: Peer) -> None:
     peer.conn.deliver(1001, run(0, 3), messages(3))
     assert tags(peer) == [1]
     peer.send(spec.Basic.Cancel("c"))
-    made = peer.the(requests.CancelConsumer)
-    peer.conn.answer(made.token, requests.Done())
+    made = peer.the(requests.CancelRequest)
+    peer.conn.answer(made.token, requests.RequestDone())
     assert peer.asked() == [
-        requests.Return(consumer=1001, queue="q", msg_ids=((1, 2),), failed=False)
+        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((1, 2),), failed=False)
     ]
 
 

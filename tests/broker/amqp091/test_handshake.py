@@ -31,13 +31,13 @@ def test_negotiation() -> None:
     assert told["capabilities"] == dict.fromkeys(CAPABILITIES.split(), True)
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
     peer.nothing()
-    peer.answer(requests.Authenticate)
+    peer.answer(requests.AuthenticateRequest)
     tune = peer.one(spec.Connection.Tune, 0)
     assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131_072, 60)
     peer.send(spec.Connection.TuneOk(10, 8192, 30), 0)
     peer.send(spec.Connection.Open("/"), 0)
     peer.nothing()
-    peer.answer(requests.OpenVhost)
+    peer.answer(requests.OpenVhostRequest)
     peer.one(spec.Connection.OpenOk, 0)
     assert peer.conn.state.phase == "running"
     assert (peer.conn.state.frame_max, peer.conn.heartbeat_ms) == (8192, 30_000)
@@ -52,7 +52,7 @@ def test_byte_by_byte() -> None:
     for byte in raw:
         assert not peer.asked()
         peer.conn.receive(bytes((byte,)))
-    peer.answer(requests.Authenticate)
+    peer.answer(requests.AuthenticateRequest)
     peer.one(spec.Connection.Tune, 0)
 
 
@@ -83,7 +83,7 @@ def test_amqplain() -> None:
     peer.conn.receive(
         codec.method_frame(0, methods.ConnectionStartOk(mechanism="AMQPLAIN", response=table))
     )
-    login = peer.answer(requests.Authenticate)
+    login = peer.answer(requests.AuthenticateRequest)
     assert (login.mechanism, login.user, login.password) == ("AMQPLAIN", "u", "p")
     assert "p" not in repr(login).replace("password", "").replace("AMQPLAIN", "").split("user")[1]
 
@@ -109,7 +109,7 @@ def refused_login(capabilities: dict[str, bool]) -> Peer:
     peer.send(
         spec.Connection.StartOk({"capabilities": capabilities}, "PLAIN", "\0guest\0no", "en_US"), 0
     )
-    peer.answer(requests.Authenticate, errors.login_refused("PLAIN"))
+    peer.answer(requests.AuthenticateRequest, errors.login_refused("PLAIN"))
     return peer
 
 
@@ -132,7 +132,7 @@ def tuned(**tune: int) -> Peer:
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
-    peer.answer(requests.Authenticate)
+    peer.answer(requests.AuthenticateRequest)
     peer.got()
     peer.send(
         spec.Connection.TuneOk(
@@ -170,7 +170,7 @@ def test_a_server_without_a_limit_takes_the_clients() -> None:
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()
     peer.send(spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
-    peer.answer(requests.Authenticate)
+    peer.answer(requests.AuthenticateRequest)
     peer.got()
     peer.send(spec.Connection.TuneOk(0, 0, 0), 0)
     assert (peer.conn.state.frame_max, peer.conn.state.channel_max) == (0, 65535)
@@ -183,7 +183,7 @@ def test_a_server_without_a_limit_takes_the_clients() -> None:
 def test_vhost_refused(refusal: errors.Refusal) -> None:
     peer = tuned()
     peer.send(spec.Connection.Open("nope"), 0)
-    peer.answer(requests.OpenVhost, refusal)
+    peer.answer(requests.OpenVhostRequest, refusal)
     peer.connection_closed(530, f"NOT_ALLOWED - {refusal.detail}")
 
 
@@ -216,11 +216,11 @@ def test_update_secret() -> None:
     peer = Peer().connect()
     frame = codec.method_frame(0, methods.ConnectionUpdateSecret(new_secret=b"new", reason="r"))
     peer.conn.receive(frame)
-    asked = peer.answer(requests.UpdateSecret)
+    asked = peer.answer(requests.UpdateSecretRequest)
     assert (asked.user, asked.password) == ("guest", "new")
     peer.one(spec.Connection.UpdateSecretOk, 0)
     peer.conn.receive(frame)
-    peer.answer(requests.UpdateSecret, errors.AccessRefused("no"))
+    peer.answer(requests.UpdateSecretRequest, errors.AccessRefused("no"))
     peer.connection_closed(530, "New secret was refused")
 
 
@@ -241,7 +241,7 @@ def test_heartbeats() -> None:
     peer.conn.tick(40_000)
     assert peer.conn.closed
     assert peer.conn.state.close_reason == "missed heartbeats from client, timeout: 10s"
-    assert isinstance(peer.asked()[-1], requests.CloseConnection)
+    assert isinstance(peer.asked()[-1], requests.CloseConnectionRequest)
 
 
 def test_no_heartbeats_when_none_were_agreed_on() -> None:
@@ -256,12 +256,12 @@ def test_client_closes() -> None:
     peer = Peer().connect().open()
     peer.send(spec.Connection.Close(200, "bye", 0, 0), 0)
     down, close = peer.asked()
-    assert isinstance(down, requests.SessionDown)
-    assert isinstance(close, requests.CloseConnection)
+    assert isinstance(down, requests.SessionDownRequest)
+    assert isinstance(close, requests.CloseConnectionRequest)
     peer.nothing()
-    peer.conn.answer(down.token, requests.Done())
+    peer.conn.answer(down.token, requests.RequestDone())
     peer.nothing()
-    peer.conn.answer(close.token, requests.Done())
+    peer.conn.answer(close.token, requests.RequestDone())
     peer.one(spec.Connection.CloseOk, 0)
     assert peer.conn.closed
 
@@ -295,11 +295,11 @@ def test_the_socket_breaks() -> None:
     peer = Peer().connect().open()
     peer.conn.disconnected("reset by peer")
     down, close = peer.asked()
-    assert isinstance(down, requests.SessionDown)
+    assert isinstance(down, requests.SessionDownRequest)
     assert down.failed
     assert close.reason == "reset by peer"
     assert peer.conn.closed
-    peer.conn.answer(down.token, requests.Done())
+    peer.conn.answer(down.token, requests.RequestDone())
     peer.nothing()
 
 

@@ -38,7 +38,7 @@ def acks(peer: Peer) -> list[tuple[str, int, bool]]:
     return told
 
 
-def part(publish: requests.Publish, *positions: int) -> Selection:
+def part(publish: requests.PublishRequest, *positions: int) -> Selection:
     """Some messages of a publish, relative to its first one."""
     return Selection(
         publish.table,
@@ -53,7 +53,7 @@ def part(publish: requests.Publish, *positions: int) -> Selection:
 
 def test_a_run_is_one_request(peer: Peer) -> None:
     peer.publish(b"x", key="k", count=100)
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     assert (published.first, published.last) == (0, 100)
     assert (published.confirm, published.mandatory, published.session) == (False, False, 101)
     assert published.table.route(99).routing_key == b"k"
@@ -70,7 +70,7 @@ def test_runs_of_channels_are_their_own(peer: Peer) -> None:
 
 def test_answers_to_publishes_that_nobody_waits_for(peer: Peer) -> None:
     peer.publish(count=3)
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     peer.conn.routed(published.token, [])
     peer.conn.confirmed(published.token, 0, True)
     peer.nothing()
@@ -94,7 +94,7 @@ def test_unknown_exchange_after_good_messages(peer: Peer) -> None:
     )
     published, down = peer.asked()
     assert (published.first, published.last) == (0, 2)
-    assert isinstance(down, requests.SessionDown)
+    assert isinstance(down, requests.SessionDownRequest)
     close = peer.one(spec.Channel.Close)
     assert close.reply_text == "NOT_FOUND - no exchange 'nope' in vhost '/'"
     assert (close.reply_code, close.class_id, close.method_id) == (404, 60, 40)
@@ -110,7 +110,7 @@ def test_internal_exchange(peer: Peer) -> None:
 @pytest.mark.parametrize("expiration", ["-1", "1.5", "soon", "", "4294967296"])
 def test_expiration(peer: Peer, expiration: str) -> None:
     peer.publish(expiration="100")
-    assert peer.the(requests.Publish).table.ttl_ms(0) == 100
+    assert peer.the(requests.PublishRequest).table.ttl_ms(0) == 100
     peer.publish(raw=properties.encode(properties.Properties(expiration=expiration)))
     peer.channel_closed(
         406, f"PRECONDITION_FAILED - invalid expiration '{expiration}'", at=(60, 40)
@@ -119,10 +119,10 @@ def test_expiration(peer: Peer, expiration: str) -> None:
 
 def test_user_id(peer: Peer) -> None:
     peer.publish(user_id="guest")
-    peer.the(requests.Publish)
+    peer.the(requests.PublishRequest)
     peer.view.user_tags = ("impersonator",)
     peer.publish(user_id="other")
-    peer.the(requests.Publish)
+    peer.the(requests.PublishRequest)
     peer.view.user_tags = ()
     peer.publish(user_id="other")
     peer.channel_closed(406, "user_id property set to 'other' but authenticated user was 'guest'")
@@ -136,7 +136,7 @@ def test_immediate(peer: Peer) -> None:
 def test_too_large() -> None:
     peer = Peer(message_bytes_max=100).connect().open()
     peer.publish(b"x" * 100)
-    peer.the(requests.Publish)
+    peer.the(requests.PublishRequest)
     peer.publish(b"x" * 101)
     peer.channel_closed(406, "message size 101 is larger than")
 
@@ -155,7 +155,7 @@ def test_header_of_another_class(peer: Peer) -> None:
 def test_unroutable_and_mandatory_comes_back_before_its_confirm(confirming: Peer) -> None:
     peer = confirming
     peer.publish(b"body", exchange="amq.direct", key="k", mandatory=True, message_id="m1")
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     assert published.mandatory
     peer.conn.routed(published.token, [])
     frames = [frame for _, frame in peer.got()]
@@ -169,13 +169,13 @@ def test_unroutable_and_mandatory_comes_back_before_its_confirm(confirming: Peer
 
 def test_unroutable_and_not_mandatory_is_confirmed(confirming: Peer) -> None:
     confirming.publish(count=2)
-    confirming.conn.routed(confirming.the(requests.Publish).token, [])
+    confirming.conn.routed(confirming.the(requests.PublishRequest).token, [])
     assert acks(confirming) == [("Ack", 2, True)]
 
 
 def test_unroutable_without_confirms(peer: Peer) -> None:
     peer.publish(b"body", mandatory=True, count=3)
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     peer.conn.routed(published.token, [part(published, 0, 2)])
     back, _, body = (frame for _, frame in peer.got())
     assert back.name == "Basic.Return"
@@ -184,7 +184,7 @@ def test_unroutable_without_confirms(peer: Peer) -> None:
 
 def test_an_empty_body_comes_back(peer: Peer) -> None:
     peer.publish(b"", mandatory=True)
-    peer.conn.routed(peer.the(requests.Publish).token, [])
+    peer.conn.routed(peer.the(requests.PublishRequest).token, [])
     _, header = (frame for _, frame in peer.got())
     assert header.body_size == 0
 
@@ -192,14 +192,14 @@ def test_an_empty_body_comes_back(peer: Peer) -> None:
 # ------------------------------------------------------------------ confirmed
 
 
-def publishes(peer: Peer, count: int = 1) -> requests.Publish:
+def publishes(peer: Peer, count: int = 1) -> requests.PublishRequest:
     peer.publish(count=count)
-    published: requests.Publish = peer.the(requests.Publish)
+    published: requests.PublishRequest = peer.the(requests.PublishRequest)
     assert published.confirm
     return published
 
 
-def routed(peer: Peer, *counts: int) -> list[requests.Publish]:
+def routed(peer: Peer, *counts: int) -> list[requests.PublishRequest]:
     """Publish runs of so many messages, each of which goes to one queue."""
     runs = [publishes(peer, count) for count in counts]
     for published in runs:
@@ -293,7 +293,7 @@ def test_confirm_select_without_answer(peer: Peer) -> None:
 
 def test_messages_before_confirm_select_are_not_numbered(peer: Peer) -> None:
     peer.publish(count=5)
-    assert not peer.the(requests.Publish).confirm
+    assert not peer.the(requests.PublishRequest).confirm
     peer.send(spec.Confirm.Select())
     peer.got()
     published = publishes(peer)
@@ -313,7 +313,7 @@ def test_confirms_are_told_before_the_channel_is_closed(confirming: Peer) -> Non
     confirming.send(spec.Channel.CloseOk())
     confirming.open()
     confirming.publish()
-    assert not confirming.the(requests.Publish).confirm
+    assert not confirming.the(requests.PublishRequest).confirm
 
 
 # ------------------------------------------------------------------ transactions
@@ -339,7 +339,7 @@ def test_commit(transactional: Peer) -> None:
     peer.publish(b"next")
     one, two, settle = peer.asked()
     assert (one.table.body(one.first), two.table.body(two.first)) == (b"a", b"b")
-    assert settle == requests.Settle(consumer=1001, queue="q", msg_ids=((0, 0),))
+    assert settle == requests.AckRequest(consumer=1001, queue="q", msg_ids=((0, 0),))
     for published in (one, two):
         assert published.confirm
         peer.conn.routed(published.token, [whole(published)])
@@ -350,7 +350,7 @@ def test_commit(transactional: Peer) -> None:
     peer.one(spec.Tx.CommitOk)
     assert not peer.asked()  # the next transaction has begun
     peer.send(spec.Tx.Commit())
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     assert published.table.body(published.first) == b"next"
 
 
@@ -371,7 +371,7 @@ def test_unroutable_in_a_transaction_comes_back_at_commit(transactional: Peer) -
     transactional.publish(mandatory=True)
     transactional.nothing()
     transactional.send(spec.Tx.Commit())
-    transactional.conn.routed(transactional.the(requests.Publish).token, [])
+    transactional.conn.routed(transactional.the(requests.PublishRequest).token, [])
     names = [frame.name for _, frame in transactional.got()]
     assert names == ["Basic.Return", "ContentHeader", "ContentBody", "Tx.CommitOk"]
 
@@ -391,13 +391,13 @@ def test_rollback(transactional: Peer) -> None:
     assert not peer.asked()
     peer.send(spec.Basic.Ack(3, True))
     peer.send(spec.Tx.Commit())
-    assert peer.the(requests.Settle).msg_ids == ((0, 2),)
+    assert peer.the(requests.AckRequest).msg_ids == ((0, 2),)
 
 
 def test_refused_in_a_transaction(transactional: Peer) -> None:
     transactional.publish()
     transactional.send(spec.Tx.Commit())
-    published = transactional.the(requests.Publish)
+    published = transactional.the(requests.PublishRequest)
     transactional.conn.routed(published.token, [whole(published)])
     transactional.conn.confirmed(published.token, 0, False)
     transactional.channel_closed(406, "PRECONDITION_FAILED - partial tx completion", at=(90, 20))
@@ -411,7 +411,7 @@ def test_the_transaction_of_a_deleted_user_is_not_committed(transactional: Peer)
     transactional.channel_closed(
         403, "ACCESS_REFUSED - access to vhost '/' refused for user 'guest'", at=(90, 20)
     )
-    assert not [one for one in transactional.asked() if isinstance(one, requests.Publish)]
+    assert not [one for one in transactional.asked() if isinstance(one, requests.PublishRequest)]
 
 
 @pytest.mark.parametrize("frame", [spec.Tx.Commit(), spec.Tx.Rollback()])
@@ -436,16 +436,16 @@ def test_confirms_and_transactions_exclude_each_other(peer: Peer) -> None:
 
 def test_request_and_reply(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=True))
-    opened = peer.the(requests.OpenReplies)
+    opened = peer.the(requests.OpenRepliesRequest)
     assert opened.name.startswith("amq.rabbitmq.reply-to.")
     peer.one(spec.Basic.ConsumeOk)
     peer.publish(b"ask", reply_to="amq.rabbitmq.reply-to", correlation_id="7", count=2)
-    published = peer.the(requests.Publish)
+    published = peer.the(requests.PublishRequest)
     for at in range(published.first, published.last):
         given = properties.decode(published.table.properties_of(at))
         assert (given.reply_to, given.correlation_id) == (opened.name, "7")
     peer.publish(b"answer", key=opened.name, correlation_id="7")
-    reply = peer.the(requests.Publish)
+    reply = peer.the(requests.PublishRequest)
     peer.conn.deliver_reply(opened.session, reply.table, reply.first)
     deliver, header, body = (frame for _, frame in peer.got())
     assert (deliver.consumer_tag, deliver.routing_key) == ("r", opened.name)
@@ -453,7 +453,7 @@ def test_request_and_reply(peer: Peer) -> None:
     assert header.properties.correlation_id == "7"
     assert body.value == b"answer"
     peer.send(spec.Basic.Cancel("r"))
-    assert peer.the(requests.CloseReplies).name == opened.name
+    assert peer.the(requests.CloseRepliesRequest).name == opened.name
     peer.one(spec.Basic.CancelOk)
     peer.conn.deliver_reply(opened.session, reply.table, reply.first)
     peer.nothing()
@@ -461,12 +461,12 @@ def test_request_and_reply(peer: Peer) -> None:
 
 def test_replies_end_with_their_channel(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=True))
-    opened = peer.the(requests.OpenReplies)
+    opened = peer.the(requests.OpenRepliesRequest)
     peer.got()
     peer.send(spec.Channel.Close(200, "", 0, 0))
     closed, down = peer.asked()
-    assert closed == requests.CloseReplies(session=opened.session, name=opened.name)
-    assert isinstance(down, requests.SessionDown)
+    assert closed == requests.CloseRepliesRequest(session=opened.session, name=opened.name)
+    assert isinstance(down, requests.SessionDownRequest)
 
 
 def test_replies_are_not_acknowledged(peer: Peer) -> None:
@@ -483,7 +483,7 @@ def test_one_reply_consumer_is_enough(peer: Peer) -> None:
 
 def test_reply_to_without_a_reply_consumer(peer: Peer) -> None:
     peer.publish(reply_to="amq.rabbitmq.reply-to.someone")
-    peer.the(requests.Publish)
+    peer.the(requests.PublishRequest)
     peer.publish(reply_to="amq.rabbitmq.reply-to")
     peer.channel_closed(406, "fast reply consumer does not exist")
 
@@ -504,5 +504,5 @@ def test_binding_a_reply_queue(peer: Peer) -> None:
 def test_a_refusal_by_the_carrier_closes_the_channel(peer: Peer) -> None:
     """errors stay as they are told: the carrier may know better than the view did"""
     peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, errors.Unavailable("queue 'q' in vhost '/' has no leader"))
+    peer.answer(requests.GetRequest, errors.Unavailable("queue 'q' in vhost '/' has no leader"))
     peer.connection_closed(541, "INTERNAL_ERROR - queue 'q'")

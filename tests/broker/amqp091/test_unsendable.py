@@ -40,10 +40,10 @@ def test_those_around_it_are_delivered_and_it_goes_back_as_failed() -> None:
     peer.conn.deliver(1001, run(0, 5), block(f.PLAIN, LARGE, f.PLAIN, LARGE, f.PLAIN))
     assert came(peer) == [(1, b"0"), (2, b"2"), (3, b"4")]
     asked = peer.asked()
-    notes = [each for each in asked if isinstance(each, requests.SetAside)]
+    notes = [each for each in asked if isinstance(each, requests.SetAsideRequest)]
     assert [(each.index, each.msg_id) for each in notes] == [(1, 1), (1, 3)]
     assert "frame of 4096 bytes" in notes[0].reason
-    back = [each for each in asked if isinstance(each, requests.Return)]
+    back = [each for each in asked if isinstance(each, requests.RequeueRequest)]
     assert [(each.msg_ids, each.failed) for each in back] == [(((1, 1),), True), (((3, 3),), True)]
     assert len(asked) == 4
     peer.send(spec.Basic.Ack(3, multiple=True))
@@ -56,14 +56,17 @@ def test_it_is_discarded_in_the_end() -> None:
     peer = small_frames()
     peer.conn.deliver(1001, run(0, failed=UNSENDABLE_TRIES_MAX), block(LARGE))
     note, discard = peer.asked()
-    assert isinstance(note, requests.SetAside)
-    assert isinstance(discard, requests.Discard) and discard.msg_ids == ((0, 0),)
+    assert isinstance(note, requests.SetAsideRequest)
+    assert isinstance(discard, requests.RejectRequest) and discard.msg_ids == ((0, 0),)
 
 
 def test_what_nobody_could_be_sent_is_discarded_at_once() -> None:
     peer = small_frames()
     peer.conn.deliver(1001, run(0, 2), block(b"", b"", form=1))
-    assert [type(each) for each in peer.asked()] == [requests.SetAside, requests.Discard] * 2
+    assert [type(each) for each in peer.asked()] == [
+        requests.SetAsideRequest,
+        requests.RejectRequest,
+    ] * 2
     peer.nothing()
 
 
@@ -74,8 +77,8 @@ def test_malformed_properties_are_replaced_and_noted() -> None:
     assert [tag for tag, _ in came(peer)] == [1, 2, 3]
     notes = peer.asked()
     assert [(type(each), each.msg_id) for each in notes] == [
-        (requests.SetAside, 0),
-        (requests.SetAside, 2),
+        (requests.SetAsideRequest, 0),
+        (requests.SetAsideRequest, 2),
     ]
 
 
@@ -85,21 +88,26 @@ def test_without_acknowledgements_the_window_moves_on() -> None:
         peer.conn.deliver(1001, run(number, 10), block(*[LARGE] * 10))
     peer.got()
     asked = peer.asked()
-    assert not any(isinstance(each, requests.Return | requests.Discard) for each in asked)
-    credit = [each for each in asked if isinstance(each, requests.SetCredit)]
+    assert not any(
+        isinstance(each, requests.RequeueRequest | requests.RejectRequest) for each in asked
+    )
+    credit = [each for each in asked if isinstance(each, requests.SetCreditRequest)]
     assert credit and credit[-1].delivered == 3000
 
 
 def test_basic_get_finds_nothing_that_it_could_bring() -> None:
     peer = Peer().connect(frame_max=4096).open()
     peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, requests.Got(run(0), block(LARGE), 0))
+    peer.answer(requests.GetRequest, requests.GotMessage(run(0), block(LARGE), 0))
     peer.one(spec.Basic.GetEmpty)
-    assert [type(each) for each in peer.asked()] == [requests.SetAside, requests.Return]
+    assert [type(each) for each in peer.asked()] == [
+        requests.SetAsideRequest,
+        requests.RequeueRequest,
+    ]
     peer.send(spec.Basic.Get(queue="q"))
-    peer.answer(requests.Get, requests.Got(run(1), block(b""), 0))
+    peer.answer(requests.GetRequest, requests.GotMessage(run(1), block(b""), 0))
     assert peer.got()[0][1].delivery_tag == 1
-    assert [type(each) for each in peer.asked()] == [requests.SetAside]
+    assert [type(each) for each in peer.asked()] == [requests.SetAsideRequest]
 
 
 def test_a_channel_wide_prefetch_is_not_used_up() -> None:
@@ -110,9 +118,9 @@ def test_a_channel_wide_prefetch_is_not_used_up() -> None:
     first = [
         each
         for each in [*peer.conn_requests, *peer.asked()]
-        if isinstance(each, requests.SetCredit)
+        if isinstance(each, requests.SetCreditRequest)
     ]
     assert first and first[-1].credit == 2
     peer.conn.deliver(1001, run(0, 2), block(LARGE, LARGE))
-    again = [each for each in peer.asked() if isinstance(each, requests.SetCredit)]
+    again = [each for each in peer.asked() if isinstance(each, requests.SetCreditRequest)]
     assert again and again[-1].delivered == 2 and again[-1].credit > 0

@@ -202,7 +202,7 @@ def test_rabbitmq_clients_way_of_declaring_a_queue() -> None:
     info = queue_resource.QueueInfo(
         "q", "/", "quorum", True, False, False, {}, "n1", ("n1", "n2"), 7
     )
-    client.answers[queue_resource.DeclareQueueRequest] = queue_resource.QueueDeclared(True, info)
+    client.answers[queue_resource.DeclareQueueRequest] = queue_resource.DeclaredQueue(True, info)
     sender, receiver = attach_management(client)
     message = Message(id="7", address="/queues/q%2F1", subject="PUT", reply_to="$me")
     message.body = {"durable": True, "arguments": {"x-queue-type": "quorum"}}

@@ -6,7 +6,7 @@ import pytest
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
-from warren_broker.cluster.client.reads import Reads
+from warren_broker.cluster.client.reads import RemoteReads
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.queue.commands import Delivery, Resumed
 from warren_raft.runtime.loop import Loop
@@ -84,7 +84,10 @@ def submit_to_c(cluster):
 def test_a_leader_that_steps_down_says_so_to_every_node(cluster):
     cluster.effects.led.add(GROUP)
     cluster.leader_changed(GROUP, None, 4, False)
-    assert cluster.host.kinds() == [("b", messages.NotLeader), ("c", messages.NotLeader)]
+    assert cluster.host.kinds() == [
+        ("b", messages.LeaderIsElsewhere),
+        ("c", messages.LeaderIsElsewhere),
+    ]
     cluster.leader_changed(GROUP, "b", 5, False)
     assert cluster.host.kinds() == []
 
@@ -120,14 +123,14 @@ def test_nobody_asks_for_a_group_that_nothing_is_wanted_of(cluster):
 
 def test_an_old_leaders_farewell_does_not_send_everything_to_the_new_one_again(cluster):
     submit_to_c(cluster)
-    cluster._on_not_leader("b", messages.NotLeader(GROUP, None, 4), memoryview(b""))
+    cluster._on_not_leader("b", messages.LeaderIsElsewhere(GROUP, None, 4), memoryview(b""))
     cluster.loop.run_turn(0)
     assert cluster.host.kinds() == []
 
 
 def test_the_current_leaders_farewell_starts_a_search(cluster):
     submit_to_c(cluster)
-    cluster._on_not_leader("c", messages.NotLeader(GROUP, None, 5), memoryview(b""))
+    cluster._on_not_leader("c", messages.LeaderIsElsewhere(GROUP, None, 5), memoryview(b""))
     assert {kind for _, kind in cluster.host.kinds()} == {messages.WhoLeads}
     cluster._on_leader_is("b", messages.LeaderIs(GROUP, 6), memoryview(b""))
     cluster.loop.run_turn(0)
@@ -157,7 +160,7 @@ def test_a_leader_that_was_out_of_reach_for_a_while_is_told_everything_again(clu
 
 
 def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
-    reading = Reads(cluster, 30_000)
+    reading = RemoteReads(cluster, 30_000)
     answers = []
     cluster.leader_hints.learn(GROUP, "b", 3)
     reading.counts(GROUP, answers.append)
@@ -172,7 +175,7 @@ def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
 
 def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_looked_at(cluster):
     """It is no member, has no client of that queue, and heard no announcement."""
-    reading = Reads(cluster, 30_000)
+    reading = RemoteReads(cluster, 30_000)
     reading.counts(GROUP, [].append)
     assert cluster.host.kinds() == [("b", messages.WhoLeads), ("c", messages.WhoLeads)]
     cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
@@ -208,7 +211,7 @@ def test_deliveries_that_were_lost_and_taken_back_are_not_waited_for(cluster):
 
 
 def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
-    reading = Reads(cluster, 10_000)
+    reading = RemoteReads(cluster, 10_000)
     for group in range(1, 6):
         cluster.leader_hints.learn(group, "b", 3)
         reading.counts(group, lambda result: None)
@@ -226,16 +229,16 @@ def test_a_member_that_follows_who_left_the_group_finds_out(cluster):
     cluster.host.leads = "b"
     cluster._on_who_leads("c", messages.WhoLeads(GROUP), memoryview(b""))
     assert cluster.host.sent == [("b", messages.WhoLeads(GROUP, passed_on=True))]
-    cluster._on_not_leader("b", messages.NotLeader(GROUP, None, 0), memoryview(b""))
+    cluster._on_not_leader("b", messages.LeaderIsElsewhere(GROUP, None, 0), memoryview(b""))
     assert cluster.host.denied == [(GROUP, "b")]
 
 
 def test_who_is_taken_for_the_leader_denies_it_and_asks_nobody(cluster):
     cluster.host.leads = "c"
     cluster._on_who_leads("b", messages.WhoLeads(GROUP, passed_on=True), memoryview(b""))
-    assert cluster.host.sent == [("b", messages.NotLeader(GROUP, "c", 0))]
+    assert cluster.host.sent == [("b", messages.LeaderIsElsewhere(GROUP, "c", 0))]
 
 
 def test_a_leader_that_takes_nothing_just_now_is_one_all_the_same(cluster):
-    cluster._on_not_leader("b", messages.NotLeader(GROUP, "b", 3), memoryview(b""))
+    cluster._on_not_leader("b", messages.LeaderIsElsewhere(GROUP, "b", 3), memoryview(b""))
     assert cluster.host.denied == []

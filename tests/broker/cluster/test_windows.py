@@ -44,5 +44,5 @@ def test_every_change_of_definitions_is_answered_when_its_leader_dies_before_it_
         for sent in uplink.take():
             reply = world.entry(sent.data)
             assert uplink.answered(reply.seq, reply.replies, len(world.log))
-    assert answers == [commands.Done()] * count
+    assert answers == [commands.MetadataDone()] * count
     assert len(world.state.scopes) == count + 1 and applied

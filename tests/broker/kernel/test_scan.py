@@ -15,7 +15,7 @@ from warren_broker.kernel import (
     Heartbeat,
     Kernel,
     Malformed,
-    Method,
+    MethodItem,
     PublishRun,
     Route,
 )
@@ -189,7 +189,7 @@ def test_order_between_items_is_kept(both: Kernel) -> None:
         PublishRun(1, 0, 1, 0, 1),
         Heartbeat(),
         AckRun(1, ((kernel.ACK, 2, 2, False),)),
-        Method(1, 85, 10, b"\0"),
+        MethodItem(1, 85, 10, b"\0"),
         PublishRun(1, 1, 2, 0, 1),
     ]
 
@@ -382,7 +382,7 @@ def test_a_message_above_the_limit_costs_its_channel_only(both: Kernel) -> None:
     exact = f.publish(1, b"", b"q", b"y" * 1000)
     assert scanner.feed(exact) == []
     assert scanner.feed(f.method(1, 20, 41) + exact) == [
-        Method(1, 20, 41, b""),
+        MethodItem(1, 20, 41, b""),
         PublishRun(1, 1, 2, 0, 1),
     ]
 
@@ -402,7 +402,7 @@ def test_a_discarded_channel_may_stop_anywhere(both: Kernel) -> None:
         rest = message[cut:] + message
         assert scanner.feed(rest + f.publish(2, b"", b"q", b"x"))[-1].channel == 2
         closed = scanner.feed(f.publish_method(1, b"", b"q") + f.method(1, 20, 41))
-        assert closed == [Method(1, 20, 41, b"")]
+        assert closed == [MethodItem(1, 20, 41, b"")]
         again = scanner.feed(f.publish(1, b"", b"q", b"new"))
         assert again[-1].channel == 1 and scanner.table.body(scanner.table.count - 1) == b"new"
 
@@ -425,9 +425,9 @@ def test_every_split_gives_the_same(both: Kernel) -> None:
         scanner = both.scan.FrameScanner(4096)
         items = scanner.feed(data[:cut]) + scanner.feed(data[cut:])
         assert rows(scanner.table) == rows(whole.table), cut
-        assert [i for i in items if isinstance(i, Method | Heartbeat)] == [
+        assert [i for i in items if isinstance(i, MethodItem | Heartbeat)] == [
             Heartbeat(),
-            Method(3, 50, 10, b"args"),
+            MethodItem(3, 50, 10, b"args"),
         ]
     single = both.scan.FrameScanner(4096)
     for k in range(len(data)):

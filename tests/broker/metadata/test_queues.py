@@ -190,8 +190,8 @@ def test_a_refused_command_does_not_stop_its_submission(world: World) -> None:
     bad = commands.DeclareExchange("/", "amq.no", "direct")
     good = commands.DeclareExchange("/", "yes", "direct")
     refused, done = world.submit(bad, good).replies
-    assert isinstance(refused, commands.Refused) and refused.error == "AccessRefused"
-    assert isinstance(done, commands.Done) and "yes" in world.state.scopes["/"].exchanges
+    assert isinstance(refused, commands.MetadataRefused) and refused.error == "AccessRefused"
+    assert isinstance(done, commands.MetadataDone) and "yes" in world.state.scopes["/"].exchanges
 
 
 def test_bytes_that_are_no_submission_are_ignored(world: World) -> None:

@@ -9,7 +9,7 @@ from warren_broker.metadata import commands
 from warren_broker.metadata.changes import Change
 from warren_broker.metadata.codec import encode_submission
 from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import Queue, User, Vhost
+from warren_broker.metadata.records import QueueRecord, User, Vhost
 from warren_raft.machine import Meta
 
 NODES = ("a", "b", "c")
@@ -42,7 +42,7 @@ class World:
         uplink: int = UPLINK,
         node: str = "a",
         seq: int | None = None,
-    ) -> commands.SubmissionReply:
+    ) -> commands.MetadataSubmissionReply:
         """Apply a submission, the next of its uplink unless `seq` is given."""
         if seq is None:
             seq = self.seqs[uplink] = self.seqs.get(uplink, 0) + 1
@@ -51,7 +51,7 @@ class World:
     def do(self, command: commands.AnyCommand, uplink: int = UPLINK, node: str = "a") -> Any:
         """Apply one command; its reply, or its refusal raised."""
         (reply,) = self.submit(command, uplink=uplink, node=node).replies
-        if isinstance(reply, commands.Refused):
+        if isinstance(reply, commands.MetadataRefused):
             raise commands.to_refusal(reply)
         return reply
 
@@ -69,7 +69,7 @@ class World:
         node: str = "a",
         nodes: tuple[str, ...] = ("a",),
         numbered: bool = True,
-    ) -> Queue:
+    ) -> QueueRecord:
         """Declare a queue; the queue. numbered: as nodes of version 3 do it."""
         declaration = queue_declaration(
             "/",

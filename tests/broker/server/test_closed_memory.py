@@ -19,7 +19,7 @@ from tests.broker.amqp091.peer import Peer, View
 from tests.broker.kernel import frames as f
 from tests.broker.server.listening import ListeningWorld
 from warren_broker.amqp091.connection_config import ConnectionConfig
-from warren_broker.amqp091.requests import Done
+from warren_broker.amqp091.requests import RequestDone
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091, HEADER_10_SASL
@@ -65,9 +65,9 @@ def broker_of(loop: Loop) -> Any:
         cluster=SimpleNamespace(loop=loop, forget_waiting=lambda key: None),
         replies=SimpleNamespace(close=lambda name: None),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),
-        authenticate=lambda user, password, mechanism, done: done(Done()),
-        open_vhost=lambda vhost, user, done: done(Done()),
-        connection_gone=lambda number, done: done(Done()),
+        authenticate=lambda user, password, mechanism, done: done(RequestDone()),
+        open_vhost=lambda vhost, user, done: done(RequestDone()),
+        connection_gone=lambda number, done: done(RequestDone()),
         definitions=SimpleNamespace(state=SimpleNamespace(users={})),
         settings=SimpleNamespace(
             node="a",

@@ -66,8 +66,8 @@ class World:
             ids=SimpleNamespace(connection=lambda: 1),
             cluster=SimpleNamespace(loop=self.loop),
             authenticate=self.authenticate,
-            open_vhost=lambda vhost, user, done: done(requests.Done()),
-            connection_gone=lambda number, done: done(requests.Done()),
+            open_vhost=lambda vhost, user, done: done(requests.RequestDone()),
+            connection_gone=lambda number, done: done(requests.RequestDone()),
         )
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> Any:
@@ -75,7 +75,7 @@ class World:
         return SimpleNamespace(cancel=lambda: None)
 
     def authenticate(self, user: str, password: str, mechanism: str, done: Any) -> None:
-        done(requests.Done() if password == "right" else errors.login_refused(mechanism))
+        done(requests.RequestDone() if password == "right" else errors.login_refused(mechanism))
 
     # the stream
     def write(self, parts: list[Any]) -> None:

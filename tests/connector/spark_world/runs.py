@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyspark_warren.client import WarrenBroker, connect
 from pyspark_warren.options import parse_options
-from pyspark_warren.rows import Piece
+from pyspark_warren.rows import ClaimedBlock
 from pyspark_warren.writer import Attempt, write_direct
 from spark_world.fake import FakeServer
 from warren.admin import Admin
@@ -182,7 +182,7 @@ class RealWorld(Runs):
         """What is in the target, in delivery order."""
         found = []
         for fetched in self.broker.browse(self.target, 1 << 30):
-            block = Piece.decode(fetched.data, fetched.runs, self.target).block
+            block = ClaimedBlock.decode(fetched.data, fetched.runs, self.target).block
             found += [bytes(block.body(i)) for i in range(block.count)]
         return found
 

@@ -13,7 +13,7 @@ from sim.one import NOW, One, append
 from warren_raft.config import RaftConfig
 from warren_raft.core import damaged as core_damaged
 from warren_raft.core.membership import encode
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Role
 from warren_raft.messages import PreVote, TimeoutNow, Vote, VoteReply
 from warren_raft.types import Entry, EntryKind, HardState, Index, Membership
@@ -46,7 +46,7 @@ def one(*damaged: Index, kinds: str = "xxx") -> tuple[One, Rotten]:
     ]
     made, log = One(1), Rotten(entries, set(damaged))
     made.log = log
-    made.node = Node(
+    made.node = RaftNode(
         1, "b", THREE, HardState(1, None), log, RaftConfig(), Random(5), NOW, configs=log.configs()
     )
     return made, log
@@ -97,7 +97,7 @@ def test_it_counts_by_no_membership_that_another_may_have_followed(
 def test_it_is_promoted_by_what_it_cannot_read() -> None:
     """It asks although it may be no member, and stands as soon as it knows that it is one."""
     b, log = one(1, kinds="4xx")
-    b.node = Node(
+    b.node = RaftNode(
         1, "d", THREE, HardState(1, None), log, RaftConfig(), Random(5), NOW, configs=log.configs()
     )
     assert not b.node.is_voter and b.node.asks

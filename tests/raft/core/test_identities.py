@@ -156,9 +156,9 @@ def test_a_read_is_not_confirmed_by_another_life() -> None:
     one = leader()
     one.node.read_index(1, NOW)
     one.out()
-    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1, 7))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "a", "b", 1, 1, 7))
     assert not any(ready.reads for ready in one.readys)
-    one.hear(rpc.ConfirmReply(1, "c", "b", 1, 1))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "c", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
 
 
@@ -167,11 +167,11 @@ def test_what_the_life_before_confirmed_does_not_answer_a_read() -> None:
     one.node.propose_change(AddLearner("x"), NOW)  # so that the lost one cannot be demoted at once
     one.node.read_index(1, NOW)
     one.out()
-    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "a", "b", 1, 1))
     one.agree("a", 1, member=7)
-    one.hear(rpc.ConfirmReply(1, "c", "b", 1, 1))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "c", "b", 1, 1))
     assert not any(ready.reads for ready in one.readys), "b and c are two of five"
-    one.hear(rpc.ConfirmReply(1, "d", "b", 1, 1))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "d", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
 
 

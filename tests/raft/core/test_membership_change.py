@@ -15,7 +15,7 @@ from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core import membership_change
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused, NotLeader
 from warren_raft.types import Membership
@@ -61,7 +61,7 @@ def test_a_log_that_is_read_again_at_start_gives_the_same_membership() -> None:
     one.hear(config(Membership(("a", "b", "c"), ("d",)), (0, 0), 1))
     one.hear(config(Membership(("a", "b", "c", "d"), (), (("d", 5),)), (1, 1), 1))
     assert one.log.configs() == [(1, one.log.held[0].data), (2, one.log.held[1].data)]
-    again = Node(
+    again = RaftNode(
         1, "b", THREE, one.hard, one.log, RaftConfig(), Random(1), NOW, configs=one.log.configs()
     )
     assert again.membership == one.node.membership
@@ -177,9 +177,9 @@ def test_a_learner_says_who_it_is_once_more_before_it_is_promoted() -> None:
     one.node.propose_change(AddLearner("d"), NOW)
     one.out()
     one.agree("a", 2)
-    (asked,) = sent(one.agree("d", 2, 2, 9), rpc.Confirm, "d")
-    assert isinstance(asked, rpc.Confirm)
-    one.hear(rpc.ConfirmReply(1, "d", "b", 1, asked.round, 11))
+    (asked,) = sent(one.agree("d", 2, 2, 9), rpc.ReadIndexHeartbeat, "d")
+    assert isinstance(asked, rpc.ReadIndexHeartbeat)
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "d", "b", 1, asked.round, 11))
     assert one.node.membership.learners == ("d",), "it was 9 that held everything"
     assert one.node.leadership is not None
     assert (one.node.leadership.progress["d"].member, one.node.leadership.progress["d"].match) == (
@@ -195,7 +195,7 @@ def test_who_is_asked_is_asked_again_until_it_answers_or_is_suspected() -> None:
     before = one.node.deadline_ms
     assert before == NOW + one.node.config.retransmit_ms, "d was asked"
     one.node.tick(before)
-    assert sent(one.out(), rpc.Confirm, "d")
+    assert sent(one.out(), rpc.ReadIndexHeartbeat, "d")
     one.node.peer_suspected("d", NOW)
     one.node.tick(NOW + 10_000)
     assert one.node.deadline_ms is None
@@ -213,7 +213,7 @@ def test_a_voter_that_is_demoted_says_who_it_is_before_it_is_promoted_again() ->
     one.agree("c", 3)
     out = one.agree("d", 3, member=9)
     assert one.node.membership.learners == ("d",), "what it said then may be of a life that is over"
-    assert sent(out, rpc.Confirm, "d")
+    assert sent(out, rpc.ReadIndexHeartbeat, "d")
 
 
 def test_memberships_below_the_beginning_of_the_log_are_not_kept() -> None:
@@ -276,7 +276,7 @@ def test_learners_count_for_nothing() -> None:
     one.out()
     for learner in ("c", "d"):
         one.agree(learner, 2)
-        one.hear(rpc.ConfirmReply(1, learner, "b", 1, 1))
+        one.hear(rpc.ReadIndexHeartbeatReply(1, learner, "b", 1, 1))
     assert one.node.commit == 1
     assert not any(ready.reads for ready in one.readys)
     one.node.peer_suspected("a", NOW)
@@ -416,7 +416,7 @@ def test_reads_are_answered_when_a_removal_makes_fewer_a_majority() -> None:
     one.node.peer_suspected("c", NOW)
     one.node.read_index(4, NOW)
     one.out()
-    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "a", "b", 1, 1))
     assert not any(ready.reads for ready in one.readys), "b and a are two of four"
     one.node.propose_change(Remove("c"), NOW)
     one.out()

@@ -25,9 +25,9 @@ EVERY: list[rpc.AnyRaftMessage] = [
     rpc.Vote(*HEAD, 5, 6, 2**64 - 1, 9),
     rpc.VoteReply(*HEAD, True, 9),
     rpc.AppendReply(*HEAD, True, 9, 4, member=2**64 - 1),
-    rpc.ConfirmReply(*HEAD, 3, 2**64 - 1),
-    rpc.Confirm(*HEAD, 3),
-    rpc.ConfirmReply(*HEAD, 3),
+    rpc.ReadIndexHeartbeatReply(*HEAD, 3, 2**64 - 1),
+    rpc.ReadIndexHeartbeat(*HEAD, 3),
+    rpc.ReadIndexHeartbeatReply(*HEAD, 3),
     rpc.ReadIndex(*HEAD, 2**63),
     rpc.ReadIndexReply(*HEAD, 2**63, 9),
 ]

@@ -13,7 +13,7 @@ from sim.disk import Log
 from sim.one import NOW, VOTERS, One, append
 from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
-from warren_raft.core.node import Node
+from warren_raft.core.node import RaftNode
 from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader, TooManyReads, UsageError
 from warren_raft.types import Entry, EntryKind, HardState, Membership
@@ -338,10 +338,10 @@ def test_who_leads_no_longer_sends_no_snapshot() -> None:
 def test_a_read_waits_for_an_entry_of_the_leaders_own_term() -> None:
     one = One(1).lead()
     one.node.read_index(77, NOW)
-    assert not any(isinstance(m, rpc.Confirm) for m in one.out())
+    assert not any(isinstance(m, rpc.ReadIndexHeartbeat) for m in one.out())
     sent = one.agree("a", 2)
-    assert rpc.Confirm(1, "b", "a", 2, 1) in sent
-    one.hear(rpc.ConfirmReply(1, "a", "b", 2, 1))
+    assert rpc.ReadIndexHeartbeat(1, "b", "a", 2, 1) in sent
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "a", "b", 2, 1))
     assert [(r.context, r.index) for r in one.readys[-1].reads] == [(77, 2)]
 
 
@@ -352,7 +352,7 @@ def test_a_round_confirms_the_reads_asked_before_it_only() -> None:
     one.out()
     one.node.read_index(2, NOW)
     one.out()
-    one.hear(rpc.ConfirmReply(1, "a", "b", 1, 1))
+    one.hear(rpc.ReadIndexHeartbeatReply(1, "a", "b", 1, 1))
     assert [r.context for ready in one.readys for r in ready.reads] == [1]
 
 
@@ -455,7 +455,7 @@ def test_attempts_in_vain_come_less_and_less_often_and_end_when_nobody_would_hea
 def test_in_a_new_group_the_preferred_one_stands_at_once() -> None:
     def first(preferred: str | None, last: int = 0) -> int:
         log = Log([Entry(1 + at, 1, EntryKind.NOOP, NOW, b"") for at in range(last)])
-        node = Node(
+        node = RaftNode(
             1,
             "b",
             Membership(VOTERS),

@@ -14,7 +14,7 @@ from warren_raft.core.snapshot_transfer import (
     CHUNK_BYTES_MAX,
     CHUNKS_UNDER_WAY_MAX,
     Incoming,
-    Outgoing,
+    OutgoingSnapshot,
 )
 from warren_raft.messages import SnapshotChunk, SnapshotWanted
 from warren_raft.types import Entry, EntryKind
@@ -26,8 +26,12 @@ def entry(index: int, size: int = 10) -> Entry:
     return Entry(index, 3, EntryKind.COMMAND, index * 2, bytes([index % 251]) * size)
 
 
-def outgoing(live: list[int], payload: bytes = b"s", size: int = 10, now_ms: int = 5) -> Outgoing:
-    return Outgoing(1, "a", "b", INDEX, TERM, live, payload, lambda i: entry(i, size), now_ms)
+def outgoing(
+    live: list[int], payload: bytes = b"s", size: int = 10, now_ms: int = 5
+) -> OutgoingSnapshot:
+    return OutgoingSnapshot(
+        1, "a", "b", INDEX, TERM, live, payload, lambda i: entry(i, size), now_ms
+    )
 
 
 def wanted(receiver: Incoming, repeat: bool) -> SnapshotWanted:
@@ -36,7 +40,7 @@ def wanted(receiver: Incoming, repeat: bool) -> SnapshotWanted:
     )
 
 
-def begun(sender: Outgoing, applied: int = 0) -> Incoming:
+def begun(sender: OutgoingSnapshot, applied: int = 0) -> Incoming:
     """The offer was made and answered."""
     receiver = Incoming(sender.offer(LEADER_TERM), applied)
     sender.heard(wanted(receiver, True), 6)

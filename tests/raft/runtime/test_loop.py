@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.raft.runtime.kit import until
-from warren_raft.runtime.loop import Listener, Loop, Stage, listen
+from warren_raft.runtime.loop import Listener, Loop, LoopStage, listen
 from warren_raft.runtime.net.stream import Stream
 
 
@@ -61,12 +61,12 @@ def test_stages_run_in_order_and_again_when_a_later_one_asks() -> None:
     def deliver() -> None:
         ran.append("deliver")
         if ran.count("deliver") == 1:
-            loop.at_turn_end(Stage.RAFT, lambda: ran.append("raft again"))
+            loop.at_turn_end(LoopStage.RAFT, lambda: ran.append("raft again"))
 
-    loop.at_turn_end(Stage.FLUSH, lambda: ran.append("flush"))
-    loop.at_turn_end(Stage.DELIVER, deliver)
-    loop.at_turn_end(Stage.GATHER, lambda: ran.append("gather"))
-    loop.at_turn_end(Stage.RAFT, lambda: ran.append("raft"))
+    loop.at_turn_end(LoopStage.FLUSH, lambda: ran.append("flush"))
+    loop.at_turn_end(LoopStage.DELIVER, deliver)
+    loop.at_turn_end(LoopStage.GATHER, lambda: ran.append("gather"))
+    loop.at_turn_end(LoopStage.RAFT, lambda: ran.append("raft"))
     loop.run_turn(0)
     assert ran == ["gather", "raft", "deliver", "raft again", "flush"]
     loop.close()
@@ -79,7 +79,7 @@ def test_work_that_never_ends_does_not_keep_the_sockets_waiting() -> None:
     stream = Stream(loop, ours, heard.append, lambda error: None)
 
     def again() -> None:
-        loop.at_turn_end(Stage.RAFT, again)
+        loop.at_turn_end(LoopStage.RAFT, again)
 
     again()
     theirs.send(b"x")
@@ -126,8 +126,8 @@ def test_a_job_that_blocks_leaves_the_loop_to_another_thread() -> None:
         assert released.wait(20)
         return outcome
 
-    loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(job))
-    loop.at_turn_end(Stage.SYNC, lambda: ran.append(("next", threading.get_ident())))
+    loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(job))
+    loop.at_turn_end(LoopStage.SYNC, lambda: ran.append(("next", threading.get_ident())))
     loop.call_later(0, tick)
     loop.run()
     assert len(ticks) >= 20 and main not in ticks[1:] and len(set(ticks[1:])) == 1
@@ -142,7 +142,7 @@ def test_a_job_that_returns_in_time_stays_where_it_is() -> None:
     loop = Loop()
     ran: list[int] = []
     loop.at_turn_end(
-        Stage.SYNC, lambda: loop.wait_for(lambda: lambda: ran.append(threading.get_ident()))
+        LoopStage.SYNC, lambda: loop.wait_for(lambda: lambda: ran.append(threading.get_ident()))
     )
     loop.call_later(300, loop.stop)
     loop.run()
@@ -167,7 +167,7 @@ def test_what_a_job_raises_ends_the_loop(late: bool, where: str) -> None:
 
     replaced = threading.Event()
     loop.call_later(50, replaced.set)
-    loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(job))
+    loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(job))
     with pytest.raises(ValueError, match=where):
         loop.run()
     assert loop._seat == late
@@ -181,7 +181,7 @@ def test_the_second_thread_is_replaced_like_the_first() -> None:
 
     def job(number: int) -> Callable[[], None]:
         if number < 3:
-            loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(lambda: job(number + 1)))
+            loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(lambda: job(number + 1)))
         else:
             released.set()
         assert released.wait(20)
@@ -192,7 +192,7 @@ def test_the_second_thread_is_replaced_like_the_first() -> None:
         if len(outcomes) == 4:
             loop.stop()
 
-    loop.at_turn_end(Stage.SYNC, lambda: loop.wait_for(lambda: job(0)))
+    loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(lambda: job(0)))
     loop.run()
     assert sorted(outcomes) == [0, 1, 2, 3] and loop._seat == 3
     loop.close()

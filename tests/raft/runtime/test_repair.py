@@ -33,7 +33,7 @@ from tests.raft.storage.kit import Disk
 from warren_raft.core.membership import Demote
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.host import Host
-from warren_raft.runtime.scrub import Piece, Scrub, look
+from warren_raft.runtime.scrub import Scrub, ScrubJob, look
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.files import Files
 
@@ -304,7 +304,7 @@ def test_rot_that_nobody_reads_is_found_and_repaired(tmp_path: Path) -> None:
 
     def whole() -> bool:
         found = [path for path in tmp_path.joinpath(host.node_id).rglob("*") if path.is_file()]
-        pieces = [Piece(path) for path in found if path.suffix in (".idx", ".snap", ".manifest")]
+        pieces = [ScrubJob(path) for path in found if path.suffix in (".idx", ".snap", ".manifest")]
         return not any(look(host._logs.files, piece).damage for piece in pieces)
 
     until(cluster.loop, whole)
@@ -326,7 +326,7 @@ def test_a_look_at_records_goes_on_where_it_ended(tmp_path: Path, size: int) -> 
     disk.close()
 
     def looked() -> tuple[int, str]:
-        piece = Piece(path, 1, salt, 40, -1)
+        piece = ScrubJob(path, 1, salt, 40, -1)
         read = 0
         while True:
             seen = look(Files(), piece)

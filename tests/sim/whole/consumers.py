@@ -11,7 +11,7 @@ from sim.whole.profile import DEAD, QueuePlan
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
 from warren_broker.errors import Refusal
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Subscription:
     ended        the session is over; what comes after is nobody's
     """
 
-    def __init__(self, owner: Consumer, process: Process, queue: Queue) -> None:
+    def __init__(self, owner: Consumer, process: Process, queue: QueueRecord) -> None:
         self.owner = owner
         self.process = process
         self.queue = queue
@@ -237,7 +237,7 @@ class Getter(Person):
 
         def got(reply: Any) -> None:
             self.busy = False
-            if not isinstance(reply, requests.Got):
+            if not isinstance(reply, requests.GotMessage):
                 broker.consuming.session_down(session, False)
                 return
             delivery, body = reply.delivery, bytes(reply.block.body(reply.delivery.first))

@@ -106,7 +106,7 @@ class Loner(Person):
             queue,
             commands.Checkout(consumer, session, "tag", no_ack=True),
             Own(),
-            lambda reply: require(isinstance(reply, requests.Done), "not consuming", reply),
+            lambda reply: require(isinstance(reply, requests.RequestDone), "not consuming", reply),
         )
         broker.publishing.publish(
             VHOST,

@@ -13,7 +13,7 @@ from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedTransport
 from warren_broker.metadata import passwords
-from warren_broker.queue.apply_context import ApplyContext
+from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.machine import QueueMachine
 from warren_broker.queue.state import QueueState
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 def machines(world: World) -> list[tuple[Any, str, Any]]:
     """The checkers hear of what the machines do."""
-    dead_letter = ApplyContext.dead_letter
+    dead_letter = QueueContext.dead_letter
 
-    def heard(self: ApplyContext, reason: Any, index: int, first: int, last: int) -> None:
+    def heard(self: QueueContext, reason: Any, index: int, first: int, last: int) -> None:
         world.checkers.buried(reason, index, first, last, self.now)
         dead_letter(self, reason, index, first, last)
 
@@ -42,7 +42,7 @@ def machines(world: World) -> list[tuple[Any, str, Any]]:
             world.checkers.order.begins(state, submission, meta.time_ms)
         return apply(self, meta, data, state)
 
-    return [(ApplyContext, "dead_letter", heard), (QueueMachine, "apply", applying)]
+    return [(QueueContext, "dead_letter", heard), (QueueMachine, "apply", applying)]
 
 
 @contextmanager

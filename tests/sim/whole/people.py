@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.whole.ledger import Book
 from sim.whole.profile import QueuePlan
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -43,11 +43,11 @@ class Person:
                 self.arrived(process)
         return self.at
 
-    def queue(self, process: Process) -> Queue | None:
+    def queue(self, process: Process) -> QueueRecord | None:
         """Its queue as that node knows it."""
         return process.broker.definitions.state.queue(VHOST, self.plan.name)
 
-    def book(self, queue: Queue) -> Book:
+    def book(self, queue: QueueRecord) -> Book:
         """The books of a queue."""
         return self.world.ledger.of(queue.group, self.world.plans[queue.name])
 

@@ -11,7 +11,7 @@ from sim.whole.profile import QueuePlan
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
 from warren_broker.cluster.client.reads import ReadFailed
-from warren_broker.errors import ClaimLost, Refusal
+from warren_broker.errors import ClaimNotOpen, Refusal
 from warren_broker.queue import commands
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Reader(Person):
             self.busy = False
             if isinstance(reply, Refusal):
                 self.epoch = None
-                if isinstance(reply, ClaimLost) and self.world.profile.claim_ttl_ms:
+                if isinstance(reply, ClaimNotOpen) and self.world.profile.claim_ttl_ms:
                     self.world.note("claim lost", self.name, self.claim)
                     self.lost = max(self.lost, self.claim)
             else:
@@ -172,7 +172,9 @@ class Reader(Person):
 
     def settled(self, book: Book, name: tuple[str, int], reply: Any) -> None:
         """On to the next."""
-        require(isinstance(reply, requests.Done | commands.Count), "a settle was answered", reply)
+        require(
+            isinstance(reply, requests.RequestDone | commands.Count), "a settle was answered", reply
+        )
         book.settle_claim(name)
         self.claim += 1
 

@@ -292,8 +292,8 @@ def reason_of(refusal: Refusal) -> str:
     """The word for it."""
     if isinstance(refusal, errors.Unavailable):
         return "unavailable"
-    if isinstance(refusal, errors.StageLost):
+    if isinstance(refusal, errors.StageMissing):
         return "stage_lost"
-    if isinstance(refusal, errors.Fenced):
+    if isinstance(refusal, errors.EpochSuperseded):
         return "fenced"
-    return "batch_past" if isinstance(refusal, errors.BatchPast) else str(refusal)
+    return "batch_past" if isinstance(refusal, errors.BatchNumberPast) else str(refusal)

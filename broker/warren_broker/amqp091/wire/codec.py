@@ -25,14 +25,14 @@ CLASS_BASIC = 60
 _HEADER = struct.Struct(">BHI")
 _CONTENT = struct.Struct(">HHQ")
 
-_READ: dict[str, Callable[[fields.Reader], Any]] = {
-    "octet": fields.Reader.octet,
+_READ: dict[str, Callable[[fields.FieldReader], Any]] = {
+    "octet": fields.FieldReader.octet,
     "short": lambda reader: reader.unsigned(2),
     "long": lambda reader: reader.unsigned(4),
     "longlong": lambda reader: reader.unsigned(8),
-    "shortstr": fields.Reader.short_string,
-    "longstr": fields.Reader.long_string,
-    "table": fields.Reader.table,
+    "shortstr": fields.FieldReader.short_string,
+    "longstr": fields.FieldReader.long_string,
+    "table": fields.FieldReader.table,
 }
 _WRITE: dict[str, Callable[[Any], bytes]] = {
     "octet": lambda value: value.to_bytes(1, "big"),
@@ -71,10 +71,10 @@ class _Layout(NamedTuple):
     method: type[Method]
     prefix: bytes
     writes: tuple[tuple[Callable[[Any], Any], Callable[[Any], bytes]], ...]
-    reads: tuple[tuple[bool, Callable[[fields.Reader], Any]], ...]
+    reads: tuple[tuple[bool, Callable[[fields.FieldReader], Any]], ...]
 
 
-def _bits(count: int) -> tuple[Callable[[Any], bytes], Callable[[fields.Reader], Any]]:
+def _bits(count: int) -> tuple[Callable[[Any], bytes], Callable[[fields.FieldReader], Any]]:
     """Return the writer and the reader of an octet that holds `count` bits."""
     values = [tuple(bool(octet >> bit & 1) for bit in range(count)) for octet in range(256)]
     if count == 1:
@@ -89,7 +89,7 @@ def _octets(names: list[str]) -> list[list[str]]:
 
 def _layout(method: type[Method]) -> _Layout:
     writes: list[tuple[Callable[[Any], Any], Callable[[Any], bytes]]] = []
-    reads: list[tuple[bool, Callable[[fields.Reader], Any]]] = []
+    reads: list[tuple[bool, Callable[[fields.FieldReader], Any]]] = []
     for kind, run in groupby(wire_types(method), itemgetter(1)):
         names = [name for name, _ in run]
         for group in _octets(names) if kind == "bit" else [[name] for name in names]:
@@ -114,7 +114,7 @@ def decode_method(payload: bytes | memoryview) -> Method:
     fails  SyntaxRefused: its fields cannot be read, or bytes are left over;
            NotImplementedHere: there is no such method
     """
-    reader = fields.Reader(payload)
+    reader = fields.FieldReader(payload)
     code = reader.unsigned(4)
     layout = _LAYOUTS.get(code)
     if layout is None:

@@ -66,7 +66,7 @@ _U32 = struct.Struct(">I")
 _I32 = struct.Struct(">i")
 
 
-class Reader:
+class FieldReader:
     """A position in bytes that come from outside; every read is checked against their end."""
 
     __slots__ = ("data", "end", "position")
@@ -132,12 +132,12 @@ class Reader:
             values.append(inner.field(depth).value)
         return values
 
-    def _inner(self, depth: int) -> Reader:
+    def _inner(self, depth: int) -> FieldReader:
         if depth > DEPTH_MAX:
             raise SyntaxRefused(f"tables are nested deeper than {DEPTH_MAX}")
         size = self.unsigned(4)
         start = self.skip(size)
-        return Reader(self.data, start, self.position)
+        return FieldReader(self.data, start, self.position)
 
     def field(self, depth: int = 0) -> Field:
         """A type octet, then a value."""

@@ -9,7 +9,7 @@ for each queue and reason. Its oldest entries go first. What the publisher wrote
 from __future__ import annotations
 
 from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Reader
+from warren_broker.amqp091.wire.fields import FieldReader
 
 HEADER_FRAME_BYTES = 20
 """Of a content header's frame, beside the properties."""
@@ -55,14 +55,14 @@ def shortened(data: bytes, bytes_max: int, deaths_min: int) -> bytes:
 
 def _deaths(data: bytes, start: int, end: int) -> tuple[tuple[int, int, int], list[Span]] | None:
     """(start of the entry, its value, its end) of x-death among the headers, and its elements."""
-    reader = Reader(data, start + 4, end)
+    reader = FieldReader(data, start + 4, end)
     while reader.position < end:
         entry = reader.position
         name = reader.take(reader.unsigned(1))
         value = reader.position
         reader.field()
         if name == _DEATHS and data[value] == _ARRAY:
-            inner, elements = Reader(data, value + 5, reader.position), []
+            inner, elements = FieldReader(data, value + 5, reader.position), []
             while inner.position < inner.end:
                 before = inner.position
                 inner.field(1)

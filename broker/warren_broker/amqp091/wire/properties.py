@@ -97,7 +97,7 @@ def select(data: bytes | memoryview, wanted: frozenset[str]) -> dict[str, Any]:
         if name not in wanted:
             continue
         if name == "headers":
-            found[name] = list(fields.Reader(data, start - 4, at).fields())
+            found[name] = list(fields.FieldReader(data, start - 4, at).fields())
         elif name in _SIZES:
             found[name] = int.from_bytes(data[start:at], "big")
         else:
@@ -123,7 +123,7 @@ def spans(data: bytes | memoryview) -> dict[str, tuple[int, int]]:
 def headers(data: bytes | memoryview) -> dict[str, fields.Field]:
     """The headers with their types, so that they can be written back as they came."""
     span = spans(data).get("headers")
-    return {} if span is None else dict(fields.Reader(data, *span).fields())
+    return {} if span is None else dict(fields.FieldReader(data, *span).fields())
 
 
 def encode(properties: Properties) -> bytes:
@@ -155,20 +155,20 @@ def replace(data: bytes | memoryview, **changes: Any) -> bytes:
     return flags.to_bytes(2, "big") + b"".join(parts)
 
 
-def _begin(data: bytes | memoryview) -> tuple[fields.Reader, int]:
-    reader = fields.Reader(data)
+def _begin(data: bytes | memoryview) -> tuple[fields.FieldReader, int]:
+    reader = fields.FieldReader(data)
     flags = reader.unsigned(2)
     if flags & ~_KNOWN_BITS:
         raise SyntaxRefused(f"property flags {flags:#06x} have bits that mean nothing")
     return reader, flags
 
 
-def _finish(reader: fields.Reader) -> None:
+def _finish(reader: fields.FieldReader) -> None:
     if reader.position != reader.end:
         raise SyntaxRefused(f"{reader.end - reader.position} bytes after the last property")
 
 
-def _skip(reader: fields.Reader, name: str) -> None:
+def _skip(reader: fields.FieldReader, name: str) -> None:
     if name in _TABLE:
         reader.skip(reader.unsigned(4))
     elif name in _OCTET:

@@ -9,7 +9,7 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer, Receiver
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -34,7 +34,7 @@ class Consumers:
         group = self._groups.get(consumer)
         return None if group is None else self._queues.cluster.client(group)
 
-    def _remember(self, consumer: int, session: int, queue: Queue) -> GroupClient:
+    def _remember(self, consumer: int, session: int, queue: QueueRecord) -> GroupClient:
         self._groups[consumer] = queue.group
         self._sessions.setdefault(session, {})[consumer] = None
         return self._queues.client(queue)
@@ -42,7 +42,7 @@ class Consumers:
     # ------------------------------------------------------------ consumers
 
     def checkout(
-        self, queue: Queue, command: commands.Checkout, receiver: Receiver, done: Answer
+        self, queue: QueueRecord, command: commands.Checkout, receiver: Receiver, done: Answer
     ) -> None:
         """A consumer joins; `done` comes before its first message."""
         number = command.consumer
@@ -67,7 +67,7 @@ class Consumers:
                     self._forget(number, command.session)
                 done(reply)
             else:
-                done(requests.Done())
+                done(requests.RequestDone())
 
         self._queues.ask(queue, command, joined)
 
@@ -76,13 +76,13 @@ class Consumers:
         client = self._client(consumer)
         queue = self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
         if client is None or queue is None or consumer not in client.consumers:
-            done(requests.Done())
+            done(requests.RequestDone())
             return
 
         def cancelled(reply: Any) -> None:
             # Whatever the answer is: what comes from now on is not for the client.
             client.consumers.pop(consumer, None)
-            done(requests.Done())
+            done(requests.RequestDone())
 
         if self._queues.absent(queue):
             client.command(commands.Cancel(consumer))
@@ -126,7 +126,7 @@ class Consumers:
 
     # ------------------------------------------------------------ gets
 
-    def get(self, queue: Queue, command: commands.Get, done: Answer) -> None:
+    def get(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
         """One message, or none."""
         self._remember(command.consumer, command.session, queue)
 
@@ -147,7 +147,7 @@ class Consumers:
                     # led: the session that got it has ended.
                     done(requests.GotNothing())
                     return
-                done(requests.Got(delivery, block, reply.messages_ready))
+                done(requests.GotMessage(delivery, block, reply.messages_ready))
 
         def late(reply: Any) -> None:
             # The client was told that the queue is out of reach: the message goes back at once.

@@ -21,7 +21,7 @@ from warren_broker.kernel import (
     Route,
     readable,
 )
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.effects import DeadLetter
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -118,7 +118,7 @@ class DeadLetters:
                 index,
             )
 
-    def _publish_run(self, queue: Queue, reason: str, run: Run) -> None:
+    def _publish_run(self, queue: QueueRecord, reason: str, run: Run) -> None:
         index, first, last = run
         cluster = self._queues.cluster
         block = cluster.stored.get(queue.group, index)
@@ -154,7 +154,7 @@ class Letters:
     unreadable  ordinals of those whose properties were malformed
     """
 
-    def __init__(self, queue: Queue, reason: str, now_s: int, properties_max: int) -> None:
+    def __init__(self, queue: QueueRecord, reason: str, now_s: int, properties_max: int) -> None:
         self.queue = queue
         self.table = MessageTable()
         self.deaths: list[list[Death]] = []

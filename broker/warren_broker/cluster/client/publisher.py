@@ -28,7 +28,7 @@ OnConfirmed: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
 BCC = "BCC"
 
 
-class Part(NamedTuple):
+class QueuePart(NamedTuple):
     """What one queue (or, in its place, a direct reply's consumer) gets of a run.
 
     stored  the same messages without their BCC headers; the same object where there are none
@@ -98,7 +98,7 @@ class Publisher:
 
     def _route(
         self, vhost: str, table: MessageTable, first: int, last: int, flags: int
-    ) -> list[Part]:
+    ) -> list[QueuePart]:
         if flags & CC:
             return self._route_slowly(vhost, table, first, last)
         ids = distinct_routes(table, first, last)
@@ -110,7 +110,7 @@ class Publisher:
             targets[route_id] = found
         if len(ids) == 1:
             whole = Selection(table, first, last)
-            return [Part(name, whole, whole) for name in targets[ids[0]]]
+            return [QueuePart(name, whole, whole) for name in targets[ids[0]]]
         names = list(dict.fromkeys(name for hit in targets.values() for name in hit))
         numbers = {name: number for number, name in enumerate(names)}
         by_route = [
@@ -118,7 +118,7 @@ class Publisher:
             for route_id in range(len(table.routes.entries))
         ]
         selections = partition(table, first, last, by_route, len(names))
-        return [Part(name, some, some) for name, some in zip(names, selections, strict=True)]
+        return [QueuePart(name, some, some) for name, some in zip(names, selections, strict=True)]
 
     def _look_up(self, vhost: str, table: MessageTable, route_id: int) -> tuple[str, ...] | None:
         """The queues of a route; None: the messages' headers decide."""
@@ -133,7 +133,9 @@ class Publisher:
             return (key,)
         return queues
 
-    def _route_slowly(self, vhost: str, table: MessageTable, first: int, last: int) -> list[Part]:
+    def _route_slowly(
+        self, vhost: str, table: MessageTable, first: int, last: int
+    ) -> list[QueuePart]:
         """Message by message, where its headers decide."""
         topology = self._queues.definitions.topology
         positions: dict[str, list[int]] = {}
@@ -155,7 +157,7 @@ class Publisher:
             selection = Selection(table, first, last, array("I", chosen))
             moved = array("I", [i - shift for i in chosen])
             parts.append(
-                Part(name, selection, Selection(stored, first - shift, last - shift, moved))
+                QueuePart(name, selection, Selection(stored, first - shift, last - shift, moved))
             )
         return parts
 
@@ -174,14 +176,14 @@ def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
     return stored
 
 
-def _kept(parts: list[Part], keep: Keep) -> list[Part]:
+def _kept(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
     """The parts without what a queue may not get; only for tables that hold no BCC."""
     kept = []
     for name, selection, _ in parts:
         chosen = array("I", [i for i in selection if keep(name, i)])
         if chosen:
             some = Selection(selection.table, selection.first, selection.last, chosen)
-            kept.append(Part(name, some, some))
+            kept.append(QueuePart(name, some, some))
     return kept
 
 

@@ -12,7 +12,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.kernel import Selection, assemble
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import AnyCommand, Enqueue, Refused, Submission
 from warren_broker.queue.config import QueueConfig
@@ -31,7 +31,7 @@ def block_for(config: QueueConfig, selections: Sequence[Selection]) -> bytes:
     return assemble(selections, FORM_AMQP091, config.priority_max, config.priority_default)
 
 
-def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
+def to_refusal(refused: Refused, queue: QueueRecord) -> errors.Refusal:
     """What the client is told."""
     name, vhost = queue.name, queue.vhost
     match refused.reason:
@@ -46,15 +46,15 @@ def to_refusal(refused: Refused, queue: Queue) -> errors.Refusal:
         case "invalid":
             return errors.InvalidArgument(refused.detail)
         case "claim_lost" | "unknown_reader":
-            return errors.ClaimLost(refused.detail)
+            return errors.ClaimNotOpen(refused.detail)
         case "stage_lost":
-            return errors.StageLost(refused.detail)
+            return errors.StageMissing(refused.detail)
         case "batch_past":
-            return errors.BatchPast(refused.detail)
+            return errors.BatchNumberPast(refused.detail)
         case "batch_conflict":
-            return errors.BatchConflict(refused.detail)
+            return errors.BatchDiffers(refused.detail)
         case "fenced":
-            return errors.Fenced(refused.detail)
+            return errors.EpochSuperseded(refused.detail)
         case _:
             return errors.PreconditionFailed(refused.detail)
 
@@ -77,7 +77,7 @@ class QueueClients:
         self._asked: dict[int, dict[int, Done]] = {}
         definitions.on_deleted = self._deleted
 
-    def find(self, vhost: str, name: str, connection: int = 0) -> Queue:
+    def find(self, vhost: str, name: str, connection: int = 0) -> QueueRecord:
         """The queue; raises NotFound, ResourceLocked.
 
         connection  of the client that asks; 0: the broker itself
@@ -89,7 +89,7 @@ class QueueClients:
             raise errors.locked_queue(name, vhost)
         return queue
 
-    def client(self, queue: Queue) -> GroupClient:
+    def client(self, queue: QueueRecord) -> GroupClient:
         """The uplink of a queue that exists."""
         known = self.cluster.client(queue.group)
         if known is not None:
@@ -112,11 +112,13 @@ class QueueClients:
         uplink = Uplink(encode, join, ENQUEUE, self.cluster.in_flight)
         return self.cluster.open_client(queue.group, queue.nodes, uplink)
 
-    def tell(self, queue: Queue, command: AnyCommand) -> None:
+    def tell(self, queue: QueueRecord, command: AnyCommand) -> None:
         """Send a command without waiting for its reply."""
         self.client(queue).command(command)
 
-    def ask(self, queue: Queue, command: AnyCommand, done: Done, late: Done | None = None) -> None:
+    def ask(
+        self, queue: QueueRecord, command: AnyCommand, done: Done, late: Done | None = None
+    ) -> None:
         """A command that nothing published later may overtake.
 
         done  called with the reply, a Refusal, or Unavailable after the timeout
@@ -148,11 +150,11 @@ class QueueClients:
         if not asked:
             del self._asked[group]
 
-    def absent(self, queue: Queue) -> bool:
+    def absent(self, queue: QueueRecord) -> bool:
         """Whether the only node that has the queue is unreachable."""
         return self.definitions.absent.holds(queue)
 
-    def park(self, queue: Queue) -> None:
+    def park(self, queue: QueueRecord) -> None:
         """Its only node is unreachable: stop waiting for it.
 
         A queue that does not outlive its node is as if it had never been routed to. What was
@@ -168,13 +170,13 @@ class QueueClients:
                 self._answered(queue.group, number)
                 done(self.unavailable(queue))
 
-    def unpark(self, queue: Queue) -> None:
+    def unpark(self, queue: QueueRecord) -> None:
         """Its only node is reachable again."""
         client = self.cluster.client(queue.group)
         if client is not None:
             client.uplink.unpark()
 
-    def unavailable(self, queue: Queue) -> errors.Unavailable:
+    def unavailable(self, queue: QueueRecord) -> errors.Unavailable:
         """The refusal for a queue without a reachable leader."""
         if self.absent(queue):
             durable = queue.config.durable
@@ -185,7 +187,7 @@ class QueueClients:
             f"out of reach; start them, or try again{self.cluster.remark()}"
         )
 
-    def _deleted(self, queue: Queue) -> None:
+    def _deleted(self, queue: QueueRecord) -> None:
         client = self.cluster.close_client(queue.group)
         if client is None:
             return

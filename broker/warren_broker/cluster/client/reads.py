@@ -50,7 +50,7 @@ class _Pending:
     asked: str | None = None
 
 
-class Reads:
+class RemoteReads:
     """Questions to other members and answers to theirs.
 
     Invariants: a pending read has either been asked somewhere or has a timer to be; `_of_group`

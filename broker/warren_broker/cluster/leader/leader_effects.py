@@ -10,7 +10,7 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.leader.block_cache import BlockCache
 from warren_broker.cluster.leader.effect_order import EffectOrder
-from warren_broker.cluster.leader.set_aside import SetAside
+from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -20,12 +20,12 @@ from warren_broker.queue.commands import (
     NodeSuspected,
     Submission,
     SubmissionReply,
+    Timer,
 )
-from warren_broker.queue.commands import Timer as TimerCommand
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
-from warren_raft.runtime.loop import Loop, Timer
+from warren_raft.runtime.loop import Loop, LoopTimer
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class QueueNodes(Protocol):
     loop: Loop
     host: Host
     stored: BlockCache
-    set_aside: SetAside
+    set_aside: SetAsideCounts
 
     def client(self, group: int) -> GroupClient | None:
         """This node's own client of the group."""
@@ -75,7 +75,7 @@ class LeaderEffects:
     def __init__(self, cluster: QueueNodes) -> None:
         self._cluster = cluster
         self.led: set[int] = set()
-        self._timers: dict[int, tuple[int, Timer]] = {}
+        self._timers: dict[int, tuple[int, LoopTimer]] = {}
         self._waiting: dict[int, list[AnyCommand]] = {}
         self.is_over: Callable[[str, int, int], bool] = lambda node, uplink, number: False
         self.on_expired: Callable[[int, str], None] = lambda group, reason: None
@@ -330,4 +330,4 @@ class LeaderEffects:
     def _due(self, group: int) -> None:
         self._timers.pop(group, None)
         if group in self.led:
-            self.command(group, TimerCommand())
+            self.command(group, Timer())

@@ -24,7 +24,7 @@ WINDOW_MS = 10_000
 
 
 class LeaderView(Protocol):
-    """What `SetAside` needs of the cluster."""
+    """What `SetAsideCounts` needs of the cluster."""
 
     loop: Loop
     host: Host
@@ -35,7 +35,7 @@ class LeaderView(Protocol):
         ...
 
 
-class SetAside:
+class SetAsideCounts:
     """Counts the messages that were set aside, by group.
 
     A queue's leader has its count since it was started: what another node sets aside (a message

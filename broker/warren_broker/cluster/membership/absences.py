@@ -18,9 +18,9 @@ from __future__ import annotations
 import logging
 
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.cluster.client.reads import Reads
+from warren_broker.cluster.client.reads import RemoteReads
 from warren_broker.metadata.commands import DeleteQueue
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Absences:
     left the cluster; `_since` counts the suspicions, so that a plan for an older one does nothing.
     """
 
-    def __init__(self, queues: QueueClients, reading: Reads, patience_ms: int) -> None:
+    def __init__(self, queues: QueueClients, reading: RemoteReads, patience_ms: int) -> None:
         self._queues = queues
         self._reading = reading
         self._cluster = queues.cluster
@@ -72,7 +72,7 @@ class Absences:
             self._definitions.absent.remove(node)
             self._since.pop(node, None)
 
-    def _local(self, node: str) -> list[Queue]:
+    def _local(self, node: str) -> list[QueueRecord]:
         """The queues that live on that node alone."""
         return [queue for queue in self._definitions.state.queues() if queue.home == node]
 

@@ -16,8 +16,8 @@ from warren_broker.cluster.membership.maintenance import Maintenance
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.config import ContinuousMembership
 from warren_broker.metadata import commands
-from warren_broker.metadata.records import Queue
-from warren_raft.runtime.loop import Timer
+from warren_broker.metadata.records import QueueRecord
+from warren_raft.runtime.loop import LoopTimer
 
 log = logging.getLogger(__name__)
 TARGET_ARGUMENT = "x-quorum-target-group-size"
@@ -39,7 +39,7 @@ class AutoGrow:
         self._placement = placement
         self._maintenance = maintenance
         self._settings = settings
-        self._timer: Timer | None = None
+        self._timer: LoopTimer | None = None
         if settings.enabled:
             definitions.on_ready.append(lambda: self._plan(settings.interval))
             definitions.on_nodes.append(self._nodes_changed)
@@ -70,13 +70,13 @@ class AutoGrow:
         settings = self._settings
         self._plan(settings.trigger_interval if changed else settings.interval)
 
-    def target(self, queue: Queue) -> int:
+    def target(self, queue: QueueRecord) -> int:
         """How many members it should have: the largest of setting, argument and policy; 0: as many
         as it has. (Policies are not there yet: theirs is the key `target-group-size`.)"""
         asked: int = queue.arguments.get(TARGET_ARGUMENT, 0)
         return max(asked, self._settings.target_group_size or 0)
 
-    def _reconcile(self, queue: Queue) -> bool:
+    def _reconcile(self, queue: QueueRecord) -> bool:
         """Whether its members are to be others than before."""
         nodes = self._definitions.nodes()
         dangling = tuple(node for node in queue.nodes if node not in nodes)

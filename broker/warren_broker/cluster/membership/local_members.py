@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.machine import QueueMachine
 from warren_raft.machine import GroupSpec
@@ -36,10 +36,10 @@ class LocalMembers:
     known   every queue of the definitions as last looked at, carried here or not
     """
 
-    def __init__(self, cluster: Cluster, on_deleted: Callable[[Queue], None]) -> None:
+    def __init__(self, cluster: Cluster, on_deleted: Callable[[QueueRecord], None]) -> None:
         self._cluster = cluster
         self._on_deleted = on_deleted
-        self.known: dict[int, Queue] = {}
+        self.known: dict[int, QueueRecord] = {}
 
     def settle(self, state: MetadataState, groups: Iterable[int]) -> None:
         """Do for these groups what the definitions say."""
@@ -82,7 +82,7 @@ class LocalMembers:
             self._cluster.host.delete_group(group)
             self._on_deleted(queue)
 
-    def _begin(self, state: MetadataState, queue: Queue) -> None:
+    def _begin(self, state: MetadataState, queue: QueueRecord) -> None:
         host = self._cluster.host
         stored = host.stored(queue.group)
         if not stored and not self._current(state):
@@ -102,5 +102,5 @@ class LocalMembers:
         host.start_group(spec, QueueMachine(queue.config, queue.numbered_above))
 
 
-def _name(queue: Queue) -> str:
+def _name(queue: QueueRecord) -> str:
     return errors.named("queue", queue.name, queue.vhost)

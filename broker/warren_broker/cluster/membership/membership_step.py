@@ -10,21 +10,21 @@ from warren_raft.types import MemberState
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class AddMember:
     """Take the node in, as a learner; the group promotes it by itself when it has caught up."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveMember:
     """Let the node go."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class TransferLeadership:
     """This node leads and is to go: let that one lead, which removes it then."""
 
     to: str
@@ -49,7 +49,7 @@ class Settled:
     """The voters are exactly those that are wanted."""
 
 
-Step: TypeAlias = Add | Remove | HandOver | CatchingUp | Wait | Settled
+Step: TypeAlias = AddMember | RemoveMember | TransferLeadership | CatchingUp | Wait | Settled
 
 
 def next_step(
@@ -79,7 +79,7 @@ def next_step(
     missing = [node for node in wanted if node not in here]
     for node in missing:
         if reachable(node):
-            return Add(node)
+            return AddMember(node)
     for one in coming:
         if not one.suspected:
             return CatchingUp(one.node)
@@ -103,10 +103,10 @@ def _removable(own: str, wanted: tuple[str, ...], members: Sequence[MemberState]
         if one.node in wanted or one.node == own:
             continue
         if not one.voter or not _sound(one) or len(voters) > len(wanted):
-            return Remove(one.node)
+            return RemoveMember(one.node)
     if own in wanted or len(voters) <= len(wanted):
         return None
-    return HandOver(max(staying, key=lambda one: one.match).node)
+    return TransferLeadership(max(staying, key=lambda one: one.match).node)
 
 
 def _sound(member: MemberState) -> bool:

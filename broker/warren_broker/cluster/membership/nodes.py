@@ -15,7 +15,7 @@ from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, m
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
-from warren_broker.metadata.records import ClusterNode, Queue
+from warren_broker.metadata.records import ClusterNode, QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.types import METADATA_GROUP
 
@@ -158,7 +158,7 @@ class NodeService:
             return "follower"
         return "learner" if name in members.learners else "none"
 
-    def _moving(self, node: str, unsettled: Facts) -> list[Queue]:
+    def _moving(self, node: str, unsettled: Facts) -> list[QueueRecord]:
         """Queues of which the member on the node is being added or removed."""
         state = self._definitions.state
         found = {queue.group: queue for queue in state.queues() if node in queue.leaving}
@@ -174,7 +174,7 @@ class NodeService:
                 found[group] = queue
         return [found[group] for group in sorted(found)]
 
-    def _member(self, node: str, queue: Queue, unsettled: Facts) -> values.MemberInfo:
+    def _member(self, node: str, queue: QueueRecord, unsettled: Facts) -> values.MemberInfo:
         facts = unsettled.get(queue.group)
         running = self._placement.running
         if facts is None:

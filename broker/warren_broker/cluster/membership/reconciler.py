@@ -24,18 +24,17 @@ from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions, Done
 from warren_broker.cluster.membership.membership_step import (
-    Add,
+    AddMember,
     CatchingUp,
-    HandOver,
-    Remove,
+    RemoveMember,
     Settled,
     Step,
+    TransferLeadership,
     Wait,
     next_step,
 )
 from warren_broker.metadata import commands
-from warren_raft.core.membership import AddLearner
-from warren_raft.core.membership import Remove as RemoveMember
+from warren_raft.core.membership import AddLearner, Remove
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP
@@ -177,16 +176,16 @@ class Reconciler:
         match step:
             case CatchingUp():
                 self._moving[group] = None
-            case Add(node):
+            case AddMember(node):
                 if not was_moving and len(self._moving) >= MOVING_MAX:
                     self._queued[group] = None
                     return
                 if self._propose(group, AddLearner(node), f"{node} is added"):
                     self._moving[group] = None
-            case Remove(node):
+            case RemoveMember(node):
                 self._moving.pop(group, None)
-                self._propose(group, RemoveMember(node), f"{node} is removed")
-            case HandOver(to):
+                self._propose(group, Remove(node), f"{node} is removed")
+            case TransferLeadership(to):
                 self._moving.pop(group, None)
                 self._hand_over(group, to)
             case Wait(why):
@@ -197,7 +196,7 @@ class Reconciler:
         if was_moving and group not in self._moving:
             self._next_queued()
 
-    def _propose(self, group: int, change: AddLearner | RemoveMember, what: str) -> bool:
+    def _propose(self, group: int, change: AddLearner | Remove, what: str) -> bool:
         host = self._cluster.host
         try:
             self._proposed[group] = host.change_members(group, change)

@@ -25,7 +25,7 @@ from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, m
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 
 log = logging.getLogger(__name__)
@@ -166,27 +166,27 @@ class MemberService:
 
         self._leader_queries.ask([found.group], asked)
 
-    def _replicated(self, vhost: str, name: str) -> Queue:
+    def _replicated(self, vhost: str, name: str) -> QueueRecord:
         queue = self._queues.find(vhost, name)
         if not queue.replicated:
             kind = "exclusive" if queue.owner_uplink else queue.config.kind
             raise errors.lives_on_one_node(name, vhost, kind, queue.nodes[0])
         return queue
 
-    def _change(self, queue: Queue, command: commands.ChangeMembers, done: Answer) -> None:
+    def _change(self, queue: QueueRecord, command: commands.ChangeMembers, done: Answer) -> None:
         def changed(reply: Any) -> None:
             done(_changed(reply.queue, True) if isinstance(reply, commands.QueueIs) else reply)
 
         self._definitions.submit(command, changed)
 
-    def _leaderless(self, queue: Queue) -> errors.Unavailable:
+    def _leaderless(self, queue: QueueRecord) -> errors.Unavailable:
         return errors.Unavailable(
             f"{_name(queue)} is led by nobody: a change of its members needs most of them, "
             f"{', '.join(queue.nodes)}; start them, or try again"
         )
 
     def _removal_refused(
-        self, queue: Queue, facts: GroupFacts | None, node: str
+        self, queue: QueueRecord, facts: GroupFacts | None, node: str
     ) -> errors.Refusal | None:
         """Why the queue cannot do without that member now."""
         if facts is None:
@@ -288,7 +288,7 @@ class MemberService:
                 loop.call_later(QUERY_RETRY_MS, ask)
                 return
 
-            def refused(queue: Queue) -> errors.Refusal | None:
+            def refused(queue: QueueRecord) -> errors.Refusal | None:
                 if queue.nodes == (node,):
                     return errors.last_member(queue.name, queue.vhost, queue.nodes)
                 return self._removal_refused(queue, facts.get(queue.group), node)
@@ -306,9 +306,9 @@ class MemberService:
     def _resize(
         self,
         node: str,
-        queues: Sequence[Queue],
-        refused: Callable[[Queue], errors.Refusal | None],
-        command: Callable[[Queue], commands.ChangeMembers],
+        queues: Sequence[QueueRecord],
+        refused: Callable[[QueueRecord], errors.Refusal | None],
+        command: Callable[[QueueRecord], commands.ChangeMembers],
         done: Callable[[values.Resizing], None],
     ) -> None:
         """Submit a change for each queue that is not refused; answer when all are decided, in the
@@ -316,7 +316,7 @@ class MemberService:
         queues = sorted(queues, key=lambda queue: (queue.vhost, queue.name))
         found: dict[int, values.Resized] = {}
 
-        def decided(queue: Queue, reply: Any) -> None:
+        def decided(queue: QueueRecord, reply: Any) -> None:
             if isinstance(reply, commands.QueueIs):
                 result = values.Resized(queue.vhost, queue.name, len(reply.queue.nodes))
             else:
@@ -380,11 +380,11 @@ class MemberService:
         self._leader_queries.ask_led(asked)
 
 
-def _name(queue: Queue) -> str:
+def _name(queue: QueueRecord) -> str:
     return errors.named("queue", queue.name, queue.vhost)
 
 
-def _changed(queue: Queue, changed: bool) -> values.MembersChanged:
+def _changed(queue: QueueRecord, changed: bool) -> values.MembersChanged:
     return values.MembersChanged(queue.vhost, queue.name, queue.nodes, changed)
 
 
@@ -396,7 +396,7 @@ def _why_not(member: Any) -> str:
     return "it lost its disk" if member.lost else "it is still catching up"
 
 
-def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[Queue], bool]:
+def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[QueueRecord], bool]:
     """Whether a queue's vhost and name have the patterns somewhere; raises InvalidArgument."""
     compiled = []
     for what, pattern in (("vhost", vhost_pattern), ("queue", queue_pattern)):

@@ -11,7 +11,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.messages import GroupFacts, MemberFacts
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.management.membership import MemberInfo, MemberState, QueueMembers, Role
-from warren_broker.metadata.records import Queue
+from warren_broker.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
@@ -254,7 +254,7 @@ class LeaderQueries:
 
 
 def members_of(
-    queue: Queue, facts: GroupFacts | None, running: Callable[[str], bool]
+    queue: QueueRecord, facts: GroupFacts | None, running: Callable[[str], bool]
 ) -> QueueMembers:
     """A queue's members; facts None: it has no reachable leader."""
     if facts is None:
@@ -284,7 +284,7 @@ def members_of(
 def member(
     node: str,
     known: MemberFacts | None,
-    queue: Queue,
+    queue: QueueRecord,
     facts: GroupFacts,
     running: Callable[[str], bool],
 ) -> MemberInfo:
@@ -305,7 +305,7 @@ def member(
     )
 
 
-def _state(known: MemberFacts, queue: Queue) -> MemberState:
+def _state(known: MemberFacts, queue: QueueRecord) -> MemberState:
     if known.suspected:
         return "down"
     if known.node not in queue.nodes:

@@ -11,13 +11,13 @@ import msgspec
 from warren_raft.errors import PeerError
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import HostConfig
-from warren_raft.runtime.loop import Loop, Timer
+from warren_raft.runtime.loop import Loop, LoopTimer
 from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import (
+    HandshakeRefused,
     Hello,
     PeerRefused,
     Proof,
-    Refused,
     RefusedByPeer,
     SecondProcess,
     check_hello,
@@ -29,7 +29,7 @@ from warren_raft.types import NodeId
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _proof = msgspec.msgpack.Decoder(Proof)
-_refused = msgspec.msgpack.Decoder(Refused)
+_refused = msgspec.msgpack.Decoder(HandshakeRefused)
 
 
 class ConnectionOwner(Protocol):
@@ -118,7 +118,7 @@ class PeerConnection:
             on_error=self._on_error,
             buffer_bytes=config.connection_buffer_bytes,
         )
-        self._timer: Timer = loop.call_later(config.handshake_ms_max, self._too_slow)
+        self._timer: LoopTimer = loop.call_later(config.handshake_ms_max, self._too_slow)
         if to is not None:
             self._own = owner.greeting(to)
             self._send(codec.HELLO, self._own)
@@ -259,7 +259,9 @@ class PeerConnection:
         if not isinstance(error, PeerError):
             raise error
         if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):
-            self._send(codec.REFUSED, Refused(str(error), isinstance(error, SecondProcess)))
+            self._send(
+                codec.REFUSED, HandshakeRefused(str(error), isinstance(error, SecondProcess))
+            )
             self.stream.flush()
         self.stream.abort(error)
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from warren_raft.runtime.loop import WRITE, Loop, Registration, Timer
+from warren_raft.runtime.loop import WRITE, Loop, LoopTimer, WatchedSocket
 
 Outcome = Callable[[socket.socket | OSError], None]
 
@@ -28,10 +28,10 @@ class Connector:
         self._address = address
         self._done: Outcome | None = done
         self._sock: socket.socket | None = None
-        self._registration: Registration | None = None
+        self._registration: WatchedSocket | None = None
         self._left: list[Any] = []
         self._error = OSError(errno.EHOSTUNREACH, f"{address[0]!r} has no address")
-        self._timer: Timer = loop.call_later(timeout_ms, self._timed_out)
+        self._timer: LoopTimer = loop.call_later(timeout_ms, self._timed_out)
         try:
             found = socket.getaddrinfo(
                 *address, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

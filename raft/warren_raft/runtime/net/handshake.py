@@ -82,7 +82,7 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
     mac: bytes
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True):
+class HandshakeRefused(msgspec.Struct, frozen=True, array_like=True):
     """Why the other side closes.
 
     second  another process with this one's directory is connected (`SecondProcess`)
@@ -110,7 +110,7 @@ class CrossedCalls(PeerError):
 class RefusedByPeer(PeerRefused):
     """The other side closed, and said why.
 
-    second  see `Refused`
+    second  see `HandshakeRefused`
     """
 
     def __init__(self, reason: str, second: bool = False) -> None:

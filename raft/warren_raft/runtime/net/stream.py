@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from warren_raft.runtime.loop import READ, WRITE, Loop, Registration, Stage
+from warren_raft.runtime.loop import READ, WRITE, Loop, LoopStage, WatchedSocket
 from warren_raft.storage.files import IOV_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -92,7 +92,7 @@ class Stream:
         self._paused = False
         self._read_bytes = READ_BYTES_MIN
         tune(sock, buffer_bytes)
-        self._registration: Registration = loop.register(
+        self._registration: WatchedSocket = loop.register(
             sock, self._readable, self._writable, on_error if on_error is not None else self.abort
         )
 
@@ -111,7 +111,7 @@ class Stream:
         self.out_bytes += size
         if size and not self._flush_asked and not self._registration.events & WRITE:
             self._flush_asked = True
-            self.loop.at_turn_end(Stage.FLUSH, self._flush_at_turn_end)
+            self.loop.at_turn_end(LoopStage.FLUSH, self._flush_at_turn_end)
         if self.out_bytes > self.high and not self.congested:
             self.congested = True
             if self.on_congested is not None:

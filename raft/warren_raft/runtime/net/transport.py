@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.loop import Listener, Loop, Timer
+from warren_raft.runtime.loop import Listener, Loop, LoopTimer
 from warren_raft.runtime.net.connection import PeerConnection
 from warren_raft.runtime.net.dial import Connector
 from warren_raft.runtime.net.handshake import (
@@ -119,7 +119,7 @@ class _Peer:
         self.calling: PeerConnection | None = None
         self.called: PeerConnection | None = None
         self.connector: Connector | None = None
-        self.retry: Timer | None = None
+        self.retry: LoopTimer | None = None
         self.delay_ms = delay_ms
         self.renewing = False
         self.said = ""

@@ -140,7 +140,7 @@ TABLE = {
 
 def test_table_round_trip() -> None:
     raw = fields.table(TABLE)
-    back = fields.Reader(raw).table()
+    back = fields.FieldReader(raw).table()
     assert back == TABLE
     assert isinstance(back["time"], fields.Timestamp)
     _, theirs = pamqp.decode.field_table(raw)
@@ -172,7 +172,7 @@ def test_table_round_trip() -> None:
 )
 def test_every_field_type(code: str, payload: bytes, value: object) -> None:
     raw = code.encode() + payload
-    got = fields.Reader(raw).field()
+    got = fields.FieldReader(raw).field()
     assert got == fields.Field(code, value)
     if code not in "t":
         assert fields.field(got) == raw
@@ -183,17 +183,17 @@ def test_depth_is_bounded() -> None:
     for _ in range(fields.DEPTH_MAX + 2):
         value = [value]
     with pytest.raises(SyntaxRefused, match="nested deeper than 64"):
-        fields.Reader(fields.field(value)).field()
+        fields.FieldReader(fields.field(value)).field()
 
 
 def test_a_length_past_the_end_is_refused() -> None:
     with pytest.raises(SyntaxRefused, match="4294967295 bytes has only 1 bytes left"):
-        fields.Reader(b"\xff\xff\xff\xffa").table()
+        fields.FieldReader(b"\xff\xff\xff\xffa").table()
 
 
 def test_unknown_field_type() -> None:
     with pytest.raises(SyntaxRefused, match="unknown field type 'q'"):
-        fields.Reader(fields.long_string(b"\x01aq")).table()
+        fields.FieldReader(fields.long_string(b"\x01aq")).table()
 
 
 def test_bad_utf8_in_a_short_string() -> None:
@@ -216,4 +216,4 @@ def test_content_frames_are_cut_at_frame_max() -> None:
 def test_timestamps_from_pamqp() -> None:
     when = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     raw = pamqp.encode.field_table({"t": when})
-    assert fields.Reader(raw).table() == {"t": 1_577_836_800}
+    assert fields.FieldReader(raw).table() == {"t": 1_577_836_800}

@@ -12,7 +12,7 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, encode
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
-from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAside
+from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
 from warren_broker.kernel import MessageTable
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Expired
@@ -64,7 +64,7 @@ class World:
             leader_of=lambda group: "a",
             stored=SimpleNamespace(get=lambda group, index: blocks[index]),
         )
-        self.cluster.set_aside = self.aside = SetAside(self.cluster)
+        self.cluster.set_aside = self.aside = SetAsideCounts(self.cluster)
         self.published: list[tuple[bytes, properties.Properties]] = []
         self.batches: list[int] = []
         self.faults = 0

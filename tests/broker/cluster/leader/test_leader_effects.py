@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
-from warren_broker.cluster.leader.set_aside import SetAside
+from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.codec import decode_submission
@@ -88,7 +88,7 @@ class Cluster:
         self.alive = set(alive)
         self.loop = Loop()
         self.handlers = {}
-        self.set_aside = SetAside(self)
+        self.set_aside = SetAsideCounts(self)
 
     def reply_to(self, group, index, reply):
         return reply.uplink in self.alive

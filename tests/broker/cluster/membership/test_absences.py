@@ -53,7 +53,7 @@ def at_c(universe: Universe, name: str, **more: Any) -> None:
 def define(universe: Universe, command: Any) -> None:
     """Change the definitions through c."""
     answer = universe.call("c", lambda broker, done: broker.definitions.submit(command, done))
-    assert isinstance(answer, metadata.Done), answer
+    assert isinstance(answer, metadata.MetadataDone), answer
 
 
 class Published:
@@ -199,7 +199,7 @@ def test_the_owner_of_a_queue_that_was_deleted_meanwhile_is_told(universe: Unive
         command = Checkout(broker.ids.consumer(), 1, "t", 10)
         broker.consuming.checkout(queue, command, Owner(), done)
 
-    assert universe.call("c", consume) == requests.Done()
+    assert universe.call("c", consume) == requests.RequestDone()
     universe.cut_off("c")
     universe.until(lambda: "own" not in names(universe), "it is deleted")
     universe.cut.clear()
@@ -307,7 +307,7 @@ def test_it_may_be_deleted_while_its_node_is_away_and_does_not_come_back(
     answer = universe.call(
         "a", lambda broker, done: broker.delete_queue("/", "lasting", False, False, 0, done)
     )
-    assert answer == requests.Counted(0)
+    assert answer == requests.MessageCount(0)
     universe.start("c")
     universe.until(universe.ready, "c is back")
     universe.until(lambda: names(universe, "c") == ["q"], "it has let go of it")

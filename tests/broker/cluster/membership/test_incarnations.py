@@ -40,7 +40,7 @@ def consume(universe: Universe, node: str, name: str = "q") -> None:
         number = broker.ids.consumer()
         broker.consuming.checkout(queue, Checkout(number, 1, "t", 10), Nobody(), done)
 
-    assert universe.call(node, call) == requests.Done()
+    assert universe.call(node, call) == requests.RequestDone()
 
 
 def consumers(universe: Universe, name: str = "q") -> list[str]:

@@ -8,12 +8,12 @@ from itertools import combinations
 import pytest
 
 from warren_broker.cluster.membership.membership_step import (
-    Add,
+    AddMember,
     CatchingUp,
-    HandOver,
-    Remove,
+    RemoveMember,
     Settled,
     Step,
+    TransferLeadership,
     Wait,
     next_step,
 )
@@ -52,24 +52,24 @@ def step(now: str, wanted: str, away: Sequence[str] = ()) -> Step:
     "now, wanted, expected",
     [
         ("A b c", "abc", Settled()),
-        ("A b c", "abcd", Add("d")),
+        ("A b c", "abcd", AddMember("d")),
         ("A b c (d)", "abcd", CatchingUp("d")),
-        ("A b (c)", "abcd", Add("d")),  # c may have a disk that hangs, and never catch up
+        ("A b (c)", "abcd", AddMember("d")),  # c may have a disk that hangs, and never catch up
         ("A b c (d?)", "abcd", Wait("d cannot be reached")),
-        ("A b c d", "abd", Remove("c")),
-        ("A b c? d", "acd", Remove("b")),  # a live one may go: as many as are wanted remain
-        ("A b? c", "acd", Add("d")),  # first the one that comes
-        ("A b? c d", "acd", Remove("b")),
-        ("A (b) c", "ac", Remove("b")),
-        ("A b c", "bc", HandOver("b")),
-        ("A b? c", "bc", HandOver("c")),
+        ("A b c d", "abd", RemoveMember("c")),
+        ("A b c? d", "acd", RemoveMember("b")),  # a live one may go: as many as are wanted remain
+        ("A b? c", "acd", AddMember("d")),  # first the one that comes
+        ("A b? c d", "acd", RemoveMember("b")),
+        ("A (b) c", "ac", RemoveMember("b")),
+        ("A b c", "bc", TransferLeadership("b")),
+        ("A b? c", "bc", TransferLeadership("c")),
         ("A b! c?", "bc", Wait("nobody who is to stay can take over")),
         ("A b c*", "ab", Wait("a change is under way")),
         ("A b c", "abx", Wait("x cannot be reached")),  # c stays until x has come
-        ("A b c?", "abx", Remove("c")),  # what is down is no copy
-        ("A", "abc", Add("b")),
+        ("A b c?", "abx", RemoveMember("c")),  # what is down is no copy
+        ("A", "abc", AddMember("b")),
         ("A (b)", "b", CatchingUp("b")),
-        ("A b", "b", HandOver("b")),
+        ("A b", "b", TransferLeadership("b")),
     ],
 )
 def test_a_step(now: str, wanted: str, expected: Step) -> None:
@@ -92,16 +92,16 @@ def test_steps_lead_from_any_members_to_any_others(start: str) -> None:
                 count += 1
                 assert count < 30, (start, wanted, now)
                 match now:
-                    case Add(node):
+                    case AddMember(node):
                         learners.add(node)
                     case CatchingUp(node):
                         learners.discard(node)
                         voters.add(node)
-                    case Remove(node):
+                    case RemoveMember(node):
                         assert node != leader
                         voters.discard(node)
                         learners.discard(node)
-                    case HandOver(to):
+                    case TransferLeadership(to):
                         assert to in voters
                         leader = to
                     case Settled():
