@@ -1,1 +1,1 @@
-"""Queues, exchanges, protocols and management over replicated groups."""
+"""The broker: queues, exchanges, protocols and management over replicated groups."""

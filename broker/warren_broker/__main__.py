@@ -25,15 +25,16 @@ EXIT_USAGE = 2
 EXIT_FAILED = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SPACE_POLL_S = 2.0
-"""Between two tries of what wants space before the loop runs, or after it has ended."""
+"""Interval of attempts that need disk space before the loop runs, or after it has ended."""
 COLLECT_AFTER = (50_000, 20, 100)
-"""Objects made, and younger collections, between two searches for cycles: a turn makes thousands of
-objects, nearly all freed by their counts, and a node holds a hundred per queue for years. With
-Python's own 700 a third of a restart of 5,000 queues went into looking at them."""
+"""gc thresholds: new objects, and younger collections, between two collections. A pass of the loop
+makes thousands of objects, nearly all freed by reference counts, and a node holds a hundred per
+queue for years. With Python's default of 700 a third of a restart of 5,000 queues was spent
+collecting."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a node until it is told to stop; returns the exit code."""
+    """Run a node until it is told to stop; return the exit code."""
     if not __debug__:
         print("warren: refusing python -O: assertions guard the data here", file=sys.stderr)
         return EXIT_USAGE
@@ -51,15 +52,15 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"warren: {error}", file=sys.stderr)
         return EXIT_USAGE
-    # Many short turns, few threads: the WAL's thread must get the interpreter soon after its sync.
+    # Many short passes, few threads: the WAL's thread must get the interpreter soon after its sync.
     sys.setswitchinterval(0.0005)
     gc.set_threshold(*COLLECT_AFTER)
-    gc.freeze()  # modules and settings stay: no search need look at them
+    gc.freeze()  # modules and settings are permanent: no collection need scan them
     return run(Node(settings))
 
 
 def run(node: Node) -> int:
-    """Start, turn until a signal, stop."""
+    """Start, run until a signal, stop; return the exit code."""
     node.on_serving = lambda: print(
         f"warren ready node={node.settings.node} amqp={node.amqp_address} "
         f"peers={node.peer_address}",
@@ -69,8 +70,8 @@ def run(node: Node) -> int:
         node.start()
     except OSError as error:
         if is_full(error) and (node.settings.data_dir / IDENTITY).exists():
-            # It has served before, and goes on by itself as one does whose disk fills up later.
-            log.error("cannot start yet: %s; it is tried again when there may be space", error)
+            # It has served before, and retries by itself, as when its disk fills up later.
+            log.error("cannot start yet: %s; will be retried when there may be space", error)
             time.sleep(SPACE_POLL_S)
             _begin_anew()
         log.error("cannot start: %s", error)
@@ -94,7 +95,7 @@ def run(node: Node) -> int:
             return EXIT_FAILED
         _begin_anew()
     except StorageError as error:
-        # What was vouched for is on disk; whatever else a stop would do may need the disk again.
+        # What was acknowledged is on disk; whatever else a stop would do may need the disk again.
         log.critical("%s", error)
         return EXIT_FAILED
     node.stopped()
@@ -102,11 +103,11 @@ def run(node: Node) -> int:
 
 
 def _note_outdated(node: Node, reason: str) -> None:
-    """Have `node.json` say that the directory is an older copy; waits for space.
+    """Record in `node.json` that the directory is an older copy; waits for space.
 
-    1. There is none.  2. The next process knows nothing, and takes the older copy for its own.  3.
-    It meets only nodes that have not heard of what is missing, and votes for one of them. So there
-    is no next process before it is on disk, and this one serves nobody.
+    1. There is none.  2. The next process knows nothing, and takes the older copy for its own.
+    3. It reaches only nodes that do not know what is missing, and votes for one of them. So no next
+    process may start before it is on disk, and this one serves no client.
     """
     waits = False
     while True:
@@ -118,7 +119,7 @@ def _note_outdated(node: Node, reason: str) -> None:
             if not waits:
                 log.error(
                     "no space in %s to say that it is an older copy: this node does nothing until "
-                    "there is. Free some: it goes on by itself",
+                    "there is. Free some: it continues by itself",
                     node.settings.data_dir,
                 )
             waits = True
@@ -126,7 +127,7 @@ def _note_outdated(node: Node, reason: str) -> None:
 
 
 def _begin_anew() -> NoReturn:
-    """As another process: nothing of what this one has read counts any more."""
+    """Replace this process by a new one: nothing that this one has read is still valid."""
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

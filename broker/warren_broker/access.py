@@ -1,9 +1,8 @@
-"""What a user may do in a vhost: one method for each question, whichever protocol asks it.
+"""Access checks: what a user may do in a vhost, for every protocol.
 
 Every method returns None when the operation is allowed and raises a Refusal with RabbitMQ's text
-when it is not. The rights of each operation are RabbitMQ's (its guide on access control); the table
-is in docs/compatibility.md, and tests/broker/test_access.py holds both protocols to
-it.
+otherwise. The rights needed by each operation are RabbitMQ's (its guide on access control); the
+table is in docs/compatibility.md, and tests/broker/test_access.py checks it for both protocols.
 """
 
 from __future__ import annotations
@@ -25,14 +24,17 @@ IMPERSONATOR = "impersonator"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A connection's user in the connection's vhost; looks the rights up at each question, so that
-    a change of permissions holds for the next operation."""
+    """A connection's user in the connection's vhost.
+
+    The rights are looked up at each check, so that a change of permissions holds for the next
+    operation.
+    """
 
     view: requests.BrokerView
     vhost: str
     user: str
 
-    # ------------------------------------------------------------ the bases
+    # ------------------------------------------------------------ basic checks
 
     def may(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise AccessRefused unless the user has that permission for the resource."""
@@ -44,7 +46,7 @@ class Access:
         permissions.check_tag(self.view.tags(self.user), tag, self.user, what)
 
     def has_tag(self, tag: Tag) -> bool:
-        """Whether the user has that tag, or one that includes it."""
+        """Return whether the user has that tag, or one that includes it."""
         return bool(permissions.INCLUDED_IN[tag].intersection(self.view.tags(self.user)))
 
     def _may_any(self, kind: Kind, name: str) -> None:
@@ -52,7 +54,7 @@ class Access:
         permissions.check_any(held, kind, name, self.vhost, self.user)
 
     def _topic(self, permission: Permission, exchange: str, routing_keys: Iterable[str]) -> None:
-        """Topic permissions count for topic exchanges that exist, and only where some are set."""
+        """Check topic permissions: for existing topic exchanges, and only where some are set."""
         facts = self.view.exchange(self.vhost, exchange) if exchange else None
         if facts is None or facts.kind != "topic":
             return
@@ -61,8 +63,11 @@ class Access:
             permissions.check_topic(held, permission, key, exchange, self.vhost, self.user)
 
     def stay(self) -> None:
-        """Be in the vhost still. What a transaction holds was permitted one by one; since then the
-        user, the vhost, or all of the user's permissions in it may have been deleted."""
+        """Raise AccessRefused when the user may no longer be in the vhost.
+
+        The operations of a transaction were permitted one by one; since then the user, the vhost,
+        or all of the user's permissions in it may have been deleted.
+        """
         if self.view.permissions(self.vhost, self.user) is None:
             raise errors.AccessRefused(
                 f"access to vhost '{self.vhost}' refused for user '{self.user}'"
@@ -73,7 +78,7 @@ class Access:
     def declare_exchange(
         self, name: str, arguments: Mapping[str, Any], passive: bool = False
     ) -> None:
-        """An alternate exchange gets the exchange's messages: that needs rights of its own."""
+        """Check a declaration; an alternate exchange gets messages, which needs more rights."""
         _not_default(name)
         self._declare("exchange", name, arguments.get("alternate-exchange"), passive)
 
@@ -88,7 +93,7 @@ class Access:
             self.may("write", "exchange", gets)
 
     def delete_exchange(self, name: str) -> None:
-        """The broker's own exchanges stay."""
+        """Check a deletion; the broker's own exchanges cannot be deleted."""
         _not_default(name)
         if name.startswith("amq."):
             shown = errors.named("exchange", name, self.vhost)
@@ -96,7 +101,7 @@ class Access:
         self.may("configure", "exchange", name)
 
     def bind(self, source: str, destination: str, to_queue: bool, routing_key: str) -> None:
-        """The same for unbinding."""
+        """Check a binding, or its removal."""
         if not to_queue:
             _not_default(destination)
         self.may("write", "queue" if to_queue else "exchange", destination)
@@ -105,25 +110,25 @@ class Access:
         self._topic("read", source, (routing_key,))
 
     def declare_queue(self, name: str, arguments: Mapping[str, Any], passive: bool = False) -> None:
-        """A dead-letter exchange gets the queue's messages: that needs rights of its own."""
+        """Check a declaration; a dead-letter exchange gets messages, which needs more rights."""
         self._declare("queue", name, arguments.get("x-dead-letter-exchange"), passive)
 
     def delete_queue(self, name: str) -> None:
-        """Delete it, with what it holds."""
+        """Check the deletion of a queue with its messages."""
         self.may("configure", "queue", name)
 
     # ------------------------------------------------------------ messages
 
     def read_queue(self, name: str) -> None:
-        """Consume, get, browse, claim, purge; and look at its counts."""
+        """Check consuming, getting, browsing, claiming, purging, or reading a queue's counts."""
         self.may("read", "queue", name)
 
     def publish_stages(self, queue: str) -> None:
-        """Publish or drop what was staged in a queue: rows are named, not routed, by then."""
+        """Check publishing or dropping stages in a queue, which involves no routing."""
         self.may("write", "queue", queue)
 
     def publish(self, exchange: str, routing_keys: Iterable[str]) -> None:
-        """Publish, or stage, with each of these routing keys."""
+        """Check publishing, or staging, with each of these routing keys."""
         self.may("write", "exchange", exchange)
         if exchange == "":
             return
@@ -138,13 +143,13 @@ class Access:
     def refused_message(
         self, table: MessageTable, first: int, last: int, flags: int, exchange: str | None = None
     ) -> tuple[int, errors.Refusal | None]:
-        """The first of messages first <= i < last that may not be published, with its refusal.
+        """Return the first message of first <= i < last that is not allowed, with its refusal.
 
-        For what a message says itself: its user_id, its further routing keys (CC, BCC).
+        Checks what a message contains itself: its user_id, its further routing keys (CC, BCC).
 
         flags     of the messages, or-ed (`kernel.items`)
-        exchange  where all of them are published; None: each where its route says
-        returns   (last, None) when all may
+        exchange  of all of them; None: that of each one's route
+        returns   (last, None) when all are allowed
         """
         refusal: errors.Refusal | None = None
         if flags & USER_ID and IMPERSONATOR not in self.view.tags(self.user):
@@ -159,8 +164,10 @@ class Access:
     def _refused_key(
         self, table: MessageTable, first: int, last: int, to: str | None
     ) -> tuple[int, errors.Refusal | None]:
-        """Only where topic permissions are set the headers are read, message by message: those
-        with CC or BCC are routed that way, too."""
+        """Return the first message with CC or BCC that topic permissions forbid, with its refusal.
+
+        Headers are decoded message by message, only where topic permissions are set.
+        """
         for i in range(first, last):
             if not table.flags(i) & CC:
                 continue

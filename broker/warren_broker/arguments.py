@@ -1,9 +1,9 @@
-"""The arguments of declarations, consumers and bindings: one table.
+"""The arguments of declarations and consumers: one table.
 
-Names, types, bounds and the refusals' texts are RabbitMQ's. An argument that is not in the table
-is kept, shown, and otherwise ignored, as there. More is allowed than there in one way: what only
-one kind of queue has in RabbitMQ (x-max-priority, x-delivery-limit, x-consumer-timeout …) both have
-here.
+Names, types, bounds and the refusals' texts are RabbitMQ's. As there, an argument that is not in
+the table is kept, shown, and otherwise ignored. One rule is more liberal: arguments that RabbitMQ
+allows for one kind of queue only (x-max-priority, x-delivery-limit, x-consumer-timeout …) are
+allowed for both here.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ DURATION_MS_MAX: Final = 315_360_000_000
 """Ten years: the bound of every time-to-live."""
 GROUP_SIZE_MAX: Final = 9
 ARGUMENT_DEPTH_MAX: Final = 128
-"""More than any decoder lets through: a bound for what is built here."""
+"""More than any decoder accepts: a bound for values built here."""
 
 Check: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
-"""(value, all arguments) to what is wrong with it, None: nothing."""
+"""Takes (value, all arguments), returns what is wrong with it; None: nothing."""
 Kind: TypeAlias = Literal["quorum", "classic"]
 
 
@@ -42,10 +42,10 @@ Kind: TypeAlias = Literal["quorum", "classic"]
 
 
 def storable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a definition, made plain; raises PreconditionFailed.
+    """Return a definition's arguments as plain values; raises PreconditionFailed.
 
-    Definitions are kept as text, so every name must be one: a name that is not UTF-8 would end the
-    node that encodes it.
+    Definitions are stored as text, so every name must be valid text: encoding a name that is not
+    UTF-8 would crash the node.
     """
     given: dict[str, Any] = plain(arguments)
     _check_names(given)
@@ -69,7 +69,7 @@ def _check_names(value: Any) -> None:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A field's value as what MessagePack can hold: type octets go, decimals become text."""
+    """Return a field's value as MessagePack types: without type octets, decimals as strings."""
     if depth > ARGUMENT_DEPTH_MAX:
         raise PreconditionFailed(f"arguments are nested deeper than {ARGUMENT_DEPTH_MAX} levels")
     if isinstance(value, Field):
@@ -90,7 +90,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def type_word(value: Any) -> str:
-    """The word for a plain value's type in RabbitMQ's texts."""
+    """Return RabbitMQ's word for a plain value's type."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -110,7 +110,7 @@ def type_word(value: Any) -> str:
 
 
 def integer(minimum: int | None = 0, maximum: int | None = None) -> Check:
-    """A whole number within bounds."""
+    """Return a check for an integer within bounds."""
 
     def check(value: Any, _: Mapping[str, Any]) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -128,17 +128,17 @@ def integer(minimum: int | None = 0, maximum: int | None = None) -> Check:
 
 
 def boolean(value: Any, _: Mapping[str, Any]) -> str | None:
-    """True or false."""
+    """Check a boolean."""
     return None if isinstance(value, bool) else f"{{unacceptable_type,{type_word(value)}}}"
 
 
 def string(value: Any, _: Mapping[str, Any]) -> str | None:
-    """A text."""
+    """Check a string."""
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_word(value)}}}"
 
 
 def one_of(choices: tuple[str, ...], otherwise: str) -> Check:
-    """One of some words."""
+    """Return a check for one of some words."""
 
     def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
         problem = string(value, arguments)
@@ -167,8 +167,8 @@ def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | 
 
 def _dead_letter_strategy(value: Any, arguments: Mapping[str, Any]) -> str | None:
     problem = one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")(value, arguments)
-    # With drop-head RabbitMQ falls back to at-most-once, and so do we; a promise that is not kept
-    # is refused.
+    # With drop-head RabbitMQ falls back to at-most-once, and so does this broker; a guarantee that
+    # cannot be kept is refused.
     if problem is None and value == "at-least-once":
         if arguments.get("x-overflow") == "reject-publish":
             return "at-least-once is not available yet; leave it out for at-most-once"
@@ -199,13 +199,13 @@ def _delayed_retry(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument.
+    """A supported argument.
 
-    at        where it is given
-    policy    the policy key that means the same; None: arguments only
+    at        the operation it belongs to
+    policy    the policy key with the same meaning; None: there is none
     compared  a declaration that differs in it is not equivalent
-    only      of which kind of queue it is: `quorum` ones are refused for classic queues, `classic`
-              ones for queues that ask for x-queue-type=quorum, as in RabbitMQ; None: of both
+    only      the kind of queue it is for: `quorum` ones are refused for classic queues, `classic`
+              ones for queues declared with x-queue-type=quorum, as in RabbitMQ; None: both
     """
 
     name: str
@@ -264,8 +264,8 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-delayed-retry-max", _DURATION, policy="delayed-retry-max"),
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
-    # Of mirrored queues: it asked for basic.cancel when another node takes over. Here that neither
-    # loses nor repeats anything for a consumer, so there is nothing to be told of.
+    # From mirrored queues: it asks for basic.cancel when another node takes over. Here a failover
+    # neither loses nor repeats anything for a consumer, so there is nothing to report.
     Argument("x-cancel-on-ha-failover", boolean, at="consume", only="classic"),
 )
 STREAM_ONLY: Final = (
@@ -274,7 +274,7 @@ STREAM_ONLY: Final = (
     "x-stream-filter-size-bytes",
     "x-initial-cluster-size",
 )
-"""What only a stream has; refused by name, as RabbitMQ does for its other queue types."""
+"""Arguments of streams only; refused by name, as RabbitMQ does for its other queue types."""
 
 
 def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, what: str) -> None:
@@ -301,7 +301,7 @@ def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, wh
 
 
 class QueueDefaults(msgspec.Struct, frozen=True):
-    """What the node's settings give a queue that does not say; times in milliseconds."""
+    """The node's defaults for queue settings; times in milliseconds."""
 
     kind: Kind = "quorum"
     group_size: int = 3
@@ -313,8 +313,8 @@ class QueueDefaults(msgspec.Struct, frozen=True):
 class QueueDeclaration(msgspec.Struct, frozen=True):
     """A checked declaration.
 
-    arguments       as given, made plain
-    group_size      how many nodes should carry it
+    arguments       as given, as plain values
+    group_size      number of nodes that should have a member
     leader_locator  client-local or balanced
     """
 
@@ -399,7 +399,7 @@ def _config(
 
 
 def _priorities(kind: Kind, asked: int | None) -> tuple[int, int]:
-    """Highest priority, that of messages without one: RabbitMQ's per kind."""
+    """Return (highest priority, that of messages without one), RabbitMQ's values per kind."""
     if asked is not None:
         return min(asked, PRIORITY_MAX), 0
     return (PRIORITY_MAX, PRIORITY_DEFAULT) if kind == "quorum" else (0, 0)
@@ -416,7 +416,7 @@ def check_name(what: str, name: str) -> None:
 
 
 class ConsumeArguments(msgspec.Struct, frozen=True):
-    """What a consumer asked for; timeout_ms None: the queue's."""
+    """A consumer's arguments; timeout_ms None: the queue's."""
 
     priority: int = 0
     timeout_ms: int | None = None
@@ -427,7 +427,7 @@ def consume_arguments(
 ) -> ConsumeArguments:
     """Check basic.consume's arguments; raises InvalidArgument.
 
-    kind  `quorum` for a queue that was declared so by name, else `classic`
+    kind  `quorum` for a queue explicitly declared so, else `classic`
     """
     if not arguments:
         return ConsumeArguments()
@@ -444,9 +444,9 @@ _COMPARED: Final = tuple(row.name for row in TABLE if row.compared and row.at ==
 def check_equivalent_arguments(
     vhost: str, name: str, kind: Kind, current: Mapping[str, Any], received: Mapping[str, Any]
 ) -> None:
-    """Raise PreconditionFailed when a repeated declaration asks for something else.
+    """Raise PreconditionFailed when a repeated declaration differs from the queue.
 
-    A repeat that does not say x-queue-type agrees with either kind.
+    A repeat without x-queue-type agrees with either kind.
     """
     for argument in _COMPARED:
         there, asked = current.get(argument), received.get(argument)

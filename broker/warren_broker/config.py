@@ -22,17 +22,17 @@ ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
     "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_broker.kernel)",
     "WARREN_URI": "where the command line connects to (warren.cli)",
-    "WARREN_FUZZ_BLOCKS": "blocks that the fuzzing of blocks tries (tests)",
+    "WARREN_FUZZ_BLOCKS": "number of blocks for the block fuzzer (tests)",
     "WARREN_STRICT": "tests that cannot run here fail (tests, build.py)",
-    "WARREN_REWRITE": "transcripts are written anew (tests)",
+    "WARREN_REWRITE": "transcripts are written again (tests)",
     "WARREN_TEST_URI": "the broker that the live tests run against (tests)",
     "WARREN_TEST_CTL": "the command that manages that broker's users (tests)",
     "WARREN_TEST_KILL": "where a node kills itself (tests)",
-    "WARREN_MEMBERSHIP_SEEDS": "how many worlds of changing members are looked at (tests)",
-    "WARREN_LOADGEN": "the load generator that is used (bench)",
+    "WARREN_MEMBERSHIP_SEEDS": "number of simulated worlds with membership changes (tests)",
+    "WARREN_LOADGEN": "the load generator to use (bench)",
 }
-"""Variables of that prefix that are not settings of a node, each with what reads it. A node ignores
-them; any other one is refused."""
+"""Other variables with that prefix, each with its reader. A node ignores them; any unknown one is
+refused."""
 DEFAULT_SECRET = "warren"
 DEFAULT_PASSWORD = "guest"
 LOOPBACK_NAMES = ("localhost", "")
@@ -40,7 +40,7 @@ MIB = 1024 * 1024
 
 
 class ConfigError(Exception):
-    """A setting that cannot be used; the text says which, its value, the limit and what to do."""
+    """A setting that cannot be used; the text names it, its value, the limit and what to do."""
 
 
 def parse_address(value: str) -> tuple[str, int]:
@@ -52,7 +52,7 @@ def parse_address(value: str) -> tuple[str, int]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `host:port` can be reached from this machine alone."""
+    """Return whether `host:port` can be reached from this machine alone."""
     host = parse_address(address)[0]
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -65,7 +65,7 @@ class _Table(BaseModel):
 
 
 class Listen(_Table):
-    """Where this node listens."""
+    """Addresses on which this node listens."""
 
     amqp: str = Field("127.0.0.1:5672", description="clients, AMQP 0.9.1 or 1.0")
     peers: str = Field("127.0.0.1:25672", description="the other nodes")
@@ -78,7 +78,7 @@ class Listen(_Table):
 
 
 class Limits(_Table):
-    """Bounds on what clients may ask for; sizes in bytes, times in milliseconds."""
+    """Bounds on what clients may request; sizes in bytes, times in milliseconds."""
 
     message_size_max: int = Field(16 * MIB, ge=1, le=512 * MIB)
     unfinished_bytes_max: int = Field(
@@ -95,14 +95,14 @@ class Limits(_Table):
 
 
 class ContinuousMembership(_Table):
-    """Queues grow towards a target size by themselves; times in milliseconds.
+    """Automatic growth of queues to a target size; times in milliseconds.
 
     Checked every `interval`, and once `trigger_interval` after a node has joined or left.
     """
 
     enabled: bool = False
     target_group_size: int | None = Field(None, ge=1, le=9)
-    auto_remove: bool = Field(False, description="members on nodes that have left the cluster go")
+    auto_remove: bool = Field(False, description="remove members on nodes that have left")
     interval: int = Field(3_600_000, ge=100)
     trigger_interval: int = Field(10_000, ge=1)
 
@@ -116,9 +116,11 @@ class Queues(_Table):
     consumer_timeout_ms: int | None = Field(None, ge=1)
     consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
     compress_bytes_min: int | None = Field(
-        None, ge=512, description="blocks of so many bytes are compressed if that pays; none: never"
+        None, ge=512, description="least size of compressed blocks, if it pays; none: never"
     )
-    stage_ttl_ms: int = Field(86_400_000, ge=0, description="staged rows nobody published; 0: kept")
+    stage_ttl_ms: int = Field(
+        86_400_000, ge=0, description="unpublished stages are dropped; 0: kept"
+    )
     reader_idle_ms: int = Field(
         90 * 86_400_000, ge=60_000, description="silence of a claim reader until it is forgotten"
     )
@@ -126,7 +128,7 @@ class Queues(_Table):
 
 
 class AlarmSettings(_Table):
-    """When publishers are blocked; sizes in bytes."""
+    """Thresholds at which publishers are blocked; sizes in bytes."""
 
     memory_high_watermark_bytes: int = Field(4096 * MIB, ge=MIB)
     disk_free_limit_bytes: int = Field(50 * MIB, ge=0)
@@ -139,8 +141,8 @@ class Raft(_Table):
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(2000, ge=20, le=600_000)
     wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")
-    scrub_bytes_per_second: int = Field(4 * MIB, ge=0, description="0: never look for rot")
-    scrub_interval_ms: int = Field(86_400_000, ge=1000, description="from one look to the next")
+    scrub_bytes_per_second: int = Field(4 * MIB, ge=0, description="0: no scrubbing")
+    scrub_interval_ms: int = Field(86_400_000, ge=1000, description="from one scrub to the next")
 
     @model_validator(mode="after")
     def _order(self) -> Raft:
@@ -153,7 +155,7 @@ class Raft(_Table):
 
 
 class NodeConfig(_Table):
-    """One node.
+    """The settings of one node.
 
     node    its name, unique in the cluster
     secret  shared by all nodes; proves a peer's membership, is never sent
@@ -180,7 +182,7 @@ class NodeConfig(_Table):
     @field_validator("loopback_users", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
-        """From the environment: names with commas between them; "none" for nobody."""
+        """Split names separated by commas, from the environment; "none" is an empty list."""
         if not isinstance(value, str):
             return value
         names = [name.strip() for name in value.split(",")]
@@ -197,9 +199,9 @@ class NodeConfig(_Table):
     def _own_secret(self) -> NodeConfig:
         if self.secret == DEFAULT_SECRET and not is_loopback(self.listen.peers):
             raise ValueError(
-                "secret is the default one, which everybody knows, and listen.peers="
-                f"{self.listen.peers!r} is reached from other machines: whoever has the secret may "
-                "be a node of the cluster. Give all nodes the same long random text, such as "
+                "secret is the default one, which is publicly known, and listen.peers="
+                f"{self.listen.peers!r} can be reached from other machines: any node with it can "
+                "join the cluster. Give all nodes the same long random text, such as "
                 "`openssl rand -base64 32` prints, as `secret` or in WARREN_SECRET; or listen on "
                 "127.0.0.1"
             )
@@ -258,7 +260,7 @@ def _unknown_variable(name: str) -> str:
 
 
 def _variables(model: type[BaseModel] | None = None, prefix: str = ENVIRONMENT_PREFIX) -> list[str]:
-    """The names of all variables that are settings."""
+    """Return the names of all variables that are settings."""
     found = []
     for key, field in (model or NodeConfig).model_fields.items():
         kind = field.annotation

@@ -1,9 +1,9 @@
-"""Refusals with both protocols' codes.
+"""Refusals of client requests, with the codes of every protocol.
 
-Every refusal is an exception that can also be returned as a value. Its class says the AMQP 0.9.1
-reply code, its word, the AMQP 1.0 condition, the HTTP status of `/management`, whether a 0.9.1
-channel or the whole connection ends with it, and who must act. Its text says what, which value,
-which limit; the helpers at the end give the texts that RabbitMQ's clients know.
+Every refusal is an exception that can also be returned as a value. Its class holds the AMQP 0.9.1
+reply code and word, the AMQP 1.0 condition, the HTTP status of `/management`, whether it closes a
+0.9.1 channel or the whole connection, and which side must act. Its text says what, which value,
+which limit; the helpers at the end return the texts that RabbitMQ's clients know.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ REPLY_TEXT_BYTES_MAX = 255
 
 
 class Refusal(Exception):
-    """The parent of everything a client may be refused with.
+    """Base class of all refusals of a client's request.
 
     reply_code   AMQP 0.9.1
-    word         what stands before the text in a 0.9.1 reply
+    word         prefix of the text in a 0.9.1 reply
     condition    AMQP 1.0
     http_status  the answer's status on `/management`
-    ends         what a 0.9.1 client loses: its channel, or its connection
-    acts         who can do something about it: the client's author, its peer, the operator, or
-                 nobody (try later)
+    ends         what is closed for a 0.9.1 client: the channel, or the connection
+    acts         the side that can do something about it: the client's author, its peer, the
+                 operator, or "nobody" (try again later)
     """
 
     reply_code: ClassVar[int] = 541
@@ -40,7 +40,7 @@ class Refusal(Exception):
 
     @property
     def reply_text(self) -> str:
-        """As RabbitMQ writes it, at most 255 bytes of UTF-8."""
+        """The text as RabbitMQ writes it, at most 255 bytes of UTF-8."""
         text = f"{self.word} - {self.detail}"
         if len(text) * 4 <= REPLY_TEXT_BYTES_MAX:
             return text
@@ -56,7 +56,7 @@ class ContentTooLarge(Refusal):
 
 
 class NoRoute(Refusal):
-    """A mandatory message (basic.return), or one of a block, for which there is no queue."""
+    """A mandatory message (basic.return), or one of a block, without a queue to go to."""
 
     reply_code, word, ends = 312, "NO_ROUTE", "channel"
     condition, http_status = "warren:no-route", 404
@@ -77,14 +77,14 @@ class ConnectionForced(Refusal):
 
 
 class InvalidPath(Refusal):
-    """The vhost's name makes no sense."""
+    """An invalid vhost name."""
 
     reply_code, word = 402, "INVALID_PATH"
     condition, http_status = "amqp:invalid-field", 400
 
 
 class AccessRefused(Refusal):
-    """This user may not do this, or the name is reserved, or somebody has it exclusively."""
+    """The user lacks the permission, the name is reserved, or there is an exclusive user of it."""
 
     reply_code, word = 403, "ACCESS_REFUSED"
     ends: ClassVar[Literal["channel", "connection"]] = "channel"
@@ -92,12 +92,12 @@ class AccessRefused(Refusal):
 
 
 class LoginRefused(AccessRefused):
-    """The credentials are wrong: the connection ends, with the code of `AccessRefused`."""
+    """Wrong credentials: the connection ends, with the code of `AccessRefused`."""
 
     ends = "connection"
     http_status = 401
     why: ClassVar[str] = "invalid credentials"
-    """For this node's log; a stranger is not told which of them is wrong."""
+    """For this node's log; the client is not told which of them is wrong."""
 
 
 class NotFound(Refusal):
@@ -108,21 +108,21 @@ class NotFound(Refusal):
 
 
 class ResourceLocked(Refusal):
-    """Another connection owns it."""
+    """The resource belongs to another connection."""
 
     reply_code, word, ends = 405, "RESOURCE_LOCKED", "channel"
     condition, http_status = "amqp:resource-locked", 409
 
 
 class PreconditionFailed(Refusal):
-    """An argument is wrong, or differs, or the state does not allow it."""
+    """An argument is wrong or inequivalent, or the state does not allow the operation."""
 
     reply_code, word, ends = 406, "PRECONDITION_FAILED", "channel"
     condition, http_status = "amqp:precondition-failed", 409
 
 
 class ClaimNotOpen(PreconditionFailed):
-    """The claim was released, has expired or was never opened: its messages cannot be had by it."""
+    """The claim was released, has expired or was never opened: its messages are not available."""
 
     condition, http_status = "warren:claim-lost", 410
 
@@ -134,7 +134,7 @@ class EpochSuperseded(PreconditionFailed):
 
 
 class StageMissing(PreconditionFailed):
-    """A stage that was to be published is missing or not whole: stage the batch again."""
+    """A stage to be published is missing or incomplete: stage the batch again."""
 
     condition, http_status = "warren:stage-lost", 410
 
@@ -152,28 +152,28 @@ class BatchDiffers(PreconditionFailed):
 
 
 class InvalidArgument(PreconditionFailed):
-    """An argument's type or value can never be right; in 0.9.1 the same as an inequivalent one."""
+    """An argument with an invalid type or value; in 0.9.1 the same as an inequivalent one."""
 
     http_status = 400
     condition = "amqp:invalid-field"
 
 
 class FrameError(Refusal):
-    """Bytes that are no frame."""
+    """Bytes that are not a frame."""
 
     reply_code, word, acts = 501, "FRAME_ERROR", "peer"
     condition, http_status = "amqp:connection:framing-error", 400
 
 
 class SyntaxRefused(Refusal):
-    """A frame whose fields cannot be read."""
+    """A frame with unreadable fields."""
 
     reply_code, word, acts = 502, "SYNTAX_ERROR", "peer"
     condition, http_status = "amqp:decode-error", 400
 
 
 class CommandInvalid(Refusal):
-    """A method that makes no sense now."""
+    """A method that is not allowed in the present state."""
 
     reply_code, word, acts = 503, "COMMAND_INVALID", "peer"
     condition, http_status = "amqp:illegal-state", 400
@@ -194,7 +194,7 @@ class UnexpectedFrame(Refusal):
 
 
 class ResourceError(Refusal):
-    """The node, or a limit of the vhost or user, does not give that much."""
+    """The node, or a limit of the vhost or user, does not provide that much."""
 
     reply_code, word, acts = 506, "RESOURCE_ERROR", "operator"
     condition, http_status = "amqp:resource-limit-exceeded", 503
@@ -214,14 +214,14 @@ class MethodNotAllowed(NotAllowed):
 
 
 class NotImplementedHere(Refusal):
-    """The protocol has it, this broker does not."""
+    """Part of the protocol that this broker does not implement."""
 
     reply_code, word = 540, "NOT_IMPLEMENTED"
     condition, http_status = "amqp:not-implemented", 501
 
 
 class InternalError(Refusal):
-    """A fault of the broker's."""
+    """A fault of the broker."""
 
     reply_code, word = 541, "INTERNAL_ERROR"
     acts: ClassVar[Literal["client", "peer", "operator", "nobody"]] = "operator"
@@ -229,14 +229,14 @@ class InternalError(Refusal):
 
 
 class Unavailable(InternalError):
-    """No majority, or a node stops: nobody is at fault; the same may work later."""
+    """No majority, or a stopping node: nothing is wrong; the same request may succeed later."""
 
     acts = "nobody"
     http_status = 503
 
 
 class HomeNodeDown(Unavailable):
-    """The queue lives on one node, which is not heard of. The same may work when it is back."""
+    """The queue's only node is unreachable; the same request may succeed when it is back."""
 
     reply_code, word, ends = 404, "NOT_FOUND", "channel"
 
@@ -245,30 +245,30 @@ class HomeNodeDown(Unavailable):
 
 
 def named(kind: str, name: str, vhost: str) -> str:
-    """A resource as the texts write it: `queue 'x' in vhost '/'`."""
+    """Name a resource as the texts do: `queue 'x' in vhost '/'`."""
     return f"{kind} '{name}' in vhost '{vhost}'"
 
 
 def no_queue(name: str, vhost: str) -> NotFound:
-    """The queue does not exist."""
+    """Return the refusal for a queue that does not exist."""
     return NotFound(f"no {named('queue', name, vhost)}")
 
 
 def home_node_down(name: str, vhost: str, durable: bool, node: str) -> HomeNodeDown:
-    """The only node that has the queue is not heard of."""
+    """Return the refusal for a queue of which the only node is unreachable."""
     what = named("durable queue" if durable else "queue", name, vhost)
     return HomeNodeDown(f"home node '{node}' of {what} is down or inaccessible")
 
 
 def no_exchange(name: str, vhost: str) -> NotFound:
-    """The exchange does not exist."""
+    """Return the refusal for an exchange that does not exist."""
     return NotFound(f"no {named('exchange', name, vhost)}")
 
 
 def inequivalent(
     argument: str, kind: str, name: str, vhost: str, received: str, current: str
 ) -> PreconditionFailed:
-    """A declaration that differs; values as `render_field` or `render_argument` writes them."""
+    """Return the refusal of a differing declaration, with rendered values."""
     return PreconditionFailed(
         f"inequivalent arg '{argument}' for {named(kind, name, vhost)}: "
         f"received {received} but current is {current}"
@@ -276,13 +276,13 @@ def inequivalent(
 
 
 def render_field(value: object) -> str:
-    """A flag or name as an inequivalence text writes it: `'false'`."""
+    """Render a flag or name for an inequivalence text: `'false'`."""
     shown = str(value).lower() if isinstance(value, bool) else str(value)
     return f"'{shown}'"
 
 
 def render_argument(value: object) -> str:
-    """An argument as an inequivalence text writes it: none, or the value and its type's word."""
+    """Render an argument for an inequivalence text: none, or the value with its type."""
     if value is None:
         return "none"
     if isinstance(value, bytes):
@@ -304,7 +304,7 @@ def _type_word(value: object) -> str:
 
 
 def locked_queue(name: str, vhost: str) -> ResourceLocked:
-    """Another connection declared the queue exclusively."""
+    """Return the refusal for a queue declared exclusively by another connection."""
     return ResourceLocked(
         f"cannot obtain exclusive access to locked {named('queue', name, vhost)}. It could be "
         "originally declared on another connection or the exclusive property value does not "
@@ -313,32 +313,32 @@ def locked_queue(name: str, vhost: str) -> ResourceLocked:
 
 
 def exclusive_use(name: str, vhost: str) -> AccessRefused:
-    """It has an exclusive consumer, or an exclusive one is asked for and others are there."""
+    """Return the refusal for a queue with an exclusive consumer, or with others for a new one."""
     return AccessRefused(f"{named('queue', name, vhost)} in exclusive use")
 
 
 def in_use(kind: str, name: str, vhost: str) -> PreconditionFailed:
-    """if-unused, but it is used."""
+    """Return the refusal of if-unused for a resource in use."""
     return PreconditionFailed(f"{named(kind, name, vhost)} in use")
 
 
 def not_empty(name: str, vhost: str) -> PreconditionFailed:
-    """if-empty, but there are messages."""
+    """Return the refusal of if-empty for a queue with messages."""
     return PreconditionFailed(f"{named('queue', name, vhost)} not empty")
 
 
 def reserved_name(kind: str, name: str) -> AccessRefused:
-    """Names that begin with `amq.` are the broker's."""
+    """Return the refusal of a name that begins with `amq.`, reserved for the broker."""
     return AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def no_node(name: str, known: Iterable[str]) -> NotFound:
-    """The cluster has no node of that name."""
+    """Return the refusal for an unknown node."""
     return NotFound(f"no node '{name}' in the cluster; its nodes are {', '.join(sorted(known))}")
 
 
 def lives_on_one_node(name: str, vhost: str, kind: str, node: str) -> PreconditionFailed:
-    """Members of a queue that is not replicated."""
+    """Return the refusal of a change of members for a queue that is not replicated."""
     return PreconditionFailed(
         f"{named('queue', name, vhost)} is {'an' if kind == 'exclusive' else 'a'} {kind} queue: it "
         f"lives on node '{node}' alone; declare it with x-queue-type quorum to have members"
@@ -346,7 +346,7 @@ def lives_on_one_node(name: str, vhost: str, kind: str, node: str) -> Preconditi
 
 
 def last_member(name: str, vhost: str, nodes: Iterable[str]) -> PreconditionFailed:
-    """The member to be deleted is the only one."""
+    """Return the refusal to delete the only member."""
     return PreconditionFailed(
         f"{named('queue', name, vhost)}: node '{', '.join(nodes)}' has its last member; add a "
         "member on another node first, or delete the queue"
@@ -354,7 +354,7 @@ def last_member(name: str, vhost: str, nodes: Iterable[str]) -> PreconditionFail
 
 
 def default_exchange() -> AccessRefused:
-    """The default exchange can be published to, nothing else."""
+    """Return the refusal of any operation but publishing on the default exchange."""
     return AccessRefused("operation not permitted on the default exchange")
 
 
@@ -369,7 +369,7 @@ def permission_refused(
 
 
 def login_refused(mechanism: str) -> LoginRefused:
-    """Wrong user or password; which of them is not said."""
+    """Return the refusal of a login, which does not tell whether user or password is wrong."""
     return LoginRefused(
         f"Login was refused using authentication mechanism {mechanism}. "
         "For details see the broker logfile."
@@ -377,10 +377,10 @@ def login_refused(mechanism: str) -> LoginRefused:
 
 
 def unknown_vhost(vhost: str) -> NotAllowed:
-    """connection.open of a vhost that does not exist."""
+    """Return the refusal of connection.open for an unknown vhost."""
     return NotAllowed(f"vhost {vhost} not found")
 
 
 def vhost_refused(vhost: str, user: str) -> NotAllowed:
-    """connection.open of a vhost in which the user has no permissions."""
+    """Return the refusal of connection.open in a vhost without permissions for the user."""
     return NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")

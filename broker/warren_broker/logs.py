@@ -1,4 +1,4 @@
-"""How a node writes its log: one line per event, whatever clients send, however many they are."""
+"""The log of a node: one line per event, bounded in number whatever clients send."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TIME = "%Y-%m-%dT%H:%M:%S"
 BOUNDED_LOGGER = "warren_broker.server"
 """Lines of this logger, and of those below it, are caused by clients: their number is bounded."""
 BOUNDED_MODULE = ("warren.raft", "transport")
-"""So are those of a logger from one module: who connects to the port for peers causes them."""
+"""So are those of one module of another logger: connections to the peer port cause them."""
 BURST_LINES = 200
 LINES_PER_SECOND = 20
 KINDS_MAX = 1024
-"""Kinds of lines that are counted; a kind is a logger with the format of a message."""
+"""Kinds of lines that are counted; a kind is a logger with a message format."""
 
 _ExcInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -31,23 +31,23 @@ _ExcInfo: TypeAlias = (
 class OneLineFormatter(logging.Formatter):
     """Formats a record so that only a record begins a line with its time.
 
-    Line ends and control characters in a message are escaped: nobody can forge a line, or make a
-    terminal do something, with a name that is logged. A traceback's lines begin with `  | `.
+    Line ends and control characters in a message are escaped: a logged name can neither forge a
+    line nor control a terminal. A traceback's lines begin with `  | `.
     """
 
     def __init__(self) -> None:
         super().__init__(LINE, TIME)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The record's line, without its traceback."""
+        """Format the record's line, without its traceback."""
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:
-        """The traceback."""
+        """Format the traceback."""
         return _block(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:
-        """The stack of a record that asks for it."""
+        """Format the stack of a record with stack information."""
         return _block(super().formatStack(stack_info))
 
 
@@ -57,7 +57,7 @@ def _block(text: str) -> str:
 
 @dataclass(slots=True)
 class _Bucket:
-    """How many lines of a kind may be written now; at: when that was so, in seconds."""
+    """Number of lines of a kind that may be written now; at: when it was computed, seconds."""
 
     tokens: float
     at: float
@@ -65,7 +65,7 @@ class _Bucket:
 
 
 def _from_outside(record: logging.LogRecord) -> bool:
-    """Whether somebody who connects can cause as many such lines as it likes."""
+    """Return whether remote programs can cause any number of such lines."""
     name = record.name
     return (
         name == BOUNDED_LOGGER
@@ -77,7 +77,7 @@ def _from_outside(record: logging.LogRecord) -> bool:
 class FloodFilter(logging.Filter):
     """Lets BURST_LINES lines of a kind pass at once, then LINES_PER_SECOND.
 
-    The next line of the kind that passes says how many were left out. CRITICAL ones always pass.
+    The next line of the kind that passes reports the number left out. CRITICAL ones always pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -86,7 +86,7 @@ class FloodFilter(logging.Filter):
         self._buckets: dict[tuple[str, str], _Bucket] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written."""
+        """Return whether the record is written."""
         if not _from_outside(record) or record.levelno >= logging.CRITICAL:
             return True
         now = self._clock()

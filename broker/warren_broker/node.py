@@ -36,7 +36,7 @@ class Node:
     """One node: loop, host, cluster, broker, listeners.
 
     on_serving  called once, when clients are served
-    Invariant: READY_FILE is there only while they are
+    Invariant: READY_FILE exists only while they are
     """
 
     def __init__(self, settings: NodeConfig) -> None:
@@ -65,13 +65,13 @@ class Node:
 
     @property
     def amqp_address(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         assert self.listener is not None
         return f"{parse_address(self.settings.listen.amqp)[0]}:{self.listener.port}"
 
     @property
     def peer_address(self) -> str:
-        """Where the other nodes connect."""
+        """The address for other nodes."""
         return f"{parse_address(self.settings.listen.peers)[0]}:{self.host.port}"
 
     def start(self) -> None:
@@ -117,13 +117,13 @@ class Node:
         )
 
     def _serving(self) -> None:
-        """This node knows the definitions, the first user among them: clients are served."""
+        """Serve clients: this node knows the definitions, the first user among them."""
         user, password = self.settings.default_user, DEFAULT_PASSWORD
         if self.broker.definitions.authenticate(user, password):
             where = "this machine" if user in self.settings.loopback_users else "anywhere"
             log.warning(
                 "user %s has the default password and may connect from %s: `warren users "
-                "change-password %s` gives it another one",
+                "change-password %s` changes it",
                 quoted(user),
                 where,
                 quoted(user),
@@ -140,7 +140,7 @@ class Node:
             (self.settings.data_dir / name).unlink(missing_ok=True)
 
     def _write(self, name: str) -> None:
-        """Say where this node listens; a disk without space is waited for, as by the log."""
+        """Write this node's addresses to a file; retry while the disk is full, as the log does."""
         self._wanted.add(name)
         path = self.settings.data_dir / name
         values = {
@@ -154,7 +154,7 @@ class Node:
         except OSError as error:
             if not is_full(error):
                 raise
-            log.error("no space for %s (%s); it is tried again", path, error.strerror)
+            log.error("no space for %s (%s): will be retried", path, error.strerror)
             self.loop.call_later(READY_RETRY_MS, lambda: self._again(name))
 
     def _again(self, name: str) -> None:
@@ -173,7 +173,7 @@ class Node:
                 self._write(READY_FILE)
 
     def shut_down(self) -> None:
-        """Say good-bye to clients, hand leaderships over, then stop the loop."""
+        """Disconnect clients, hand leaderships over, then stop the loop."""
         log.info("node %s stops", self.settings.node)
         if self.listener is not None:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
@@ -181,20 +181,20 @@ class Node:
         self.loop.call_later(STOP_GRACE_MS, self.loop.stop)
 
     def withdraw(self) -> None:
-        """Remove what clients find this node by; the loop has ended, nothing can be finished."""
+        """Remove the address files and abandon all sockets; the loop has ended."""
         self._remove(READY_FILE, LISTENING_FILE)
         if self.listener is not None:
             self.listener.abandon()
         self.host.abandon()
 
     def stopped(self) -> None:
-        """After the loop has ended."""
+        """Close the host and remove the address files, after the loop has ended."""
         self.host.stop()
         self._remove(READY_FILE, LISTENING_FILE)
 
 
 def host_config(settings: NodeConfig) -> HostConfig:
-    """What the Raft host needs of a node's settings."""
+    """Return the Raft host's settings."""
     raft = settings.raft
     own = settings.peers.get(settings.node)
     return HostConfig(

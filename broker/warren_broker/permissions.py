@@ -1,4 +1,4 @@
-"""May this user do this: permissions as regular expressions over names."""
+"""Permissions: regular expressions over names, and users' tags."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ import msgspec
 from warren_broker import errors
 
 Permission: TypeAlias = Literal["configure", "write", "read"]
-"""What a resource may be used for."""
+"""A permission on a resource."""
 Kind: TypeAlias = Literal["queue", "exchange"]
-"""What a resource is."""
+"""The kind of a resource."""
 
 Tag: TypeAlias = Literal["management", "monitoring", "administrator"]
-"""What a user may see and do beyond the vhosts' names."""
+"""A user tag: what a user may see and do beyond the vhosts."""
 INCLUDED_IN: dict[Tag, frozenset[str]] = {
     "management": frozenset({"management", "policymaker", "monitoring", "administrator"}),
     "monitoring": frozenset({"monitoring", "administrator"}),
     "administrator": frozenset({"administrator"}),
 }
-"""The tags that give what a tag gives, as in RabbitMQ."""
+"""For each tag the tags that include it, as in RabbitMQ."""
 
 NEVER = "^$"
-"""RabbitMQ's way to say "nothing": an empty pattern means the same."""
+"""RabbitMQ's pattern for no permission: an empty pattern means the same."""
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """A user's patterns in one vhost, matched anywhere in a name, as RabbitMQ does."""
+    """A user's patterns in one vhost, matched anywhere in a name, as in RabbitMQ."""
 
     configure: str = NEVER
     write: str = NEVER
     read: str = NEVER
 
     def allows(self, permission: Permission, name: str) -> bool:
-        """Whether the pattern for `permission` is found in the name."""
+        """Return whether the pattern for `permission` is found in the name."""
         pattern: str = getattr(self, permission)
         return _found(pattern, name)
 
 
 ALL = Permissions(configure=".*", write=".*", read=".*")
-"""Everything."""
+"""All permissions."""
 
 
 @lru_cache(maxsize=4096)
@@ -50,7 +50,7 @@ def _found(pattern: str, name: str) -> bool:
     try:
         return re.compile(pattern or NEVER).search(name) is not None
     except re.error:
-        return False  # metadata refuses such patterns; one from elsewhere allows nothing
+        return False  # metadata refuses such patterns; any other source allows nothing
 
 
 def check(
@@ -61,7 +61,7 @@ def check(
     vhost: str,
     user: str,
 ) -> None:
-    """Raise AccessRefused unless it is allowed; the default exchange goes by `amq.default`."""
+    """Raise AccessRefused unless allowed; the default exchange is matched as `amq.default`."""
     shown = "amq.default" if kind == "exchange" and name == "" else name
     if permissions is None or not permissions.allows(permission, shown):
         raise errors.permission_refused(permission, kind, name, vhost, user)
@@ -70,7 +70,7 @@ def check(
 def check_any(
     permissions: Permissions | None, kind: Kind, name: str, vhost: str, user: str
 ) -> None:
-    """Raise AccessRefused unless any of the three is allowed (passive declarations)."""
+    """Raise AccessRefused unless any permission is held (for passive declarations)."""
     if permissions is not None:
         for permission in ("configure", "write"):
             if permissions.allows(permission, name):
@@ -89,7 +89,7 @@ def check_topic(
     """Raise AccessRefused unless the topic permissions of that exchange allow the routing key.
 
     permissions  None: none are set, everything is allowed; `{vhost}` and `{username}` in a pattern
-                 stand for themselves
+                 are replaced by their values
     """
     if permissions is None:
         return
@@ -105,7 +105,7 @@ def check_topic(
 def check_tag(tags: tuple[str, ...], needed: Tag, user: str, what: str) -> None:
     """Raise AccessRefused unless one of the user's tags is, or includes, the one needed.
 
-    what  the thing wanted, for the text: "forget a node"
+    what  the operation, for the text: "forget a node"
     """
     if not INCLUDED_IN[needed].intersection(tags):
         raise errors.AccessRefused(

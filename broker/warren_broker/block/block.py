@@ -1,7 +1,7 @@
 """The block: an immutable run of messages of one queue, in columns.
 
-It is the unit from socket to DataFrame; `block_layout` has its bytes. Ranges of messages are
-half-open everywhere here: first <= i < last.
+It is the unit from socket to DataFrame; `block.layout` describes its bytes. Ranges of messages are
+half-open here: first <= i < last.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ if sys.byteorder != "little":
 
 
 class Block:
-    """A decoded block; its areas and columns are views of the buffer that was given.
+    """A decoded block; its areas and columns are views of the given buffer.
 
     count                number of messages
     form                 FORM_AMQP091 or FORM_AMQP10: what the properties area holds
@@ -125,14 +125,15 @@ class Block:
         messages_max: int | None = None,
         columns: bool = True,
     ) -> Block:
-        """Read a block, decompressing it when it is compressed; BlockError when it is none.
+        """Decode a block, compressed or not; raises BlockError when it is malformed.
 
-        verify     check the checksum and every offset; without it only what keeps the header's
-                   areas inside the buffer: for bytes that this process or its log vouches for
+        verify     check the checksum and every offset; without it only that the header's areas lie
+                   inside the buffer: for bytes that this process or its log has verified
         bytes_max  largest length accepted, uncompressed
-        messages_max  most messages, or routes, accepted; looked at before what grows with them
-        columns    False: of what `verify` checks only the checksum; for who looks at the rest with
-                   the kernel (`kernel.check_structure`)
+        messages_max  most messages, or routes, accepted; checked before memory is allocated for
+                      them
+        columns    False: of what `verify` checks only the checksum; for callers that check the rest
+                   with the kernel (`kernel.check_structure`)
         """
         view = memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")
         if len(view) < HEADER_BYTES:
@@ -165,10 +166,10 @@ class Block:
 
     @classmethod
     def outline(cls, buffer: Buffer) -> Block:
-        """Counts, offsets, columns and runs of a block that this process or its log vouches for.
+        """Decode counts, offsets, columns and runs of a block that was verified before.
 
-        The areas are left as they are: of a compressed block there are no bodies or properties to
-        look at, `whole` says so.
+        The areas are not decompressed: the outline of a compressed block has no bodies or
+        properties, as `whole` tells.
         """
         view = memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")
         if len(view) < HEADER_BYTES or view[7] != CODEC_LZ4_AREAS:
@@ -185,7 +186,7 @@ class Block:
 
     @property
     def whole(self) -> bool:
-        """Whether bodies and properties are here; not in the outline of a compressed block."""
+        """Whether bodies and properties are present; not in the outline of a compressed block."""
         sizes = len(self.properties_data), len(self.body_data)
         return sizes == (self.properties_offsets[self.count], self.body_offsets[self.count])
 
@@ -229,7 +230,7 @@ class Block:
 
     @property
     def priority_runs(self) -> tuple[tuple[int, int, int], ...]:
-        """(first, last, priority), maximal, in order; descending where is_sorted holds."""
+        """The maximal runs (first, last, priority) in order; descending where is_sorted holds."""
         if self._runs is None:
             assert self.priority_column is not None
             self._runs = runs_of(self.priority_column)
@@ -241,47 +242,47 @@ class Block:
         return self.priority_column is None or descending(self.priority_runs)
 
     def body(self, i: int) -> memoryview:
-        """Body of message i."""
+        """Return the body of message i."""
         return self.body_data[self.body_offsets[i] : self.body_offsets[i + 1]]
 
     def properties(self, i: int) -> memoryview:
-        """Property flags and list (form 0) or the sections before the body (form 1)."""
+        """Return the property flags and list (form 0) or the sections before the body (form 1)."""
         return self.properties_data[self.properties_offsets[i] : self.properties_offsets[i + 1]]
 
     def route(self, i: int) -> Route:
-        """Exchange and routing key of message i."""
+        """Return the exchange and routing key of message i."""
         return self.routes[0 if self.route_column is None else self.route_column[i]]
 
     def ttl_ms(self, i: int) -> int | None:
-        """Its time to live; None for no limit."""
+        """Return the time to live of message i; None for no limit."""
         ttl = TTL_NONE if self.ttl_column is None else self.ttl_column[i]
         return None if ttl == TTL_NONE else ttl
 
     def priority(self, i: int) -> int:
-        """0 to PRIORITY_MAX."""
+        """Return the priority of message i, 0 to PRIORITY_MAX."""
         if self.priority_column is not None:
             return self.priority_column[i]
         runs = self.priority_runs
         return runs[bisect_right(runs, i, key=lambda run: run[0]) - 1][2]
 
     def size_bytes(self, first: int = 0, last: int | None = None) -> int:
-        """Bodies and properties of messages first <= i < last."""
+        """Return the bytes of bodies and properties of messages first <= i < last."""
         last = self.count if last is None else last
         bodies = self.body_offsets[last] - self.body_offsets[first]
         return bodies + self.properties_offsets[last] - self.properties_offsets[first]
 
     def slice(self, first: int, last: int) -> bytes:
-        """Messages first <= i < last as a block of their own."""
+        """Return messages first <= i < last as a block of their own."""
         if first == 0 and last == self.count:
             return bytes(self.buffer)
         return concat([(self, first, last)])
 
 
 def concat(parts: Iterable[tuple[Block, int, int]], bytes_max: int = BLOCK_BYTES_MAX) -> bytes:
-    """The ranges (block, first, last) one after another as one block; their order is kept.
+    """Concatenate the ranges (block, first, last) to one block; their order is kept.
 
-    Where priorities then do not descend, the block carries a priority column. All blocks have one
-    form: a caller with both makes two blocks.
+    If priorities then do not descend, the block has a priority column. All blocks must have the
+    same form: a caller with both makes two blocks.
     """
     chosen = [part for part in parts if part[1] != part[2]]
     for block, first, last in chosen:
@@ -316,7 +317,7 @@ def concat(parts: Iterable[tuple[Block, int, int]], bytes_max: int = BLOCK_BYTES
 
 
 def decompress(block: Buffer, bytes_max: int = BLOCK_BYTES_MAX) -> bytes:
-    """The block without compression; BlockError when it is damaged."""
+    """Return the block without compression; raises BlockError when it is damaged."""
     return bytes(Block.decode(block, bytes_max=bytes_max).buffer)
 
 
@@ -369,7 +370,7 @@ def _verify_columns(block: Block) -> None:
 
 
 def _joined_runs(parts: Sequence[tuple[Block, int, int]]) -> Runs:
-    """Maximal priority runs of the parts one after another."""
+    """Return the maximal priority runs of the concatenated parts."""
     joined: list[tuple[int, int, int]] = []
     at = 0
     for block, first, last in parts:
@@ -386,12 +387,12 @@ def _joined_runs(parts: Sequence[tuple[Block, int, int]]) -> Runs:
 
 
 def _mapped_routes(block: Block, first: int, last: int, routes: dict[Route, int]) -> bytes:
-    """The route column of that range with the numbers that `routes` gives; it learns new ones."""
+    """Return the range's route column with the numbers of `routes`, which gets new routes added."""
     column = block.route_column
     if column is None:
         number = routes.setdefault(block.routes[0], len(routes))
         return struct.pack("<I", number) * (last - first)
-    used = dict.fromkeys(column[first:last].tolist())  # in the order first seen
+    used = dict.fromkeys(column[first:last].tolist())  # in order of appearance
     mapping = {old: routes.setdefault(block.routes[old], len(routes)) for old in used}
     if all(old == new for old, new in mapping.items()):
         return column[first:last].tobytes()
@@ -399,7 +400,7 @@ def _mapped_routes(block: Block, first: int, last: int, routes: dict[Route, int]
 
 
 def _joined(parts: Sequence[tuple[memoryview, memoryview, int, int]]) -> Area:
-    """(offsets, data, first, last) one after another."""
+    """Concatenate parts (offsets, data, first, last)."""
     offsets = [b"\x00\x00\x00\x00"]
     data = []
     at = 0

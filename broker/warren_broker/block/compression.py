@@ -1,7 +1,7 @@
-"""The ways in which a block's bytes are stored compressed.
+"""Compression of blocks.
 
 CODEC_LZ4_AREAS, which `compress` writes: properties and bodies as one LZ4 block, everything before
-them as it is, so that a queue's machine reads counts, sizes, priorities without unpacking anything.
+them uncompressed, so that a queue's machine reads counts, sizes, priorities without unpacking.
 CODEC_LZ4: an LZ4 frame of everything from byte 32; only read.
 """
 
@@ -24,17 +24,17 @@ from warren_broker.block.layout import (
 )
 
 COMPRESS_BYTES_MIN: Final = 512
-"""Smaller blocks stay as they are."""
+"""Smaller blocks are not compressed."""
 SAMPLE_BYTES: Final = 4 << 10
-"""So much out of the middle says whether the rest is worth the work."""
+"""Size of the sample from the middle that decides whether compression is worth the work."""
 _ACCELERATION: Final = 2
 
 
 def compress(block: bytes, bytes_min: int = COMPRESS_BYTES_MIN) -> bytes:
-    """The block with LZ4 when that saves an eighth; otherwise the same bytes.
+    """Return the block compressed with LZ4 when that saves an eighth; otherwise the same bytes.
 
-    bytes_min  smaller blocks stay as they are. Of larger ones with more than twice SAMPLE_BYTES of
-               messages a sample is compressed first, and must shrink by a quarter
+    bytes_min  smaller blocks are not compressed. Of larger ones with more than twice SAMPLE_BYTES
+               of messages a sample is compressed first, and must shrink by a quarter
     """
     if len(block) < max(bytes_min, COMPRESS_BYTES_MIN) or block[7] != CODEC_NONE:
         return block
@@ -64,9 +64,9 @@ def _packed(data: memoryview) -> bytes:
 
 
 def plain(view: memoryview, head: tuple[int, ...]) -> memoryview:
-    """A compressed block without compression; BlockError when it is damaged.
+    """Decompress a block; raises BlockError when it is damaged.
 
-    At most what its header says is made of it, whatever it holds: a bomb is refused unread.
+    Never allocates more than the size in its header: a decompression bomb is refused unread.
     """
     length = head[7]
     if head[4] == CODEC_LZ4:
@@ -88,7 +88,7 @@ def plain(view: memoryview, head: tuple[int, ...]) -> memoryview:
 def _frame(view: memoryview, size: int) -> bytes:
     reader = lz4.frame.LZ4FrameDecompressor()
     try:
-        # One byte more than it may be: a frame that holds more than it says is refused unread.
+        # One byte more than allowed: a frame that holds more than it declares is refused unread.
         data: bytes = reader.decompress(view[HEADER_BYTES:], max_length=size + 1)
     except (RuntimeError, EOFError) as error:
         length = size + HEADER_BYTES

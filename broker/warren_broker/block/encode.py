@@ -1,4 +1,4 @@
-"""Blocks from a client's columns or lists."""
+"""Encoding of blocks from a client's columns or lists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode(
     form: int = FORM_AMQP091,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> bytes:
-    """A block of these messages, sorted by priority (stable).
+    """Encode messages as a block, sorted by priority (stable).
 
     routes      one pair for all, or one per message
     priorities  one for all, or one per message; 0 to PRIORITY_MAX
@@ -93,13 +93,13 @@ def encode_columns(
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     bytes_max: int = BLOCK_BYTES_MAX,
 ) -> bytes:
-    """A block from columns as Arrow keeps them; no work per message but C loops.
+    """Encode a block from columns in Arrow's layout, without Python work per message.
 
     *_offsets     count + 1 32-bit integers into *_data; need not start at 0 (a slice of an array)
     route_column  count 32-bit integers into routes; not needed for one route
     ttl_column    count 32-bit integers, TTL_NONE for no limit
-    priorities    one for all, or count bytes; when they do not descend the order stays as it is and
-                  the block carries a priority column. To have it sorted, sort the columns before
+    priorities    one for all, or count bytes; if they do not descend, the order is kept and the
+                  block gets a priority column. For a sorted block, sort the columns before
     """
     properties = _rebased(properties_offsets, properties_data, count, "properties")
     bodies = _rebased(body_offsets, body_data, count, "body")
@@ -145,7 +145,7 @@ def _rebased(offsets: Buffer, data: Buffer, count: int, name: str) -> Area:
 
 
 def _check_message_bytes(bodies: Buffer, limit: int) -> None:
-    """No message is above the limit; looked at one by one only when some could be."""
+    """Raise BlockError for a message above the limit; scan only when one could be."""
     words = words_of(bodies)
     if words[-1] <= limit:
         return

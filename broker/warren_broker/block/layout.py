@@ -1,4 +1,4 @@
-"""The bytes of a block: its header, the order of its parts, what each number means.
+"""The byte layout of a block: its header, the order of its parts, the meaning of each number.
 
 Little-endian. `docs/architecture.md` ("The block") has the layout:
 
@@ -14,7 +14,7 @@ Little-endian. `docs/architecture.md` ("The block") has the layout:
         zeros up to a multiple of 8, properties area, body area
 
 With CODEC_LZ4 everything from byte 32 is one LZ4 frame; with CODEC_LZ4_AREAS the two areas are one
-LZ4 block, and what stands before them stands there as it is.
+LZ4 block, and what precedes them is uncompressed.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ MESSAGE_BYTES_MAX = 16 << 20
 LENGTH_MAX = 0xFFFFFFFF
 """Offsets and lengths are 32-bit numbers."""
 BLOCK_MESSAGES_MAX = 65_536
-"""What a client may put into one block, and the broker into one of its own: the work of a turn."""
+"""Most messages in one block, of a client or of the broker: the work of one pass of the loop."""
 BLOCK_BYTES_MAX = 64 << 20
-"""What `decode` accepts and `encode` makes unless told otherwise, uncompressed."""
+"""Largest uncompressed block that `decode` accepts and `encode` makes by default."""
 
 Runs: TypeAlias = tuple[tuple[int, int, int], ...]
-"""(first, last, priority), maximal, one after another."""
+"""(first, last, priority), maximal, contiguous."""
 Area: TypeAlias = tuple[bytes, Buffer]
 """Offsets that start at 0, and the data."""
 
@@ -64,11 +64,11 @@ _SAME_BYTES = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 class BlockError(ValueError):
-    """Bytes that are no block, or arguments that do not fit into one."""
+    """Malformed block bytes, or arguments that do not fit into a block."""
 
 
 def areas_start(head: Sequence[int]) -> int:
-    """Where the properties area begins, by the fields of HEADER."""
+    """Return the offset of the properties area, from the fields of HEADER."""
     columns, count, runs, routes_bytes = head[3], head[5], head[9], head[10]
     wide = 2 * (count + 1) + count * (columns & 1) + count * (columns >> 1 & 1)
     narrow = (count + 3 & ~3) * (columns >> 2 & 1)
@@ -86,14 +86,14 @@ def encode_head(
     runs: int,
     routes_bytes: int,
 ) -> bytes:
-    """The 32 bytes that every block starts with."""
+    """Encode the 32-byte header of a block."""
     return HEADER.pack(
         MAGIC, VERSION, form, columns, CODEC_NONE, count, crc, length, routes, runs, routes_bytes
     )
 
 
 def encode_routes(routes: Iterable[Route]) -> bytes:
-    """The routes as they stand in a block, without padding."""
+    """Encode the routes as stored in a block, without padding."""
     parts = []
     for exchange, key in routes:
         if len(exchange) > 255 or len(key) > 255:
@@ -115,7 +115,7 @@ def encode_parts(
     ttl_column: Buffer | None,
     runs: Runs,
 ) -> bytes:
-    """A block; runs that do not descend become a priority column. All parts fit each other."""
+    """Encode a block; runs that do not descend become a priority column. The parts must fit."""
     columns = 0
     parts: list[Buffer] = [b"", b"", properties[0], bodies[0]]
     stored = 0
@@ -155,26 +155,26 @@ def encode_parts(
 
 
 def runs_of(priorities: Buffer) -> Runs:
-    """The maximal runs of equal bytes."""
+    """Return the maximal runs of equal bytes."""
     return tuple(
         (found.start(), found.end(), found[0][0]) for found in _SAME_BYTES.finditer(priorities)
     )
 
 
 def descending(runs: Runs) -> bool:
-    """Whether every run has a lower priority than the one before."""
+    """Return whether every run has a lower priority than the one before."""
     return all(a[2] > b[2] for a, b in itertools.pairwise(runs))
 
 
 def words_of(column: Buffer) -> memoryview:
-    """A buffer as 32-bit words."""
+    """Return a buffer as 32-bit words."""
     return memoryview(column).cast("B").cast("I")
 
 
 def shifted(words: memoryview, delta: int) -> bytes:
-    """Every u32 of words plus delta; each sum stays within 0 to 2**32 - 1.
+    """Add delta to every u32 of words; each sum stays within 0 to 2**32 - 1.
 
-    One long addition: no sum carries into its neighbour, so all lanes are right.
+    Done as one long addition: no sum carries into its neighbour, so all lanes are right.
     """
     if delta == 0 or not len(words):
         return words.tobytes()

@@ -1,1 +1,1 @@
-"""Between this node's clients and the leaders of their queues."""
+"""The cluster layer: connects this node's clients with the leaders of their queues."""

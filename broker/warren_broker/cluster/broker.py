@@ -1,4 +1,4 @@
-"""The operations of a client connection, whichever protocol it speaks."""
+"""The operations of a client connection, independent of its protocol."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAME_RANDOM_BYTES = 16
 
 
 class Ids:
-    """Numbers and names that this node gives out; see `amqp091.requests.IdSource`."""
+    """The numbers and names given out by this node; see `amqp091.requests.IdSource`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -53,33 +53,33 @@ class Ids:
         self._connections = 0
 
     def connection(self) -> int:
-        """A new connection's number, from 1."""
+        """Return the number of a new connection, from 1."""
         self._connections += 1
         return self._connections
 
     def session(self) -> int:
-        """A new session's number."""
+        """Return the number of a new session."""
         self._sessions += 1
         return self._sessions
 
     def consumer(self) -> int:
-        """A new consumer's number."""
+        """Return the number of a new consumer."""
         self._consumers += 1
         return self._consumers
 
     def name(self, prefix: str) -> str:
-        """`prefix` and 22 random characters."""
+        """Return `prefix` with 22 random characters."""
         drawn = base64.urlsafe_b64encode(os.urandom(NAME_RANDOM_BYTES)).decode().rstrip("=")
         return prefix + drawn
 
     def reply_name(self) -> str:
-        """A reply queue's name: it says which node has it."""
+        """Return the name of a reply queue; it contains the name of its node."""
         node = base64.urlsafe_b64encode(self._node.encode()).decode().rstrip("=")
         return self.name("amq.rabbitmq.reply-to.") + "." + node
 
 
 class Broker:
-    """Everything behind a connection. Also the `BrokerView` that sessions look things up in."""
+    """The broker behind a connection; also the `BrokerView` in which sessions look things up."""
 
     def __init__(self, cluster: Cluster, settings: NodeConfig) -> None:
         self.cluster = cluster
@@ -133,14 +133,14 @@ class Broker:
         cluster.effects.on_dead_letter = self.dead_letters.publish
 
     def start(self) -> None:
-        """Find the cluster and take part in it; the host has been started."""
+        """Find the cluster and join it; the host has been started."""
         configured = self.settings.peers.get(self.settings.node)
         self.joining.start(own_address(self.cluster.host.address, configured))
 
     # ------------------------------------------------------------ users, vhosts
 
     def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
-        """Done, LoginRefused, or Unavailable while the definitions are not known here."""
+        """Answer Done, LoginRefused, or Unavailable while the definitions are not known here."""
 
         def check() -> None:
             right = self.definitions.authenticate(user, password)
@@ -158,7 +158,7 @@ class Broker:
         )
 
     def open_vhost(self, vhost: str, user: str, done: Answer) -> None:
-        """May the user work there?"""
+        """Answer whether the user may enter the vhost: Done or a Refusal."""
         if vhost not in self.definitions.state.scopes:
             done(errors.unknown_vhost(vhost))
         elif self.definitions.permissions(vhost, user) is None:
@@ -166,7 +166,7 @@ class Broker:
         else:
             done(requests.RequestDone())
 
-    # ------------------------------------------------------------ looking up (BrokerView)
+    # ------------------------------------------------------------ lookups (BrokerView)
 
     def exchange(self, vhost: str, name: str) -> requests.ExchangeFacts | None:
         """See `BrokerView`."""
@@ -207,7 +207,7 @@ class Broker:
         server_named: bool,
         done: Callable[[metadata.QueueIs | errors.Refusal], None],
     ) -> None:
-        """Make it or find it equivalent."""
+        """Declare a queue: create it, or check that the existing one is equivalent."""
         try:
             checked = queue_declaration(
                 vhost,
@@ -238,7 +238,7 @@ class Broker:
         self.definitions.submit(command, done)
 
     def queue_counts(self, queue: QueueRecord, touch: bool, done: Answer) -> None:
-        """A StatReply: with what this node has sent before in it."""
+        """Answer a StatReply that includes what this node has sent to the queue before."""
         if self.queues.absent(queue):
             done(self.queues.unavailable(queue))
             return
@@ -257,13 +257,13 @@ class Broker:
     def delete_queue(
         self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection: int, done: Answer
     ) -> None:
-        """Counted: what was in it; none when there was no such queue."""
+        """Delete a queue; answer MessageCount with its messages, 0 when there was no such queue."""
         if self.definitions.state.queue(vhost, name) is None:
             done(requests.MessageCount(0))
             return
         queue = self.queues.find(vhost, name, connection)
         if self.queues.absent(queue):
-            # RabbitMQ: what it holds is not known; without a condition it is deleted all the same.
+            # As in RabbitMQ: its contents are unknown; without a condition it is deleted anyway.
             if if_empty:
                 done(errors.not_empty(name, vhost))
             else:
@@ -293,7 +293,7 @@ class Broker:
         self.definitions.submit(metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done)
 
     def purge_queue(self, vhost: str, name: str, connection: int, done: Answer) -> None:
-        """Counted: what was dropped."""
+        """Purge a queue; answer MessageCount with the messages dropped."""
         queue = self.queues.find(vhost, name, connection)
 
         def purged(reply: Any) -> None:
@@ -314,7 +314,7 @@ class Broker:
         internal: bool,
         arguments: Mapping[str, Any],
     ) -> metadata.DeclareExchange:
-        """The command for a declaration; raises PreconditionFailed for a name that is too long."""
+        """Return the command for a declaration; raises PreconditionFailed for too long a name."""
         check_name("exchange", name)
         return metadata.DeclareExchange(
             vhost, name, kind, durable, auto_delete, internal, storable(arguments)
@@ -330,7 +330,7 @@ class Broker:
         arguments: Mapping[str, Any],
         connection: int,
     ) -> dict[str, Any]:
-        """The fields of a Bind or Unbind."""
+        """Return the fields of a Bind or Unbind."""
         return {
             "vhost": vhost,
             "source": source,
@@ -353,7 +353,7 @@ class Broker:
             done(requests.RequestDone())
 
     def hand_over(self) -> None:
-        """Hand this node's leaderships over before it stops."""
+        """Transfer this node's leaderships to other nodes before it stops."""
         host = self.cluster.host
         for group in host.groups():
             if host.is_leader(group):

@@ -37,10 +37,10 @@ class Cluster:
     """Observes the host, holds the group clients, dispatches messages from peers.
 
     on_metadata  called with every command applied in the metadata group
-    remark       resources that the cluster is low on, as the end of a sentence about a timeout
-    on_leader    called with a group of which the leader, as known here, has changed
-    on_led       called with a group that this node leads from now on
-    on_members   called with a group of which a new membership is committed
+    remark       text about the cluster's resource alarms, appended to timeout messages
+    on_leader    called with a group when its leader, as known here, has changed
+    on_led       called with a group when this node becomes its leader
+    on_members   called with a group when a new membership is committed
     handlers     handler of each peer message type; parts that talk to the same part on other
                  nodes (reads, replies) add theirs
     """
@@ -86,29 +86,29 @@ class Cluster:
         self._nodes: dict[int, str] = {}
 
     def attach(self, host: Host) -> None:
-        """The host that this object observes."""
+        """Set the host that this object observes."""
         self.host = host
         self._nodes[host.boot_id] = host.node_id
 
     def node_of(self, uplink: int) -> str | None:
-        """The node that runs with this boot id; None: none does now."""
+        """Return the node that runs with this boot id; None: there is none now."""
         return self._nodes.get(uplink)
 
     # ------------------------------------------------------------ clients of groups
 
     def client(self, group: int) -> GroupClient | None:
-        """This node's side of a group that is known here."""
+        """Return this node's side of a group, if it is known here."""
         return self.clients.get(group)
 
     def open_client(self, group: int, members: tuple[str, ...], uplink: Uplink) -> GroupClient:
-        """Make this node's side of a group."""
+        """Return this node's side of a group, created if needed."""
         client = self.clients.get(group)
         if client is None:
             client = self.clients[group] = GroupClient(self, group, members, uplink)
         return client
 
     def close_client(self, group: int) -> GroupClient | None:
-        """The group was deleted."""
+        """Drop this node's side of a deleted group."""
         self.leader_hints.forget_group(group)
         self.stored.drop_group(group)
         for key in [key for key in self._late if key[0] == group]:
@@ -118,15 +118,15 @@ class Cluster:
         return self.clients.pop(group, None)
 
     def leader_of(self, group: int) -> str | None:
-        """The node to send to, when one is known."""
+        """Return the node to send to, if one is known."""
         return self.host.leader(group) or self.leader_hints.leader(group)
 
     def term_of(self, group: int) -> int:
-        """The term of that leader."""
+        """Return the term of that leader."""
         return self.host.term(group) or self.leader_hints.term(group)
 
     def submit(self, leader: str, group: int, sent: Sent) -> bool:
-        """Propose here, or hand over to the leader."""
+        """Propose a submission here, or send it to the leader."""
         if leader != self.host.node_id:
             message = messages.Submit(group, sent.seq, len(sent.data))
             return self.host.send(leader, messages.encode(message, sent.data))
@@ -138,7 +138,7 @@ class Cluster:
         return True
 
     def touch(self, client: GroupClient) -> None:
-        """Pump it at this turn's end."""
+        """Pump a client at the end of this pass of the loop."""
         if not self._touched:
             self.loop.at_turn_end(LoopStage.GATHER, self._pump)
         self._touched.append(client)
@@ -149,7 +149,7 @@ class Cluster:
             client.pump()
 
     def seek(self, client: GroupClient) -> None:
-        """Ask the members until one of them leads."""
+        """Ask the members of a group until its leader is found."""
         if not client.seeking:
             client.seeking = True
             self._ask_members(client)
@@ -173,21 +173,20 @@ class Cluster:
                 self.host.send(member, question)
 
     def ask_who_leads(self, group: int) -> None:
-        """Ask every node about a group that nothing here has spoken to; its leader answers."""
+        """Ask every node for the leader of a group without a client here."""
         self._announce(messages.WhoLeads(group))
 
     # ------------------------------------------------------------ backpressure
 
     def congested(self, client: GroupClient) -> bool:
-        """Too many bytes are under way: take no more from its publishers."""
+        """Return whether too many bytes are in flight to take more from the client's publishers."""
         return (
             client.uplink.waited_for_bytes > self.queue_bytes_max
             or self.in_flight.size_bytes > self.node_bytes_max
         )
 
     def call_when_relieved(self, key: int, call: Callable[[], None]) -> None:
-        """Call once when bytes in flight have gone down; a second call of a key replaces the
-        first."""
+        """Call once when bytes in flight have decreased; replaces an earlier call of the key."""
         self._waiting[key] = call
 
     def forget_waiting(self, key: int) -> None:
@@ -195,7 +194,7 @@ class Cluster:
         self._waiting.pop(key, None)
 
     def answered(self, client: GroupClient) -> None:
-        """Bytes in flight went down."""
+        """Call what waits for relief, if bytes in flight have decreased enough."""
         if not self._waiting or 2 * client.uplink.waited_for_bytes > self.queue_bytes_max:
             return
         if 2 * self.in_flight.size_bytes <= self.node_bytes_max:
@@ -251,11 +250,12 @@ class Cluster:
     def _announce(
         self, message: messages.LeaderIs | messages.LeaderIsElsewhere | messages.WhoLeads
     ) -> None:
-        """To every node: one that is no member hears of leaders in no other way.
+        """Send a message to every node: those that are not members learn of leaders only so.
 
-        That this one leads no longer must be said unasked. 1. A client's only publish is proposed
-        here.  2. The others elect another leader, which that client's node cannot hear just now.
-        3. This one steps down: no node would ever answer, and nothing else is sent.
+        The end of a leadership must be announced unasked. 1. A client's only publish is proposed
+        here.  2. The others elect another leader, which that client's node cannot reach just now.
+        3. This one steps down: without an announcement no node would ever answer the client's node,
+        and nothing else is sent.
         """
         data = messages.encode(message)
         for node in self.peers():
@@ -266,7 +266,7 @@ class Cluster:
             call(group)
 
     def peers(self) -> list[str]:
-        """Every node that a connection stands with, sorted."""
+        """Return every node with an established connection, sorted."""
         return sorted({node for node in self._nodes.values() if self.host.connected(node)})
 
     def disk_full(self, full: bool) -> None:
@@ -281,7 +281,7 @@ class Cluster:
             if self.leader_of(group) == node:
                 client.leader_found(node, self.term_of(group), reconnected=True)
             elif node in client.members and client.busy and self.host.leader(group) is None:
-                # It may have become the leader, and said so, while it could not be heard.
+                # It may have become the leader, and announced it, while it was unreachable.
                 self.host.send(node, messages.encode(messages.WhoLeads(group)))
         for call in self.on_peer_up:
             call(node)
@@ -291,8 +291,8 @@ class Cluster:
         self.leader_hints.forget_node(node)
         for client in list(self.clients.values()):
             if client.told[0] == node:
-                # It may lead all the time, in the same term: what was under way is lost anyhow,
-                # so that hearing of it again is news.
+                # It may have led all the time, in the same term: what was under way is lost anyway,
+                # so that its return must count as a new leader.
                 client.told = ("", 0)
                 if client.busy:
                     self.seek(client)
@@ -308,7 +308,7 @@ class Cluster:
 
     def peer_gone(self, node: str) -> None:
         """See `Observer`."""
-        log.warning("node %s is gone: nothing listens at its address", node)
+        log.warning("node %s is down: nothing listens at its address", node)
         self.effects.node_suspected(node)
         for call in self.on_peer_gone:
             call(node)
@@ -328,7 +328,7 @@ class Cluster:
     # ------------------------------------------------------------ messages from other nodes
 
     def on_message(self, node: str, data: memoryview) -> None:
-        """An application message from a peer; raises MalformedPeerMessage."""
+        """Handle an application message from a peer; raises MalformedPeerMessage."""
         message, rest = messages.decode(data)
         handler = self.handlers.get(type(message))
         if handler is None:
@@ -357,8 +357,8 @@ class Cluster:
         self.leader_hints.deny(group, node)
         if message.leader != node:
             # 1. A leader hands over, and leaves the group.  2. Its successor dies.  3. A member
-            # that knows of neither follows the first, which still runs: it would never vote
-            # for another. Replayed by tests/broker/cluster/test_leader_news.py.
+            # that knows of neither follows the first, which still runs: it would never vote for
+            # another. Replayed by tests/broker/cluster/test_leader_news.py.
             self.host.leader_denied(group, node)
         if message.leader is not None and message.leader != node:
             self.leader_hints.learn(group, message.leader, message.term)
@@ -367,7 +367,7 @@ class Cluster:
             return
         leader = self.leader_of(group)
         if leader != node and not client.seeking and client.told == (leader, self.term_of(group)):
-            return  # no news: everything was told to the one that leads now
+            return  # no news: everything was sent to the present leader
         client.uplink.rewind()
         self.seek(client)
 
@@ -381,9 +381,9 @@ class Cluster:
 
     def _on_who_leads(self, node: str, message: messages.WhoLeads, rest: memoryview) -> None:
         group = message.group
-        # 1. The leadership is being handed to a member that does not answer: nothing can be
-        # proposed.  2. A node that is refused asks which node leads.  3. Told that this node does,
-        # it submits everything again at once, is refused, asks: as fast as the network is.
+        # 1. The leadership is being transferred to a member that does not answer: nothing can be
+        # proposed.  2. A node that is refused asks for the leader.  3. If it were told that this
+        # node leads, it would submit everything again, be refused and ask again, at network speed.
         host = self.host
         if host.is_leader(group):
             if not host.hands_over(group):
@@ -394,11 +394,11 @@ class Cluster:
             denial = messages.LeaderIsElsewhere(group, leader, host.term(group))
             host.send(node, messages.encode(denial))
         elif leader is not None:
-            # Somebody looks for a leader while this member believes in one: does it lead at all?
+            # A node looks for a leader while this member follows one: ask whether that still leads.
             host.send(leader, messages.encode(messages.WhoLeads(group, passed_on=True)))
 
     def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
-        """Send a leader's answer to the submitting node; False: that process has ended."""
+        """Send a leader's answer to the submitting node; return False if that process has ended."""
         if reply.uplink == self.host.boot_id:
             client = self.clients.get(group)
             if client is not None:
@@ -406,7 +406,7 @@ class Cluster:
             return True
         node = self._nodes.get(reply.uplink)
         if node is None:
-            return False  # that process has ended; nothing waits
+            return False  # that process has ended: nothing waits for the answer
         for answer in reply.replies:
             if isinstance(answer, GetReply) and answer.delivery is not None:
                 self._send_got(node, group, answer.delivery)
@@ -417,7 +417,7 @@ class Cluster:
         try:
             block = self.stored.for_delivery(group, delivery.index, delivery.last)
         except KeyError:
-            return  # released while it was awaited: the session has ended, nothing waits
+            return  # released in the meantime: the session has ended, nothing waits for it
         data = block.slice(delivery.first, delivery.last + 1)
         got = messages.Got(group, delivery.index, delivery.first, len(data))
         self.host.send(node, messages.encode(got, data))
@@ -427,7 +427,7 @@ class Cluster:
         self._got[(message.group, message.index, message.ordinal)] = Block.decode(bytes(data))
 
     def got(self, group: int, delivery: Delivery) -> tuple[Delivery, Block]:
-        """The message of a `GetReply`: the delivery as it speaks of the block."""
+        """Return the message of a `GetReply` as a delivery with its block."""
         block = self._got.pop((group, delivery.index, delivery.first), None)
         if block is not None:
             return _moved(delivery), block
@@ -440,9 +440,9 @@ class Cluster:
             client.replied(
                 reply.seq, reply.replies, message.index, reply.expected_seq, reply.retired
             )
-        # The session that asked has its message by now. What was not taken (an answer that came
-        # twice, or after the client had been told that the queue is out of reach) would stay for
-        # good.
+        # The session that asked has taken its message by now. What was not taken (a repeated
+        # answer, or one after the client was told that the queue is out of reach) would stay
+        # forever.
         for answer in reply.replies if self._got else ():
             if isinstance(answer, GetReply) and answer.delivery is not None:
                 delivery = answer.delivery
@@ -468,14 +468,14 @@ class Cluster:
                 block = Block.decode(bytes(next(blobs)))
                 client.delivered(message.consumer, _moved(delivery), block)
                 continue
-            # A leader only hands out what is committed, so (index, term) is this entry for good.
+            # A leader delivers committed entries only, so (index, term) is this entry for good.
             entry = self.host.entry(message.group, delivery.index, term)
             if entry is None and self.host.repair.awaits(message.group, delivery.index):
                 self._deliver_later(delivery.index, (node, message, rest))
                 return
             if entry is None:
-                # It was sent, but this member has turned to another leader since, or lost it with
-                # a connection. What follows would leave a gap: let the queue send it all again.
+                # It was sent, but this member has followed another leader since, or lost it with a
+                # connection. What follows would leave a gap: ask the queue to send it all again.
                 local = client.consumers.get(message.consumer)
                 if local is not None:
                     client.resume(local)
@@ -486,9 +486,10 @@ class Cluster:
             client.delivered(message.consumer, delivery, block)
 
     def _deliver_later(self, index: int, delivered: LateDelivery) -> None:
-        """An entry that the leader refers to is damaged here: it is on its way from elsewhere.
+        """Hold back a delivery of an entry that is damaged here until it has been repaired.
 
-        The same consumer's deliveries wait behind it; the others' do not, for it may never come.
+        The same consumer's later deliveries wait behind it; other consumers' do not, since the
+        repair may never come.
         """
         message = delivered[1]
         key = message.group, message.consumer
@@ -509,7 +510,7 @@ class Cluster:
 
 
 def _moved(delivery: Delivery) -> Delivery:
-    """The same delivery, of a block that was cut to it."""
+    """Return the same delivery, of a block that was cut to it."""
     return Delivery(
         delivery.first_msg_id,
         delivery.index,

@@ -1,4 +1,4 @@
-"""A declaration that is answered with what the queue holds, whichever protocol it came by."""
+"""Declaration of a queue answered with its counts, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import StatReply
 
 EMPTY = StatReply(0, 0, 0, 0, 0, 0, 0, 0, (), ())
-"""What a queue holds that has just been made."""
+"""The counts of a new queue."""
 
 
 class Declaration(Protocol):
-    """What both protocols' requests say of the queue."""
+    """The queue's properties in the requests of both protocols."""
 
     @property
     def name(self) -> str:
@@ -26,12 +26,12 @@ class Declaration(Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives its node's stop."""
+        """Whether it survives a stop of its node."""
         ...
 
     @property
     def exclusive(self) -> bool:
-        """Whether it is the connection's own."""
+        """Whether it belongs to the connection alone."""
         ...
 
     @property
@@ -41,15 +41,15 @@ class Declaration(Protocol):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """As the client gave them."""
+        """The arguments given by the client."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The queue is there.
+    """The result of a successful declaration.
 
-    created  by this declaration: it holds nothing
+    created  by this declaration: the queue is empty
     counts   a Refusal when no member could be asked
     """
 
@@ -67,7 +67,7 @@ def declare_and_count(
     *,
     server_named: bool = False,
 ) -> None:
-    """Make the queue, or find it equivalent; a repeat counts as use of a queue that expires.
+    """Declare a queue and count its messages; a repeat counts as use of an expiring queue.
 
     done  called once; must not raise (`server.fault_boundary`)
     """

@@ -1,4 +1,4 @@
-"""Waits until the nodes within reach have applied a definition.
+"""A barrier: wait until the reachable nodes have applied a definition.
 
 1. A client declares a queue on one node.  2. Another client, connected to another node, learns of
 it.  3. That client publishes: if its node does not know the queue yet, the message is unroutable
@@ -25,7 +25,7 @@ class _Waiting:
 
 
 class DefinitionBarrier:
-    """Ask other nodes what they have applied, and answer the same question from them.
+    """Asks other nodes what they have applied, and answers the same question from them.
 
     applied  this node's applied index in the metadata group
     """
@@ -42,7 +42,7 @@ class DefinitionBarrier:
         cluster.on_peer_suspected.append(self._peer_silent)
 
     def call_when_seen(self, nodes: Iterable[str], index: int, call: Callable[[], None]) -> None:
-        """Call when each of these nodes has applied `index`, has left, or takes too long."""
+        """Call back when each of these nodes has applied `index`, disconnected, or timed out."""
         number = self._timeouts.add(lambda: self._finish(number))
         question = messages.encode(messages.HaveYouSeen(number, index))
         host = self._cluster.host
@@ -82,7 +82,7 @@ class DefinitionBarrier:
         self.answer()
 
     def answer(self) -> None:
-        """This node may have applied more: answer the questions that wait."""
+        """Answer the waiting questions for indexes that this node has applied by now."""
         if not self._asked:
             return
         applied = self._applied()

@@ -1,7 +1,7 @@
-"""The cluster's definitions as this node has them: lookups at once, changes through the log.
+"""The cluster's definitions on this node: local lookups, changes through the log.
 
-A change is answered when this node has applied it, so that the client that asked finds it here. A
-node is `ready` once its own `NodeStarted` came back: it has seen everything that was answered
+A change is answered after this node has applied it, so that the requesting client finds it here. A
+node is `ready` once its own `NodeStarted` was answered: it has applied everything answered
 before.
 """
 
@@ -49,11 +49,11 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 
 SUBMISSIONS_MAX = 16
-"""Submissions to the metadata group under way."""
+"""Most unanswered submissions to the metadata group."""
 REFUSED_RETRY_MS = 5_000
-"""A node that its cluster refuses asks again so often: an operator may change that."""
+"""Interval in which a node refused by its cluster tries again: an operator may change that."""
 NUMBERS_PER_ENTRY = 2 * COMMANDS_MAX
-"""Numbers that one entry of group 0 has room for; see `Definitions.number`."""
+"""Numbers reserved for one entry of group 0; see `Definitions.number`."""
 Done = Callable[[Any], None]
 """Called once with a reply of `metadata.commands`, or with a Refusal."""
 
@@ -64,11 +64,11 @@ class Definitions:
     on_deleted   called with each deleted queue, after its group was stopped here
     on_members   called with each group of which the wanted members changed
     on_nodes     called when the registry of nodes changes: with the node that joined or left, or ""
-    on_access    called with users and vhosts that were deleted, though there may be new ones of
-                 these names; without any, when it is not known which were: it is to compare
+    on_access    called with users and vhosts that were deleted, even if others of these names
+                 exist; without any when they are not known: the receiver compares
     on_ready     called once, when this node knows the definitions
-    incarnation  the number of this node's life; 0 until it is ready
-    absent       the nodes that this one does not hear (`cluster.membership.absences`)
+    incarnation  the number of this node's incarnation; 0 until it is ready
+    absent       the nodes that this one suspects (`cluster.membership.absences`)
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int, bootstrap: tuple[str, str, str]) -> None:
@@ -108,7 +108,7 @@ class Definitions:
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
     def start(self, peers: tuple[str, ...], address: str) -> None:
-        """Find out how to take part in the group, and do; the host has been started.
+        """Find out how to take part in the group, and join it; the host has been started.
 
         peers    nodes that may know the leader; address: where they reach this one
         """
@@ -123,7 +123,7 @@ class Definitions:
         self._begun = True
         spec = GroupSpec(METADATA_GROUP, formation.voters, joining=formation.joining)
         self._cluster.host.start_group(spec, self._machine)
-        self._restored()  # a snapshot on disk is a state that no callback has seen
+        self._restored()  # no callback has reported the state of a snapshot on disk
         if formation.joining:
             log.info("this node joins a cluster that exists: %s", ", ".join(formation.voters))
 
@@ -153,14 +153,14 @@ class Definitions:
             call()
 
     def call_at_ready(self, call: Callable[[], None]) -> None:
-        """Call now or when this node knows the definitions, however long that takes."""
+        """Call now, or when this node knows the definitions, however long that takes."""
         if self.ready:
             call()
         else:
             self.on_ready.append(call)
 
     def call_when_ready(self, call: Callable[[], None], too_late: Callable[[], None]) -> None:
-        """Call now or when this node knows the definitions; `too_late` after the timeout."""
+        """Call now, or when this node knows the definitions; call `too_late` after the timeout."""
         if self.ready:
             call()
             return
@@ -175,7 +175,7 @@ class Definitions:
     # ------------------------------------------------------------ changing
 
     def submit(self, command: commands.AnyCommand, done: Done, forever: bool = False) -> None:
-        """Change the definitions; `done` hears the reply, or Unavailable after the timeout."""
+        """Change the definitions; call `done` with the reply, or Unavailable after the timeout."""
         client = self._cluster.clients[METADATA_GROUP]
         number = 0 if forever else self._timeouts.add(lambda: done(self._unavailable()))
 
@@ -189,8 +189,8 @@ class Definitions:
             )
             if reply is None:
                 result = errors.InternalError(
-                    f"{type(command).__name__} was applied, but its result is not kept any more: "
-                    "look at what is there, then ask again"
+                    f"{type(command).__name__} was applied, but its result is no longer kept: "
+                    "check the definitions, then try again"
                 )
             self._arrived.append((index, answer, result))
             self._ask_settle()
@@ -198,7 +198,7 @@ class Definitions:
         client.command(command, replied)
 
     def number(self, done: Done) -> None:
-        """Draw a number above every one that was drawn before in this cluster, on any node.
+        """Draw a number above every number drawn before in this cluster, on any node.
 
         done  called with it, or with Unavailable after the timeout; then the number drawn is never
               used
@@ -331,7 +331,7 @@ class Definitions:
             tell()
 
     def _carry_on(self) -> None:
-        """Let this node's members, then the callbacks, follow the definitions."""
+        """Update this node's members to the definitions, then notify the callbacks."""
         state = self.state
         nodes, self._nodes_changed = self._nodes_changed, {}
         dirty, self._dirty = self._dirty, {}
@@ -356,8 +356,10 @@ class Definitions:
     # ------------------------------------------------------------ looking up
 
     def nodes(self) -> tuple[str, ...]:
-        """Every node that is to stay in the cluster, sorted: those that are registered, with the
-        founders that have never connected."""
+        """Return every node that is not leaving the cluster, sorted.
+
+        These are the registered ones and the founders that have never connected.
+        """
         known = {name for name, one in self.state.nodes.items() if not one.forgetting}
         if not self._begun:
             return tuple(sorted(known))
@@ -368,12 +370,12 @@ class Definitions:
         return tuple(sorted(known | unheard))
 
     def others(self) -> tuple[str, ...]:
-        """Every other node of the cluster, sorted."""
+        """Return every other node of the cluster, sorted."""
         return tuple(node for node in self.nodes() if node != self._cluster.host.node_id)
 
     @property
     def state(self) -> MetadataState:
-        """As applied here."""
+        """The definitions as applied on this node."""
         if not self._begun:
             return self._state
         state: MetadataState = self._cluster.host.state(METADATA_GROUP)
@@ -383,7 +385,7 @@ class Definitions:
         return state
 
     def authenticate(self, user: str, password: str) -> bool:
-        """Whether that is the user's password."""
+        """Return whether that is the user's password."""
         known = self.state.users.get(user)
         return known is not None and passwords.matches(password, known.password_hash)
 
@@ -416,11 +418,11 @@ class Definitions:
 
 
 def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:
-    """The stream of a life's submissions to the metadata group.
+    """Return the uplink of an incarnation's submissions to the metadata group.
 
-    No more commands are under way than it remembers replies for. 1. Two submissions of a thousand
-    commands are under way.  2. Both are applied; their leader dies before it answers.  3. Sent
-    again, the first one is known to have been applied, but what was answered is forgotten.
+    It never has more commands unanswered than the group remembers replies for. 1. Two submissions
+    of a thousand commands are under way.  2. Both are applied; their leader dies before it answers.
+    3. Sent again, the first one is known to have been applied, but its answers are forgotten.
     """
     submissions = min(SUBMISSIONS_MAX, REPLIES_KEPT_MAX)
     return Uplink(

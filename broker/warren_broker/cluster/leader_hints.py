@@ -15,7 +15,7 @@ class LeaderHints:
         self._leaders: dict[int, tuple[str, int]] = {}
 
     def learn(self, group: int, node: str, term: int) -> bool:
-        """A message says that `node` leads since `term`; return whether that is news."""
+        """Record that `node` leads since `term`; return whether that is news."""
         known = self._leaders.get(group)
         if known is not None and (term < known[1] or known == (node, term)):
             return False
@@ -23,17 +23,17 @@ class LeaderHints:
         return True
 
     def leader(self, group: int) -> str | None:
-        """The node to try first."""
+        """Return the node to try first."""
         known = self._leaders.get(group)
         return known[0] if known else None
 
     def term(self, group: int) -> int:
-        """The term of that leader; 0: unknown."""
+        """Return the term of that leader; 0: unknown."""
         known = self._leaders.get(group)
         return known[1] if known else 0
 
     def deny(self, group: int, node: str) -> None:
-        """Drop the hint that `node` leads: it says that it does not."""
+        """Drop the hint that `node` leads, which it denies."""
         known = self._leaders.get(group)
         if known is not None and known[0] == node:
             del self._leaders[group]
@@ -46,5 +46,5 @@ class LeaderHints:
         return groups
 
     def forget_group(self, group: int) -> None:
-        """A group was deleted."""
+        """Drop the hint about a deleted group."""
         self._leaders.pop(group, None)

@@ -1,7 +1,7 @@
-"""Messages between the brokers of a cluster, beside Raft's own.
+"""Messages between the brokers of a cluster, besides Raft's own.
 
 A message on the peer connection is `u32 header length | MessagePack header | blobs`; the header is
-one of the structs below and says how long each blob is. Little-endian.
+one of the structs below and contains the length of each blob. Little-endian.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADER_BYTES_MAX = 64 * 1024 * 1024
 
 
 class PeerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The parent of all messages between brokers."""
+    """The base class of all messages between brokers."""
 
 
 class Numbered(PeerMessage, frozen=True, array_like=True):
@@ -44,7 +44,7 @@ class Submit(PeerMessage, frozen=True, array_like=True, tag="submit"):
 
 
 class LeaderIsElsewhere(PeerMessage, frozen=True, array_like=True, tag="not_leader"):
-    """A submission came to a node that does not lead the group.
+    """Report that the sender, which got a submission, does not lead the group.
 
     leader  the node that may lead, as of `term`; None: unknown
     """
@@ -55,16 +55,16 @@ class LeaderIsElsewhere(PeerMessage, frozen=True, array_like=True, tag="not_lead
 
 
 class LeaderIs(PeerMessage, frozen=True, array_like=True, tag="leader_is"):
-    """The sender leads the group since `term`."""
+    """Report that the sender leads the group since `term`."""
 
     group: int
     term: int
 
 
 class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
-    """Who leads answers LeaderIs; a member that follows another one passes the question on.
+    """Ask for the leader, which answers LeaderIs; a follower passes the question on.
 
-    passed_on  the sender takes the receiver for the leader: LeaderIsElsewhere, when it is not
+    passed_on  the sender takes the receiver for the leader: LeaderIsElsewhere, if it is not
     """
 
     group: int
@@ -72,13 +72,13 @@ class WhoLeads(PeerMessage, frozen=True, array_like=True, tag="who_leads"):
 
 
 class Short(PeerMessage, frozen=True, array_like=True, tag="short"):
-    """Resources that the sender is low on; every node blocks its publishers meanwhile."""
+    """Report the resources that the sender is low on; every node then blocks its publishers."""
 
     reasons: tuple[str, ...]
 
 
 class Replied(PeerMessage, frozen=True, array_like=True, tag="replied"):
-    """A submission was applied at `index`, or has a gap before it."""
+    """Report that a submission was applied at `index`, or has a gap before it."""
 
     group: int
     index: int
@@ -86,14 +86,14 @@ class Replied(PeerMessage, frozen=True, array_like=True, tag="replied"):
 
 
 class MetadataReplied(PeerMessage, frozen=True, array_like=True, tag="metadata_replied"):
-    """The same from the metadata group; `reply` is an encoded metadata reply."""
+    """Report the same from the metadata group; `reply` is an encoded metadata reply."""
 
     index: int
     reply: bytes
 
 
 class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
-    """Messages for a consumer of the receiver.
+    """Deliver messages to a consumer of the receiver.
 
     terms    of the entries of those deliveries that the receiver holds itself; 0 for the others
     lengths  of the blobs: the blocks of the others, in order, each cut to its delivery's range
@@ -108,8 +108,7 @@ class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
 
 
 class Got(PeerMessage, frozen=True, array_like=True, tag="got"):
-    """Bodies for the answer to a `Get`, sent ahead of `Replied`; the blob is the message's
-    block."""
+    """Send a message's block (the blob) for the answer to a `Get`, ahead of `Replied`."""
 
     group: int
     index: int
@@ -118,22 +117,21 @@ class Got(PeerMessage, frozen=True, array_like=True, tag="got"):
 
 
 class ConsumerCancelled(PeerMessage, frozen=True, array_like=True, tag="cancelled"):
-    """A consumer of the receiver is one no longer."""
+    """Report that a consumer of the receiver was cancelled."""
 
     group: int
     effect: CancelConsumer
 
 
 class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
-    """A consumer of the receiver was drained."""
+    """Report that a consumer of the receiver was drained."""
 
     group: int
     effect: Drained
 
 
 class ReadRuns(Numbered, frozen=True, array_like=True, tag="read_runs"):
-    """Which messages: positions first <= i < last of a claim, or (reader empty) of what is
-    ready."""
+    """Ask for messages first <= i < last of a claim, or of the ready ones (reader empty)."""
 
     group: int
     reader: str
@@ -143,14 +141,13 @@ class ReadRuns(Numbered, frozen=True, array_like=True, tag="read_runs"):
 
 
 class RunsAre(Numbered, frozen=True, array_like=True, tag="runs"):
-    """The answer: (index, first, last, delivery_count, acquired_count), closed, in order."""
+    """Answer ReadRuns: (index, first, last, delivery_count, acquired_count), closed, in order."""
 
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
 class ReadBlock(Numbered, frozen=True, array_like=True, tag="read_block"):
-    """Some of these messages, from the front, as one block of about max_bytes, at least one
-    message."""
+    """Ask for the first of these messages as one block of about max_bytes, at least one message."""
 
     group: int
     runs: tuple[tuple[int, int, int, int, int], ...]
@@ -158,14 +155,14 @@ class ReadBlock(Numbered, frozen=True, array_like=True, tag="read_block"):
 
 
 class BlockIs(Numbered, frozen=True, array_like=True, tag="block"):
-    """The answer: the blob is a block of the first `messages` messages."""
+    """Answer ReadBlock: the blob is a block of the first `messages` messages."""
 
     messages: int
     length: int
 
 
 class ReadRefused(Numbered, frozen=True, array_like=True, tag="read_refused"):
-    """A read that cannot be answered here; retry: another member, or later, may."""
+    """Refuse a read that cannot be answered here; retry: another member may, or this one later."""
 
     retry: bool
     detail: str
@@ -178,40 +175,40 @@ class QueueCounts(Numbered, frozen=True, array_like=True, tag="counts"):
 
 
 class CountsAre(Numbered, frozen=True, array_like=True, tag="counts_are"):
-    """The answer to QueueCounts."""
+    """Answer QueueCounts."""
 
     stat: StatReply
     set_aside: int = 0
 
 
 class MessagesSetAside(PeerMessage, frozen=True, array_like=True, tag="set_aside"):
-    """To a queue's leader: so many of its messages could not be handled on the sender's node."""
+    """Tell a queue's leader how many of its messages could not be handled on the sender's node."""
 
     group: int
     count: int
 
 
 class ReplyFor(PeerMessage, frozen=True, array_like=True, tag="reply_for"):
-    """A message for a consumer of amq.rabbitmq.reply-to; the blob is its block."""
+    """Send a message to a consumer of amq.rabbitmq.reply-to; the blob is its block."""
 
     name: str
     length: int
 
 
 class HaveYouSeen(Numbered, frozen=True, array_like=True, tag="have_you_seen"):
-    """Answer HasSeen when you have applied that index of the metadata group."""
+    """Ask for HasSeen once that index of the metadata group has been applied."""
 
     index: int
 
 
 class HasSeen(Numbered, frozen=True, array_like=True, tag="has_seen"):
-    """The sender has applied it."""
+    """Answer HaveYouSeen: the index has been applied."""
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
-    """A node that does not know the definitions yet wants to be one of the cluster's.
+    """Ask to join the cluster, from a node that does not know the definitions yet.
 
-    passed_on  it comes from a node that does not lead the metadata group
+    passed_on  forwarded by a node that does not lead the metadata group
     """
 
     node: str
@@ -221,7 +218,7 @@ class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
 
 
 class AskMembers(Numbered, frozen=True, array_like=True, tag="ask_members"):
-    """How do these groups stand, as far as you lead them?"""
+    """Ask for the facts of these groups, as far as the receiver leads them."""
 
     groups: tuple[int, ...]
 
@@ -252,23 +249,23 @@ class GroupFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MembersAre(Numbered, frozen=True, array_like=True, tag="members_are"):
-    """The answer to AskMembers; groups that the sender does not lead are missing."""
+    """Answer AskMembers; groups that the sender does not lead are missing."""
 
     facts: tuple[GroupFacts, ...]
 
 
 class AskLed(Numbered, frozen=True, array_like=True, tag="ask_led"):
-    """Which groups do you lead? Which of them would lose their majority if `stopping` stopped?"""
+    """Ask which groups the receiver leads, and which of them need `stopping` for their majority."""
 
     stopping: str
 
 
 class LedAre(Numbered, frozen=True, array_like=True, tag="led_are"):
-    """The answer to AskLed.
+    """Answer AskLed.
 
     led        every group that the sender leads, ascending
-    critical   those of them that would lose their majority
-    unsettled  those of them with other members than wanted
+    critical   those that would lose their majority
+    unsettled  those with other members than wanted
     """
 
     led: tuple[int, ...]
@@ -277,7 +274,7 @@ class LedAre(Numbered, frozen=True, array_like=True, tag="led_are"):
 
 
 class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
-    """Make that node the leader of a group that the receiver leads."""
+    """Ask the leader of a group to transfer the leadership to that node."""
 
     group: int
     to: str
@@ -323,13 +320,13 @@ class MalformedPeerMessage(PeerError):
 
 
 def encode(message: AnyPeerMessage, *blobs: bytes | memoryview) -> list[bytes | memoryview]:
-    """The buffers of a message, to be written one after the other."""
+    """Encode a message as buffers to be written one after the other."""
     header = _ENCODER.encode(message)
     return [_LENGTH.pack(len(header)) + header, *blobs]
 
 
 def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
-    """The message and the bytes after its header; raises MalformedPeerMessage."""
+    """Return the message and the bytes after its header; raises MalformedPeerMessage."""
     view = memoryview(data)
     if len(view) < _LENGTH.size:
         raise MalformedPeerMessage(f"{len(view)} bytes are less than a header's length field")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from warren_raft.runtime.loop import Loop
 
 SWEEP_MS = 250
-"""A request is given up at most this much after its timeout."""
+"""Most delay of a timeout."""
 
 
 class RequestTimeouts:
@@ -34,7 +34,7 @@ class RequestTimeouts:
         return self._last
 
     def answered(self, number: int) -> bool:
-        """The answer came; False: too late, it had been given up."""
+        """Record that the answer came; return False when the request had timed out."""
         return self._waiting.pop(number, None) is not None
 
     def _sweep(self) -> None:

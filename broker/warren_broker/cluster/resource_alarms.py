@@ -12,19 +12,19 @@ from warren_raft.core.quorum import majority
 log = logging.getLogger(__name__)
 DISK = "disk"
 HAND_OVER_MS = 1_000
-"""Interval between attempts to hand over the leaderships of a node with a full disk."""
+"""Interval between attempts to transfer the leaderships of a node with a full disk."""
 
 
 class ResourceAlarms:
     """Alarms of the cluster: one node's alarm blocks publishers on all, since it stores copies.
 
     own      resources that this node is low on, sorted
-    others   the same of every connected node with an alarm; while it is suspected
-             it is ignored: it accepts nothing, and may never report that its alarm is over
-    reasons  of all together, sorted, as publishers are told
+    others   the same of every other connected node with an alarm; it is ignored while that node
+             is suspected: it accepts nothing, and may never report that its alarm is over
+    reasons  all of them together, sorted, for publishers
 
-    A node with a full disk hands its leaderships to members with space: the group
-    commits on their disks. It keeps them where those are no majority: no member could lead then.
+    A node with a full disk transfers its leaderships to members with space: the group commits on
+    their disks. It keeps them where those are no majority: no member could lead then.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -43,7 +43,7 @@ class ResourceAlarms:
         cluster.on_peer_back.append(lambda node: self._changed())
 
     def listen(self, listener: Callable[[tuple[str, ...]], None]) -> None:
-        """Call with the reasons whenever they change."""
+        """Call the listener with the reasons whenever they change."""
         self._listeners.append(listener)
 
     def is_short(self, own: tuple[str, ...]) -> None:
@@ -57,12 +57,12 @@ class ResourceAlarms:
         self._changed()
 
     def disk_is_full(self, full: bool) -> None:
-        """The disk is full, or has space again."""
+        """Record whether the disk is full."""
         self._full = full
         if full and not self._handing_over:
             self._hand_over()
 
-    # ------------------------------------------------------------ the others
+    # ------------------------------------------------------------ other nodes
 
     def _on_short(self, node: str, message: messages.Short, rest: memoryview) -> None:
         if message.reasons:
@@ -101,7 +101,7 @@ class ResourceAlarms:
         return {node: found for node, found in self.others.items() if not suspected(node)}
 
     def explained(self) -> str:
-        """Which node is low on which resource."""
+        """Return which node is low on which resource."""
         short = self._heard()
         if self.own:
             short[self._cluster.host.node_id] = self.own

@@ -1,19 +1,19 @@
-"""The only place with work per message: frames to messages, messages to blocks, blocks to frames.
+"""The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
 The modules `scan`, `admit`, `assemble`, `deliver` and `digest` are written in Cython's pure Python
 mode. They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them)
-and interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled asks for one
-of the two; `ACTIVE` says which one runs. Signatures, for readers in a hurry:
+and interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled selects one;
+`ACTIVE` is the running one. Signatures at a glance:
 
 scan
     FrameScanner(frame_max, message_bytes_max=16 MiB, unfinished_bytes_max=...)
         feed(data) -> list[Item]        cut received bytes; partial frames wait for the next feed
         table                           the MessageTable that PublishRun items point into
         take_table() -> MessageTable    the table filled so far; a new one takes its place
-        frame_max                       set it when connection.tune-ok has said
+        frame_max                       set it when connection.tune-ok arrives
         discard_channel(channel)        drop content on it until channel.close or close-ok comes
-        pending_bytes                   held for messages and frames that are not complete
-        close()                         drop everything that is held
+        pending_bytes                   bytes held for messages and frames that are not complete
+        close()                         drop everything held
 
 admit
     check_structure(block)       BlockError when offsets or columns of a block are out of range
@@ -24,7 +24,7 @@ admit
 assemble
     distinct_routes(table, first, last) -> list[int]      route ids in the order first seen
     flags_of(table, first, last) -> int                   the flags of these messages, or-ed
-    first_other_user(table, first, last, user) -> int     the first message whose user_id differs
+    first_other_user(table, first, last, user) -> int     the first message with another user_id
     select(table, first, last, route_ids) -> Selection    the messages with one of these routes
     partition(table, first, last, targets, count) -> list[Selection]
                                  targets: per route id a tuple of target numbers 0 <= t < count;
@@ -89,7 +89,7 @@ Mode = Literal["compiled", "interpreted"]
 
 
 class Kernel(NamedTuple):
-    """The four modules, all compiled or all interpreted."""
+    """The kernel's modules, all compiled or all interpreted."""
 
     mode: Mode
     scan: Any
@@ -100,7 +100,7 @@ class Kernel(NamedTuple):
 
 
 def load(mode: Mode) -> Kernel:
-    """The kernel in that mode; ImportError when the extensions were not built."""
+    """Return the kernel in that mode; ImportError when the extensions were not built."""
     parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
     names = ("scan", "admit", "assemble", "deliver", "digest")
     return Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))

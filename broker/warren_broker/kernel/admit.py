@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""Blocks from outside, looked at message by message before anything else reads them.
+"""Validation of blocks from outside, message by message, before any other code reads them.
 
-One source for both kernels: interpreted, columns are views of 32-bit words and `p` is the area of
-properties; compiled, pointers to them.
+One source for both kernels: interpreted, columns are views of 32-bit words and `p` is the
+properties area; compiled, they are pointers.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _SILENT = cython.declare(cython.uint, SILENT)
 def check_structure(block: Block) -> None:
     """Raise BlockError unless every offset, route number and priority of a block is in range.
 
-    What `Block.decode(verify=True)` looks at, in one pass: for a block that was decoded without it.
+    The checks of `Block.decode(verify=True)` in one pass, for a block decoded without them.
     Afterwards nothing that reads the block's messages, columns or ranges can fail. The properties
-    themselves are not looked at.
+    themselves are not checked.
     """
     count: cython.Py_ssize_t = block.count
     _check_ascending(block.properties_offsets, count, "properties")
@@ -89,14 +89,14 @@ def _check_below(column: object, limit: cython.uint, name: str) -> None:
 def load_block(
     block: Block, mandatory: bool = False, exchange: object = None, properties_max: int = LENGTH_MAX
 ) -> MessageTable:
-    """A block from outside as a table, to be partitioned; raises BlockError.
+    """Return a block from outside as a table, to be partitioned; raises BlockError.
 
-    Every message is looked at as one that came in AMQP 0.9.1 frames is: malformed properties are
+    Every message is examined like one that arrived in AMQP 0.9.1 frames: malformed properties are
     refused, the rows have the flags of items.py. The block itself has been verified
-    (`Block.decode`, `check_structure`). A message has the time to live that its column says, or,
-    where that says none, its expiration; priorities are the block's.
+    (`Block.decode`, `check_structure`). A message's time to live is that of its column or, without
+    one there, its expiration; priorities are the block's.
 
-    exchange        takes the place of the one that the block's routes name; None: that stays
+    exchange        replaces the exchange of the block's routes; None: it is kept
     properties_max  bytes of one message's properties
     """
     table = MessageTable()
@@ -122,7 +122,7 @@ def load_block(
     octet: cython.uint
     limit: cython.ulonglong = properties_max
     found: cython.longlong = examined.found
-    sections: cython.bint = block.form != FORM_AMQP091  # what they say is not known here
+    sections: cython.bint = block.form != FORM_AMQP091  # AMQP 1.0 sections are not parsed here
     for first, last, priority in block.priority_runs:
         for i in range(first, last):
             if not sections:
@@ -148,7 +148,7 @@ def load_block(
 
 
 def _routes(table: MessageTable, block: Block, mandatory: bool, exchange: object) -> array:
-    """The block's numbers of routes -> the table's."""
+    """Map the block's route numbers to the table's."""
     entries = array("I")
     for named, key in block.routes:
         route = Route(named if exchange is None else exchange, key, mandatory)
@@ -158,7 +158,7 @@ def _routes(table: MessageTable, block: Block, mandatory: bool, exchange: object
 
 @cython.cfunc
 def _start(area: object) -> cython.p_uchar:
-    """Where the bytes of a buffer begin; it must outlive the pointer."""
+    """Return a pointer to the bytes of a buffer, which must outlive the pointer."""
     if cython.compiled:
         data: cython.const[cython.uchar][::1] = area
         if len(area):
@@ -177,7 +177,7 @@ def _too_long(i: int, size: int, limit: int) -> None:
 
 @cython.cclass
 class _Examined:
-    """The properties looked at last; most messages of a block have equal ones."""
+    """The properties examined last; most messages of a block have equal ones."""
 
     raw: bytes
     found: cython.longlong
@@ -195,7 +195,7 @@ class _Examined:
     def look(
         self, p: cython.p_uchar, i: cython.Py_ssize_t, at: cython.uint, end: cython.uint
     ) -> None:
-        """Examine p[at:end] unless they are those again; BlockError when they are malformed."""
+        """Examine p[at:end] unless they equal the last ones; BlockError when malformed."""
         raw: bytes = self.raw
         if cython.compiled:
             size: cython.Py_ssize_t = end - at

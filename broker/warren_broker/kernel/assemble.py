@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""Messages of tables chosen by route, gathered into blocks.
+"""Selection of messages by route, and assembly of messages into blocks.
 
 One source for both kernels: interpreted, rows and columns are views of 32-bit words; compiled,
-pointers to them. The row is that of `table.ROW`: 0 route, 1 end of properties, 2 end of body,
+they are pointers. The row is that of `table.ROW`: 0 route, 1 end of properties, 2 end of body,
 3 ttl_ms, 4 priority | flags << 8.
 """
 
@@ -53,7 +53,7 @@ _ROW_BYTES = ROW.size
 
 @cython.cfunc
 def _rows_of(table: object) -> cython.p_uint:
-    """The table's rows as words."""
+    """Return the table's rows as words."""
     rows: bytearray = table.rows
     assert len(rows) == table.count * _ROW_BYTES, (len(rows), table.count)
     if cython.compiled:
@@ -67,7 +67,7 @@ def _check_range(table: MessageTable, first: int, last: int) -> None:
 
 
 def distinct_routes(table: MessageTable, first: int, last: int) -> list[int]:
-    """Route ids of messages first <= i < last, in the order first seen."""
+    """Return the route ids of messages first <= i < last, in the order first seen."""
     _check_range(table, first, last)
     rows: cython.p_uint = _rows_of(table)
     i: cython.Py_ssize_t
@@ -86,7 +86,7 @@ def distinct_routes(table: MessageTable, first: int, last: int) -> list[int]:
 
 
 def flags_of(table: MessageTable, first: int, last: int) -> int:
-    """The flags of messages first <= i < last, or-ed (items.py)."""
+    """Return the flags of messages first <= i < last, or-ed (items.py)."""
     _check_range(table, first, last)
     rows: cython.p_uint = _rows_of(table)
     i: cython.Py_ssize_t
@@ -97,12 +97,12 @@ def flags_of(table: MessageTable, first: int, last: int) -> int:
 
 
 def first_other_user(table: MessageTable, first: int, last: int, user: bytes) -> int:
-    """The first of messages first <= i < last with a user_id other than `user`; `last`: none."""
+    """Return the first message of the range with a user_id other than `user`; `last`: none."""
     _check_range(table, first, last)
     rows: cython.p_uint = _rows_of(table)
     i: cython.Py_ssize_t
     begin: cython.Py_ssize_t
-    same: bytes = b""  # the properties last looked at, which were allowed
+    same: bytes = b""  # the properties examined last, which were allowed
     for i in range(first, last):
         if rows[5 * i + 4] >> 8 & USER_ID:
             begin = rows[5 * i - 4] if i else 0
@@ -116,7 +116,7 @@ def first_other_user(table: MessageTable, first: int, last: int, user: bytes) ->
 
 
 def select(table: MessageTable, first: int, last: int, route_ids: object) -> Selection:
-    """The messages of first <= i < last whose route is one of these, in the order received."""
+    """Select the messages of first <= i < last with one of these routes, in the order received."""
     _check_range(table, first, last)
     rows: cython.p_uint = _rows_of(table)
     i: cython.Py_ssize_t
@@ -137,7 +137,7 @@ def select(table: MessageTable, first: int, last: int, route_ids: object) -> Sel
 
 @cython.cfunc
 def _selection(table: object, first: object, last: object, indices: object) -> object:
-    """A Selection; without indices where it is one range."""
+    """Return a Selection, without indices where it is one range."""
     if not indices:
         return Selection(table, first, first)
     low, high = indices[0], indices[len(indices) - 1] + 1
@@ -149,9 +149,9 @@ def _selection(table: object, first: object, last: object, indices: object) -> o
 def partition(
     table: MessageTable, first: int, last: int, targets: object, count: int
 ) -> list[Selection]:
-    """One Selection for each target 0 <= t < count, each in the order received; one may be empty.
+    """Return one Selection per target 0 <= t < count, each in the order received, possibly empty.
 
-    targets   route id -> the targets of a message with this route, each at most once; asked for the
+    targets   route id -> the targets of a message with this route, each at most once; read for the
               routes that occur
     """
     routes: list = distinct_routes(table, first, last)
@@ -178,10 +178,10 @@ def partition(
 
 @cython.cclass
 class _Gathering:
-    """The block under way: what it will hold, then where the next message goes.
+    """The block being assembled: its contents, then the position of the next message.
 
-    maps   per dictionary of routes: its ids to the block's, -1 for those not met
-    lane   a row's octet of priority -> the queue's priority, `table.lanes`
+    maps   per dictionary of routes: its ids to the block's, -1 for those not seen
+    lane   a row's priority octet -> the queue's priority, `table.lanes`
     """
 
     lanes: bytes
@@ -224,7 +224,7 @@ class _Gathering:
 
     @cython.cfunc
     def measure(self, selection: object) -> cython.uint:
-        """Count a selection in; the set of its priorities, as bits."""
+        """Add a selection to the totals; return the set of its priorities, as bits."""
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
         lane: cython.p_uchar = self.lane
@@ -277,7 +277,7 @@ class _Gathering:
 
     @cython.cfunc
     def runs(self) -> list:
-        """(first, priority) of the block's priority runs."""
+        """Return (first, priority) of the block's priority runs."""
         found: list = []
         at = 0
         for priority in range(31, -1, -1):
@@ -288,7 +288,7 @@ class _Gathering:
 
     @cython.cfunc
     def place(self, p: cython.p_uchar, words: cython.p_uint, start: int, properties: int) -> None:
-        """Where the columns start (`start`, bytes) and the properties area (`properties`)."""
+        """Set the offsets of the columns and areas; start, properties: their first bytes."""
         self.p = p
         self.words = words
         self.properties_column = start // 4
@@ -305,7 +305,7 @@ class _Gathering:
 
     @cython.cfunc
     def take(self, selection: object, priority: cython.int) -> None:
-        """Write the messages of that priority, -1: of every one."""
+        """Write the messages of one priority; -1: of all."""
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
         mapping: cython.int[::1] = self.maps[table.routes]
@@ -359,7 +359,7 @@ class _Gathering:
         first: cython.Py_ssize_t,
         last: cython.Py_ssize_t,
     ) -> None:
-        """The bytes of messages first <= i < last go to the ends of the two areas."""
+        """Append the bytes of messages first <= i < last to the two areas."""
         properties: bytearray = table.properties
         bodies: bytearray = table.bodies
         start: cython.Py_ssize_t = rows[5 * first - 4] if first else 0
@@ -388,11 +388,11 @@ def assemble(
     priority_max: int = PRIORITY_MAX,
     priority_default: int = PRIORITY_DEFAULT,
 ) -> bytes:
-    """One block of all selected messages: higher priorities first, else in the order given.
+    """Assemble all selected messages into one block: higher priorities first, else in order.
 
     form              of the properties of all of them
     priority_max      the queue's: higher ones count as this
-    priority_default  the queue's, of messages that say none
+    priority_default  the queue's, for messages without a priority
     """
     gathering: _Gathering = _Gathering(lanes(priority_max, priority_default))
     present: list = [gathering.measure(selection) for selection in selections]
@@ -421,7 +421,7 @@ def assemble(
     for _, priority in runs:
         for k in range(len(selections)):
             if present[k] >> priority & 1:
-                # All of one priority go in one piece, without being looked at.
+                # Messages of a single priority are copied in one piece, without a check of each.
                 gathering.take(selections[k], priority if several else -1)
     assert gathering.at == count, (gathering.at, count)
     tail = routes + bytes(properties - routes_at - len(routes))
@@ -445,7 +445,7 @@ def assemble(
 def _head_of(
     block: object, gathering: _Gathering, form: int, columns: int, runs: int, routes_bytes: int
 ) -> bytes:
-    """Return the header of a block that is complete but for it."""
+    """Return the header of a block that is otherwise complete."""
     return encode_head(
         form=form,
         columns=columns,

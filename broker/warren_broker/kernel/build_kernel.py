@@ -1,7 +1,7 @@
-"""Compiles the kernel: `python -m warren_broker.kernel.build_kernel` does it in place.
+"""Build script of the compiled kernel: `python -m warren_broker.kernel.build_kernel`.
 
-Needs Cython, setuptools, a C compiler. The kernel's sources compile unchanged under other names,
-`warren_broker.kernel.compiled.*`, so both kernels can be had in one process.
+Compiles in place; needs Cython, setuptools and a C compiler. The kernel's sources compile unchanged
+under other names, `warren_broker.kernel.compiled.*`, so one process can load both kernels.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _PARENT = _HERE.parent.parent
 
 
 def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = True) -> list[Any]:
-    """What a setup script gives as ext_modules.
+    """Return the ext_modules for a setup script.
 
-    build_dir    where the C files go
+    build_dir    directory of the generated C files
     source_root  the folder that holds warren_broker
-    optional     a compiler that fails is not the end of the build: the kernel runs interpreted
+    optional     a failing compiler does not fail the build: the kernel runs interpreted
     """
     from Cython.Build import cythonize
     from setuptools import Extension
@@ -48,7 +48,7 @@ def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = Tru
 def build(inplace: bool = True, verbose: bool = False) -> None:
     """Compile into kernel/compiled beside the sources; raises what the compiler's driver raises.
 
-    inplace  False: compile and throw away, to see whether it can be done
+    inplace  False: compile and discard, to test whether compiling works
     """
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext

@@ -1,4 +1,4 @@
-"""A message while its frames come in."""
+"""A published message while its frames arrive."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from warren_broker.kernel.items import Route
 
 
 class Content:
-    """A basic.publish whose header or body has not arrived whole.
+    """A basic.publish with an incomplete header or body.
 
-    route        itself, not its id: the dictionary may start anew before the message is complete
-    mixed, ttl   as in a table's row, once the header is there (properties is not None)
+    route        the route, not its id: the dictionary may be replaced before the message is
+                 complete
+    mixed, ttl   as in a table's row, once the header has arrived (properties is not None)
     left         bytes of the body still to come
     """
 

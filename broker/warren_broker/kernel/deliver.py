@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""Ranges of blocks as the AMQP 0.9.1 frames that carry them to a client.
+"""Formatting of ranges of blocks as AMQP 0.9.1 frames for a client.
 
 One source for both kernels: compiled, a range is measured first, then written into `out` in place;
 interpreted, it is packed message by message.
@@ -83,10 +83,10 @@ def format_deliveries(
     """Append basic.deliver for messages first <= i < last; i has delivery_tag_first + i - first.
 
     block      of AMQP 0.9.1 form
-    frame_max  as agreed; no frame is larger: bodies are cut, x-death is shortened (`fitting`)
+    frame_max  as negotiated; no frame is larger: bodies are split, x-death is shortened (`fitting`)
     headers    64-bit integers to be added to (or replaced in) each message's headers
-    returns    those whose properties are malformed and were replaced (`properties.readable`)
-    fails      Unsendable: a message fits into no frame, or is in no form that can leave
+    returns    the messages with malformed properties, which were replaced (`properties.readable`)
+    fails      Unsendable: a message fits into no frame, or its form cannot be sent
     """
     if not 0 <= first <= last <= block.count:
         raise BlockError(f"messages {first} to {last} of a block of {block.count}")
@@ -130,11 +130,11 @@ def _other_form(block: Block, i: int) -> Unsendable:
 
 @cython.cclass
 class _Looked:
-    """The properties of messages first <= i < last, before they leave.
+    """The properties of messages first <= i < last, checked before they are sent.
 
-    changed     None: all leave as they are; else for each message what leaves instead, or None
-    unreadable  those that were malformed
-    Invariant: what leaves is well formed and fits into a frame.
+    changed     None: all are sent unchanged; else per message what is sent instead, or None
+    unreadable  the messages with malformed properties
+    Invariant: what is sent is well formed and fits into a frame.
     """
 
     block: object
@@ -154,7 +154,7 @@ class _Looked:
 
     @cython.cfunc
     def look(self, change: object) -> None:
-        """At all of them, once; equal ones that follow one another are looked at once."""
+        """Check all properties; equal ones that follow one another are checked once."""
         ends: cython.const[cython.uint][::1] = self.block.properties_offsets
         area: object = self.block.properties_data
         limit: cython.Py_ssize_t = len(area)
@@ -176,7 +176,7 @@ class _Looked:
         else:
             p = area
         fits: cython.Py_ssize_t = self.frame_max - HEADER_FRAME_BYTES if change is None else -1
-        seen: cython.Py_ssize_t = -1  # the message whose properties were looked at last
+        seen: cython.Py_ssize_t = -1  # the message of the last checked properties
         for i in range(self.first, self.last):
             if ends[i] > ends[i + 1] or ends[i + 1] > limit:
                 raise Unsendable(i, "its properties lie outside of its block")
@@ -205,7 +205,7 @@ class _Looked:
 
     @cython.cfunc
     def replace(self, i: cython.Py_ssize_t, raw: bytes, change: object) -> None:
-        """What leaves instead of its own; raw: well formed."""
+        """Set what is sent instead of the message's own properties; raw: well formed."""
         leaving = raw if change is None else change.apply(raw)
         if self.changed is None:
             self.changed = [None] * (self.last - self.first)
@@ -215,7 +215,7 @@ class _Looked:
 
 
 def fitting(i: int, properties: bytes, frame_max: int) -> bytes:
-    """Message i's properties as they fit into a frame; raises Unsendable."""
+    """Return message i's properties shortened to fit into a frame; raises Unsendable."""
     fitted = fit(properties, frame_max - HEADER_FRAME_BYTES)
     if fitted is None:
         raise Unsendable(
@@ -238,7 +238,7 @@ def format_get_ok(
     frame_max: int,
     headers: dict[str, int] | None = None,
 ) -> tuple[int, ...]:
-    """Append basic.get-ok with message i; message_count is what is still ready in the queue.
+    """Append basic.get-ok with message i; message_count is the number still ready in the queue.
 
     returns, fails  as `format_deliveries`
     """
@@ -292,7 +292,7 @@ def format_confirms(
 ) -> None:
     """Append basic.ack, or basic.nack when negative.
 
-    up_to  one of them with multiple, for all up to this delivery tag; 0: none
+    up_to  one frame with multiple, for all up to this delivery tag; 0: none
     tags   closed ranges (first, last) above up_to, one frame for each tag in them
     """
     method = 120 if negative else 80

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""What the messages of a block are, as one number that does not depend on their order.
+"""An order-independent digest of the messages of a block.
 
 One source for both kernels: interpreted, `map` runs zlib's CRC-32 over the messages; compiled, the
 same checksum is computed here, eight bytes at a time, without an object per message.
@@ -28,13 +28,13 @@ if cython.compiled:
 
 
 def content_digest(data: bytes | memoryview) -> int:
-    """A number below 2^63 of the messages of an encoded block: routes, properties, bodies.
+    """Return a digest below 2^63 of an encoded block's messages: routes, properties, bodies.
 
     The digests of blocks added up, modulo 2^63, are the digest of all their messages, however they
     are cut into blocks and whatever their order: after a shuffle Spark runs a batch again with the
     same rows in another order. Each message counts by its CRC-32 and the square of it, so that two
-    changes that cancel each other in a sum of checksums do not cancel here. It tells content apart
-    by accident, not against an attacker: who writes a sink can only deceive himself.
+    changes that cancel each other in a sum of checksums do not cancel here. It detects accidental
+    differences; it does not resist an attacker, but a sink's writer could only deceive itself.
     """
     block = Block.decode(data, verify=False)
     if not block.count:
@@ -50,13 +50,13 @@ def content_digest(data: bytes | memoryview) -> int:
 
 
 def _items(area: memoryview, offsets: memoryview) -> Iterable[memoryview]:
-    """The items of an area, as views."""
+    """Iterate over the items of an area, as views."""
     return map(area.__getitem__, starmap(slice, pairwise(offsets)))
 
 
 @cython.cfunc
 def _compiled(block: object, routes: list) -> object:
-    """The same, message by message; products and sums wrap at 2^64, of which 2^63 is a divisor."""
+    """Compute the digest per message; sums wrap at 2^64, a multiple of the modulus 2^63."""
     heads: cython.const[cython.uint][::1] = block.properties_offsets
     ends: cython.const[cython.uint][::1] = block.body_offsets
     properties: cython.const[cython.uchar][::1] = bytes(block.properties_data) + b"\0"
@@ -86,7 +86,7 @@ def _compiled(block: object, routes: list) -> object:
 def _crc32(
     p: cython.pointer(cython.const[cython.uchar]), size: cython.uint, before: cython.uint
 ) -> cython.uint:
-    """zlib's checksum of `size` bytes, going on from `before` (slicing by eight)."""
+    """Return zlib's checksum of `size` bytes, continued from `before` (slicing by eight)."""
     crc: cython.uint = ~before
     at: cython.uint = 0
     while size - at >= 8:
@@ -114,7 +114,7 @@ def _crc32(
 
 
 def _fill() -> None:
-    """Table k: the checksum's register after a byte and k zeros."""
+    """Fill the tables; table k holds the checksum's register after a byte and k zeros."""
     values = []
     for byte in range(256):
         value = byte

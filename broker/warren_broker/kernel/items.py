@@ -1,4 +1,4 @@
-"""What the frame scanner hands out: the items of one feed, in the order they were received."""
+"""The items that the frame scanner returns for one feed, in the order they were received."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ REJECT_DISCARD = 4
 PERSISTENT = 1
 """delivery_mode is 2."""
 HEADERS = 2
-"""The headers property is there."""
+"""The headers property is present."""
 CC = 4
-"""A CC or BCC header is there: more routing keys than the route's."""
+"""A CC or BCC header is present: more routing keys than the route's."""
 USER_ID = 8
-"""The user_id property is there: to be compared with the connection's user."""
+"""The user_id property is present: to be compared with the connection's user."""
 BAD_EXPIRATION = 16
-"""The expiration property is no integer from 0 to 4294967295: channel error 406."""
+"""The expiration property is not an integer from 0 to 4294967295: channel error 406."""
 DIRECT_REPLY_TO = 32
 """reply_to starts with `amq.rabbitmq.reply-to`: to be replaced before it is routed."""
 
@@ -51,7 +51,7 @@ class Unsendable(Exception):
 
 
 class Route(NamedTuple):
-    """What a basic.publish says about the way of its message; bytes as received."""
+    """Exchange, routing key and mandatory flag of a basic.publish; bytes as received."""
 
     exchange: bytes
     routing_key: bytes
@@ -62,7 +62,7 @@ class PublishRun(msgspec.Struct, frozen=True, gc=False):
     """Messages first <= i < last of the scanner's table, published one after another on a channel.
 
     route  the id they share in the table's routes, or -1 when they have several
-    flags  the flags of all of them or-ed; 0: nothing needs a closer look
+    flags  the flags of all of them or-ed; 0: no message needs special handling
     """
 
     channel: int
@@ -99,7 +99,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContentRefused(msgspec.Struct, frozen=True, gc=False):
-    """A channel error, found while a basic.publish came in.
+    """A channel error detected while a basic.publish arrived.
 
     The scanner drops what follows on that channel, methods excepted, until it sees
     channel.close or channel.close-ok on it.
@@ -113,9 +113,9 @@ class ContentRefused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """A connection error; always the last item, and the scanner takes nothing more.
+    """A connection error; always the last item: the scanner accepts nothing more.
 
-    class_id, method_id   of the method that was under way, or 0
+    class_id, method_id   of the method being received, or 0
     """
 
     channel: int
@@ -146,6 +146,6 @@ def unfinished_error(size: int, limit: int) -> str:
 
 
 def frame_error(kind: int, head: bytes, why: str) -> str:
-    """The text for a frame that is none; it shows the head of the payload, as RabbitMQ's does."""
+    """Return the text for an invalid frame; as RabbitMQ's, it shows the head of the payload."""
     octets = ",".join([str(octet) for octet in head])
     return f"type {kind}, first 16 octets = <<{octets}>>: {{{why}}}"

@@ -1,4 +1,4 @@
-"""What the kernel's sources ask of the `cython` module, for machines that run them without it."""
+"""A stand-in for the `cython` module, for the kernel's sources on machines without it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ Py_ssize_t = longlong = uint = ulonglong = int
 
 
 def cclass(cls: T) -> T:
-    """An extension type when compiled."""
+    """Mark an extension type when compiled; here do nothing."""
     return cls
 
 
 def cfunc(function: T) -> T:
-    """A C function when compiled."""
+    """Mark a C function when compiled; here do nothing."""
     return function
 
 
 def inline(function: T) -> T:
-    """A hint to the C compiler."""
+    """Give a hint to the C compiler; here do nothing."""
     return function
 
 
 def exceptval(*_: object, **__: object) -> Callable[[T], T]:
-    """How a C function reports exceptions."""
+    """Set how a C function reports exceptions; here do nothing."""
     return lambda function: function
 
 
 def declare(_: object = None, value: Any = None, **__: object) -> Any:
-    """A variable's or attribute's C type, with its value."""
+    """Return a variable's or attribute's value, without its C type."""
     return value
 
 
 def typedef(kind: T) -> T:
-    """Another name of a C type."""
+    """Return the type itself for another name of a C type."""
     return kind
 
 
 def cast(_: object, value: T) -> T:
-    """A C cast."""
+    """Return the value itself for a C cast."""
     return value

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""What the broker must know of AMQP 0.9.1 properties, without decoding them.
+"""What the broker reads from AMQP 0.9.1 properties without decoding them.
 
 One source for both kernels: interpreted, `p` is the bytes; compiled, a pointer to them.
 """
@@ -40,7 +40,7 @@ def _u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
 def _value_end(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.Py_ssize_t:
-    """Where the field value (type octet first) at `at` ends; -1 when it is none or goes beyond."""
+    """Return the end of the field value at `at` (type octet first); -1 when it is malformed."""
     kind: cython.uchar
     size: cython.Py_ssize_t
     if at >= end:
@@ -95,7 +95,7 @@ def _array_valid(
 def _table_flags(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.int:
-    """CC when a field of that name or BCC is there, 0 otherwise, -1 when it is no field table."""
+    """Return CC when a field CC or BCC is present, 0 otherwise, -1 when the table is malformed."""
     found: cython.int = 0
     size: cython.Py_ssize_t
     if depth > DEPTH_MAX:
@@ -119,7 +119,7 @@ def _table_flags(
 def _milliseconds(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.int
 ) -> cython.longlong:
-    """An expiration's value, -1 when it is no integer from 0 to 2**32 - 1."""
+    """Return an expiration's value; -1 when it is not an integer from 0 to 2**32 - 1."""
     total: cython.longlong = 0
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t = at
@@ -141,7 +141,7 @@ def _milliseconds(
 def _short_string(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, bit: cython.uint
 ) -> cython.longlong:
-    """What a property that is a short string adds: flags << 40 | ttl_ms."""
+    """Return what a short-string property contributes: flags << 40 | ttl_ms."""
     value: cython.longlong
     k: cython.Py_ssize_t
     if bit == 0x0100:  # expiration
@@ -162,7 +162,7 @@ def _short_string(
 @cython.cfunc
 @cython.exceptval(check=False)
 def walk(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.longlong:
-    """`examine` for the kernel's own modules: compiled, p points to `end` bytes."""
+    """Do `examine` for the kernel's own modules: compiled, p points to `end` bytes."""
     if end < 2:
         return -1
     there: cython.uint = (p[0] << 8) | p[1]
@@ -174,7 +174,7 @@ def walk(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.longlong:
     flags: cython.longlong = 0
     found: cython.longlong
     ttl: cython.longlong = _NOTHING
-    if there & 3:  # a second word of flags, and a bit that means nothing
+    if there & 3:  # a second word of flags, or a reserved bit
         return -1
     while bit > 2:
         if there & bit:
@@ -213,12 +213,11 @@ def walk(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.longlong:
 
 
 def examine(properties: bytes) -> int:
-    """What a table's row needs of these: (flags << 8 | priority) << 32 | ttl_ms; -1: malformed.
+    """Return the properties' row fields, (flags << 8 | priority) << 32 | ttl_ms; -1: malformed.
 
-    The priority has table.SILENT added where they say none.
+    The priority has table.SILENT added where the properties have none.
 
-    All of it is walked, nested tables too: whoever decodes them later meets no surprise but bytes
-    that are not UTF-8.
+    Nested tables are checked too: a later decoder can meet no error but bytes that are not UTF-8.
     """
     if cython.compiled:
         p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
@@ -228,16 +227,16 @@ def examine(properties: bytes) -> int:
 
 
 UNREADABLE = "x-unreadable-properties"
-"""The header that takes the place of properties that are malformed; its value: their bytes."""
+"""The header that replaces malformed properties; its value: their bytes."""
 UNREADABLE_BYTES_MAX = 1024
-"""Of them that are shown in it."""
+"""Most of their bytes shown in it."""
 
 
 def readable(properties: bytes | memoryview) -> bytes:
-    """The properties when they are well formed, else some that only hold UNREADABLE.
+    """Return well-formed properties unchanged, others replaced by some that only hold UNREADABLE.
 
-    Nothing malformed is let in. What was stored before that was so, or by another program in the
-    data directory, must neither stop a queue nor be lost.
+    Malformed properties are refused on entry. Those stored before that check existed, or written
+    into the data directory by another program, must neither stop a queue nor be lost.
     """
     data = bytes(properties)
     if examine(data) >= 0:
@@ -249,7 +248,7 @@ def readable(properties: bytes | memoryview) -> bytes:
 
 
 def user_id_of(properties: bytes) -> object:
-    """The user_id's bytes; None: there is none. The properties are well formed (`examine`)."""
+    """Return the user_id's bytes; None: there is none. The properties are well formed."""
     p: cython.p_uchar
     at: cython.Py_ssize_t = 2
     bit: cython.uint = 0x8000
@@ -297,7 +296,7 @@ class HeaderChange:
         self._added = b"".join(fields)
 
     def apply(self, data: bytes) -> bytes:
-        """The changed properties; those given are well formed, as `examine` has it."""
+        """Return the changed properties; those given are well formed, as `examine` checks."""
         p: cython.p_uchar
         at: cython.Py_ssize_t
         after: cython.Py_ssize_t
@@ -309,7 +308,7 @@ class HeaderChange:
         else:
             p = data
         there = (p[0] << 8) | p[1]
-        for bit in (0x8000, 0x4000):  # content_type, content_encoding stand before the headers
+        for bit in (0x8000, 0x4000):  # content_type, content_encoding come before the headers
             if there & bit:
                 start += 1 + p[start]
         end: cython.Py_ssize_t = start
@@ -330,7 +329,7 @@ class HeaderChange:
 
     @cython.cfunc
     def _others(self, data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
-        """The fields of a table that are not to be replaced."""
+        """Return the fields of a table that are not replaced."""
         p: cython.p_uchar
         after: cython.Py_ssize_t
         fields: list = []
@@ -347,7 +346,7 @@ class HeaderChange:
 
 
 def with_headers(properties: bytes | memoryview, headers: dict[str, int]) -> bytes:
-    """The properties with these 64-bit integers in their headers, added or replaced.
+    """Return the properties with these 64-bit integers added to or replaced in their headers.
 
     Malformed ones are replaced first (`readable`).
     """

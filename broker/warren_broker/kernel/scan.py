@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""Received AMQP 0.9.1 bytes cut into messages, acknowledgements and other methods.
+"""The frame scanner: received AMQP 0.9.1 bytes cut into messages, acknowledgements, other methods.
 
 One source for both kernels: interpreted, `_p` is the received bytes; compiled, a pointer to them.
 
-A message whose three frames have arrived takes the fast path `_publish_whole`, which gives up on
-anything unusual. All else is taken frame by frame by `_step`, which makes every refusal.
+A message with its three frames complete takes the fast path `_publish_whole`, which falls back on
+anything unusual. All else is handled frame by frame by `_step`, which detects every error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ else:
 Size = cython.typedef(cython.Py_ssize_t)
 
 ROUTES_MAX = 4096
-"""Routes in a connection's dictionary beyond which the next table starts with an empty one."""
+"""Most routes in a connection's dictionary; beyond it the next table starts with an empty one."""
 
 _HEAD = struct.Struct(">BHI")
 _HEADER = struct.Struct(">HHQ")
@@ -228,7 +228,7 @@ class FrameScanner:
                 size = _u32(p, at + 3)
             else:
                 kind, channel, size = _HEAD.unpack_from(p, at)
-            # Refused before the frame is complete: a wrong size would mean waiting forever.
+            # Refused before the frame is complete: with a wrong size it would never be complete.
             if kind != 1 and kind != 2 and kind != 3 and kind != 8:
                 self._frame_error(at, end, "unknown_frame")
                 break
@@ -512,7 +512,7 @@ class FrameScanner:
             return True
         if not self._well_formed(start, end) or p[end - 1] & 2:
             return False
-        # Bits that mean nothing would make two routes of one.
+        # Reserved bits would make two routes of one.
         raw = p[start:end] if p[end - 1] < 2 else p[start : end - 1] + bytes((p[end - 1] & 1,))
         known = self._route_ids.get(raw)
         self._route = self.table.routes.add_raw(raw) if known is None else known

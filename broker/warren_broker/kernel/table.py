@@ -1,4 +1,4 @@
-"""The messages of a connection that nobody has made a block of yet."""
+"""The messages of a connection that are not in a block yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warren_broker.kernel.items import Route
 ROW = struct.Struct("=5I")
 """A message: route id, end of its properties, end of its body, ttl_ms, priority | flags << 8.
 
-The priority's octet has SILENT added where the message says none: a queue has its own default.
+SILENT is set in the priority's octet of a message without priority: a queue has its own default.
 """
 ROW_WORDS = 5
 SILENT = 0x80
@@ -21,7 +21,7 @@ SILENT = 0x80
 
 @lru_cache(maxsize=64)
 def lanes(priority_max: int, priority_default: int) -> bytes:
-    """Octet of a row -> the priority that a queue with these settings gives the message."""
+    """Return the table: octet of a row -> the priority that a queue with these settings gives."""
     assert 0 <= priority_max <= PRIORITY_MAX, priority_max
     assert 0 <= priority_default <= PRIORITY_MAX, priority_default
     return bytes(
@@ -31,7 +31,7 @@ def lanes(priority_max: int, priority_default: int) -> bytes:
 
 
 def silent(priority: int, properties: bytes | memoryview) -> bool:
-    """Whether a message of that priority says none: bit 11 of the properties' flags is not set."""
+    """Return whether a message has no priority: bit 11 of the properties' flags is not set."""
     return priority == PRIORITY_DEFAULT and not (len(properties) and properties[0] & 0x08)
 
 
@@ -39,8 +39,8 @@ class Routes:
     """Distinct routes, numbered from 0 in the order first seen; only grows.
 
     entries  route id -> Route
-    ids      exchange, routing key with their length octets, and the flag octet, as they stand in
-             basic.publish -> route id
+    ids      exchange, routing key with their length octets, and the flag octet, as in basic.publish
+             -> route id
     """
 
     __slots__ = ("entries", "ids")
@@ -50,7 +50,7 @@ class Routes:
         self.ids: dict[bytes, int] = {}
 
     def add_raw(self, raw: bytes) -> int:
-        """The id of a route given as in basic.publish, without the reserved short; well formed."""
+        """Return the id of a well-formed route as in basic.publish, without the reserved short."""
         known = self.ids.get(raw)
         if known is not None:
             return known
@@ -63,7 +63,7 @@ class Routes:
         return len(self.entries) - 1
 
     def add(self, route: Route) -> int:
-        """The id of a route; exchange and routing key hold at most 255 bytes each."""
+        """Return the id of a route; exchange and routing key hold at most 255 bytes each."""
         exchange, key = route.exchange, route.routing_key
         assert len(exchange) <= 255 and len(key) <= 255, route
         raw = b"%c%b%c%b%c" % (len(exchange), exchange, len(key), key, route.mandatory)
@@ -76,7 +76,7 @@ class MessageTable:
     rows        ROW for each message
     properties  flags and property list of each, back to back
     bodies      back to back
-    routes      what route ids mean; shared by the tables of a connection while it stays small
+    routes      meaning of the route ids; shared by the tables of a connection while it stays small
 
     Invariants: len(rows) == count * ROW.size; the ends in rows ascend and the last ones are the
     lengths of the areas. Hold no view of the three areas across a feed: they grow in place.
@@ -100,9 +100,9 @@ class MessageTable:
         ttl_ms: int = TTL_NONE,
         flags: int = 0,
     ) -> int:
-        """Add one message, the slow way; its position. For changed or home-made messages.
+        """Append one message (slow) and return its position; for changed or generated messages.
 
-        One of the default priority whose AMQP 0.9.1 properties hold none says none.
+        At the default priority, AMQP 0.9.1 properties without a priority count as having none.
         """
         assert 0 <= priority <= PRIORITY_MAX, priority
         assert 0 <= flags <= 0xFFFF, flags
@@ -125,41 +125,41 @@ class MessageTable:
         return route, properties, body, ttl, mixed
 
     def properties_of(self, i: int) -> bytes:
-        """Property flags and list of message i."""
+        """Return property flags and list of message i."""
         start = self._row(i - 1)[1] if i else 0
         return bytes(self.properties[start : self._row(i)[1]])
 
     def body(self, i: int) -> bytes:
-        """Body of message i."""
+        """Return the body of message i."""
         start = self._row(i - 1)[2] if i else 0
         return bytes(self.bodies[start : self._row(i)[2]])
 
     def route_id(self, i: int) -> int:
-        """Its route's position in routes.entries."""
+        """Return the position of its route in routes.entries."""
         return self._row(i)[0]
 
     def route(self, i: int) -> Route:
-        """Its route."""
+        """Return its route."""
         return self.routes.entries[self._row(i)[0]]
 
     def ttl_ms(self, i: int) -> int:
-        """Its expiration, TTL_NONE for none."""
+        """Return its expiration, TTL_NONE for none."""
         return self._row(i)[3]
 
     def priority(self, i: int) -> int:
-        """0 to PRIORITY_MAX; PRIORITY_DEFAULT where it says none."""
+        """Return its priority, 0 to PRIORITY_MAX; PRIORITY_DEFAULT where it has none."""
         return self._row(i)[4] & PRIORITY_MAX
 
     def lane(self, i: int, of_queue: bytes) -> int:
-        """The priority that a queue gives it; of_queue: see `lanes`."""
+        """Return the priority that a queue gives it; of_queue: see `lanes`."""
         return of_queue[self._row(i)[4] & 0xFF]
 
     def flags(self, i: int) -> int:
-        """The flags of items.py."""
+        """Return its flags (items.py)."""
         return self._row(i)[4] >> 8
 
     def size_bytes(self, first: int, last: int) -> int:
-        """Bodies and properties of messages first <= i < last."""
+        """Return the bytes of bodies and properties of messages first <= i < last."""
         if first >= last:
             return 0
         before = self._row(first - 1) if first else (0, 0, 0, 0, 0)
@@ -168,7 +168,7 @@ class MessageTable:
 
 
 class Selection:
-    """Some messages of a table: all of first <= i < last, or those named.
+    """Some messages of a table: all of first <= i < last, or those in `indices`.
 
     indices  ascending, array("I"); None: all of first <= i < last
     """
@@ -188,11 +188,11 @@ class Selection:
         return self.last - self.first if self.indices is None else len(self.indices)
 
     def __iter__(self) -> Iterator[int]:
-        """Positions in the table; per message, for slow paths and tests."""
+        """Iterate over positions in the table; per message, for slow paths and tests."""
         return iter(range(self.first, self.last) if self.indices is None else self.indices)
 
     def size_bytes(self) -> int:
-        """Bodies and properties; per message when indices are given."""
+        """Return the bytes of bodies and properties; per message when indices are given."""
         if self.indices is None:
             return self.table.size_bytes(self.first, self.last)
         return sum(self.table.size_bytes(i, i + 1) for i in self.indices)

@@ -1,4 +1,4 @@
-"""Executes the requests of `management.claims`."""
+"""Handlers of the requests in `management.claims`."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def _each(
     gone: Callable[[str], errors.Refusal | None],
     done: Callable[[int | errors.Refusal], None],
 ) -> None:
-    """To every queue its command; the sum of their counts when all have answered.
+    """Send every queue its command; call back with the sum of their counts when all have answered.
 
-    gone  what a queue that is not there is worth: a refusal, or nothing
-    done  hears one of the refusals when there are some: a conflict only when all are conflicts, so
-          that a client which accepts that one knows of no other
+    gone  returns the refusal for a queue that does not exist; None: it counts as nothing
+    done  called with one of the refusals if there are any: a conflict only when all are conflicts,
+          so that a client which accepts a conflict misses no other refusal
     """
     if len(wanted) > BATCH_QUEUES_MAX:
         raise errors.InvalidArgument(

@@ -1,4 +1,4 @@
-"""Readers with their claims, and the batches of sinks, in `/management`."""
+"""Readers with their claims, and the batches of sinks, as `/management` resources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RegisterReaderRequest(ManagementRequest, frozen=True):
     """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404.
 
     call         see `queue.commands.RegisterReader`
-    go_on_after  claims up to this number that are lost are to count as settled; 0: none
+    go_on_after  lost claims up to this number count as settled; 0: none
     """
 
     queue: str
@@ -57,8 +57,9 @@ class ClaimRequest(ManagementRequest, frozen=True):
 
 
 class OpenClaimRequest(ClaimRequest, frozen=True):
-    """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened; 409 fenced, 410
-    claim_lost.
+    """PUT /queues/:q/readers/:reader/claims/:number. Answer: ClaimOpened.
+
+    Refused: 409 fenced, 410 claim_lost.
 
     keep_empty  when nothing is ready, open a claim without messages
     """
@@ -78,12 +79,15 @@ class RenewClaimsRequest(ManagementRequest, frozen=True):
 
 
 class SettleClaimsRequest(ClaimRequest, frozen=True):
-    """POST …/settle: claims up to `number` are done. Answer: Counted (settled now); 409 fenced, 410
-    claim_lost when one of them expired or was released: then none was settled."""
+    """POST …/settle: settle claims up to `number`. Answer: MessagesCounted (settled now).
+
+    Refused: 409 fenced, 410 claim_lost when one of them expired or was released: then none was
+    settled.
+    """
 
 
 class ReleaseClaimRequest(ClaimRequest, frozen=True):
-    """POST …/release: claim `number` (0: all, and the reader goes) returns. Answer: Counted.
+    """POST …/release: return claim `number` (0: all; forget the reader). Answer: MessagesCounted.
 
     epoch   -1: an operator, not fenced
     failed  count it as a failed delivery
@@ -93,9 +97,9 @@ class ReleaseClaimRequest(ClaimRequest, frozen=True):
 
 
 class DrawEpochRequest(ManagementRequest, frozen=True):
-    """POST /epochs: for a driver that will write runs of sinks. Answer: EpochDrawn.
+    """POST /epochs: an epoch for a driver that will write runs of sinks. Answer: EpochDrawn.
 
-    A queue that meets this epoch, or a higher one, with a run refuses every lower one of that run.
+    A queue that sees this epoch, or a higher one, with a run refuses every lower one of that run.
     """
 
 
@@ -109,11 +113,13 @@ class BatchRequest(ManagementRequest, frozen=True):
 
 
 class PublishBatchRequest(BatchRequest, frozen=True):
-    """POST /sinks/:sink/runs/:run/batches/:batch. Answer: Counted (messages of the batch), when
-    every queue has it; 409 fenced, batch_conflict, batch_past, 410 stage_lost.
+    """POST /sinks/:sink/runs/:run/batches/:batch. Answer: MessagesCounted (messages of the batch).
+
+    The answer comes when every queue has the batch. Refused: 409 fenced, batch_conflict,
+    batch_past, 410 stage_lost.
 
     queues  name, then (partition, attempt, blocks) of each winning attempt that has staged blocks
-            there, in the order the rows shall have
+            there, in the order of the rows
     """
 
     count_key: ClassVar[str] = "published"
@@ -121,8 +127,7 @@ class PublishBatchRequest(BatchRequest, frozen=True):
 
 
 class DropBatchRequest(BatchRequest, frozen=True):
-    """DELETE /sinks/:sink/runs/:run/batches/:batch: the stages named go. Answer: Performed; 409
-    fenced.
+    """DELETE /sinks/:sink/runs/:run/batches/:batch: drop stages. Answer: Performed; 409 fenced.
 
     queues  name, then (partition, attempt) of each attempt
     """
@@ -149,7 +154,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     """A claim reader as the queue knows it.
 
     settled        the last settled claim
-    open_claims    how many are open: settled + 1 … settled + open_claims
+    open_claims    number of open claims: settled + 1 … settled + open_claims
     last_heard_ms  milliseconds since the epoch
     """
 
@@ -168,13 +173,13 @@ class ReaderRegistered(Result, frozen=True):
 
 
 class EpochDrawn(Result, frozen=True):
-    """A number above all that were drawn before in this cluster."""
+    """A number above all numbers drawn before in this cluster."""
 
     epoch: int
 
 
 class ClaimOpened(Result, frozen=True):
-    """What the claim holds. open: False when nothing was ready, and no claim was opened."""
+    """The content of a claim. open: False when nothing was ready, and no claim was opened."""
 
     number: int
     messages: int
@@ -227,7 +232,7 @@ class ReleaseBody(Body, frozen=True):
 
 
 class BatchBody(Body, frozen=True):
-    """POST, DELETE …/batches/:batch; `queues` has a text of rows per name: see `_rows_by_name`."""
+    """POST, DELETE …/batches/:batch; `queues` has a string of rows per name (`_rows_by_name`)."""
 
     epoch: Positive
     queues: dict[Any, Any]
@@ -291,7 +296,8 @@ def _drop_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
 def _rows_by_name(key: str, value: dict[Any, Any], width: int) -> tuple[tuple[str, Rows], ...]:
     """Parse a map from names to rows of `width` numbers each, in the order of the names.
 
-    The rows are text, `1:2,3:4`: lists of lists would have more parts than a Proton value can hold.
+    The rows are a string, `1:2,3:4`: lists of lists would have more parts than a Proton value can
+    hold.
     """
     if not value or len(value) > QUEUES_MAX or not all(isinstance(name, str) for name in value):
         raise InvalidArgument(f"{key}: a map of 1 to {QUEUES_MAX} names is expected")

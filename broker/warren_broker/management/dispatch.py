@@ -1,7 +1,7 @@
-"""From a `/management` request's method, path and body to its value; from its result to the answer.
+"""Dispatch: from a `/management` request's method, path and body to its value, and the answer.
 
-Paths are percent-encoded; in a pattern `:name` stands for one segment, decoded, `::name` for one
-that is decoded by its own parts.
+Paths are percent-encoded; in a pattern `:name` stands for one decoded segment, `::name` for one
+that is decoded part by part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RENDERERS = {**queues.RENDERERS, **claims.RENDERERS, **users.RENDERERS}
 
 
 def parse_request(method: str, path: str, body: Any) -> ManagementRequest:
-    """The request's value, without a token; raises Refusal."""
+    """Return the request's value, without a token; raises Refusal."""
     bare, _, query_text = path.partition("?")
     if not bare.startswith("/") or len(path) > 16 * NAME_BYTES_MAX:
         raise InvalidArgument(

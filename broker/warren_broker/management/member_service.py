@@ -1,7 +1,7 @@
-"""Executes the requests of `management.members`.
+"""Handlers of the requests in `management.members`.
 
-Every change is logged with the user who asked for it, before it is tried: the log must name the
-user that removed a node even when that was its last line.
+Every change is logged with the requesting user before it is tried: the log must name the user that
+removed a node even when that was its last line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def _changing(asker: Asker, what: str) -> MemberService:
-    """For a change: only an administrator, and not unseen."""
+    """Check that an administrator asks for a change, and log it; return the service."""
     asker.access.must_be("administrator", what)
     log.info("user %r asks to %s", asker.user, what)
     return asker.broker.membership

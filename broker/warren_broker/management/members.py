@@ -1,8 +1,8 @@
-"""Nodes and the members of queues in `/management`.
+"""Nodes and the members of queues as `/management` resources.
 
 The paths are those of RabbitMQ's HTTP API without `/api`; the vhost is the connection's, and
 patterns select from all vhosts. Operations that RabbitMQ has in its command line only (drain,
-revive, forget, leader transfer) are named after that. Results are values of
+revive, forget, leader transfer) are named after its commands. Results are values of
 `management.membership`. Changes need a user with the tag `administrator`; reads need `monitoring`,
 or for one queue the permission to read it; the health check needs any tag, as in RabbitMQ.
 
@@ -34,11 +34,11 @@ from warren_broker.management.resource import (
 )
 
 MEMBERSHIPS = ("promotable",)
-"""Of RabbitMQ's values; `voter` and `non_voter` are not supported."""
+"""The supported ones of RabbitMQ's values; `voter` and `non_voter` are not."""
 CRITICAL_REASON = (
     "There are quorum queues that would lose their quorum if the target node is shut down"
 )
-"""RabbitMQ's words."""
+"""RabbitMQ's text."""
 
 
 # ------------------------------------------------------------------ requests
@@ -119,7 +119,7 @@ class ForgetNodeRequest(NodeRequest, frozen=True):
 class CheckQuorumCriticalRequest(ManagementRequest, frozen=True):
     """GET /health/checks/node-is-quorum-critical, or …/:node. Answer: Criticality; 404.
 
-    node  "": the one that answers
+    node  "": the answering node
     """
 
     node: str = ""
@@ -152,7 +152,7 @@ class NodeList(Result, frozen=True):
 
 
 class Criticality(Result, frozen=True):
-    """What a health check found: 200 when the node may stop, else 503, as RabbitMQ's."""
+    """The result of a health check: 200 when the node may stop, else 503, as in RabbitMQ."""
 
     found: membership.QuorumCritical
 
@@ -318,7 +318,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
-    """Status and body of a value of `management.membership` that answers the request."""
+    """Return the status and body of a value of `management.membership` that answers the request."""
     if isinstance(value, NodeList):
         return 200, [plain_value(node) for node in value.nodes]
     if isinstance(value, Criticality):
@@ -343,7 +343,7 @@ def _resizing(value: membership.Resizing) -> membership.Resizing:
     changed = [each for each in value.queues if not each.error]
     shown = tuple((failed + changed)[: membership.SHOWN_MAX])
     if len(shown) == len(value.queues):
-        shown = value.queues  # in the order they were in
+        shown = value.queues  # in the original order
     return replace(value, queues=shown, count=len(value.queues), failed=len(failed))
 
 
@@ -356,7 +356,7 @@ _BOUNDED: dict[type, Callable[[Any], Any]] = {
         value, lost=value.lost[: membership.SHOWN_MAX], lost_count=len(value.lost)
     ),
 }
-"""Cuts values that name any number of queues to what fits into an answer."""
+"""Truncates values that name any number of queues to what fits into an answer."""
 
 
 _BEGUN: dict[type, Callable[[Any], bool]] = {
@@ -366,8 +366,8 @@ _BEGUN: dict[type, Callable[[Any], bool]] = {
     membership.NodeStatus: lambda result: not result.done,
     membership.Forgetting: lambda result: True,
 }
-"""Whether the operation continues after the answer; that of other values is complete."""
+"""Whether the operation continues after the answer; with other values it is complete."""
 
 
 MEMBER_VALUES = (membership.QueueMembers, membership.LeaderMoved, NodeList, Criticality, *_BEGUN)
-"""What `render_member` renders."""
+"""The types that `render_member` renders."""

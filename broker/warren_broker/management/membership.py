@@ -1,8 +1,7 @@
-"""The values that show the nodes of a cluster and the members of its queues.
+"""The values that describe the nodes of a cluster and the members of its queues.
 
-Pure values: results of `cluster.membership.service.MemberService`, shown by `/management` and by
-the CLI.
-Units are in the names; names of queues come with their vhost.
+Pure values: results of `cluster.membership.service.MemberService`, shown by `/management` and the
+CLI. Units are in the names; names of queues come with their vhost.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Role: TypeAlias = Literal["leader", "follower", "learner", "none"]
-"""In the queue's Raft group; none: not (yet, or any longer) a member of it."""
+"""The role in the queue's Raft group; none: not a member now."""
 MemberState: TypeAlias = Literal[
     "running", "down", "starting", "catching_up", "snapshot", "lost", "leaving", "unknown"
 ]
-"""running      in step, or nearly
+"""running      up to date, or nearly
 down         suspected, or never reached
 starting     to be added: not in the group's configuration yet
-catching_up  a learner that receives the entries it lacks and is promoted then
+catching_up  a learner that receives missing entries, to be promoted then
 snapshot     the same, by a snapshot
-lost         a voter whose disk is another one than before: Raft replaces it without a command
+lost         a voter with a new, empty disk: Raft replaces it without a command
 leaving      to be removed: still in the group's configuration
-unknown      the queue has no leader that could tell
+unknown      the queue has no reachable leader
 """
 
 
@@ -31,8 +30,8 @@ class MemberInfo(msgspec.Struct, frozen=True):
     """One member of a queue, as the queue's leader sees it.
 
     voter       counts for the majority
-    match       the last entry it is known to hold; lag: how many of the leader's it lacks
-    sent_bytes, total_bytes  of the snapshot that is on its way; 0: none is
+    match       the last entry it is known to hold; lag: number of the leader's entries it lacks
+    sent_bytes, total_bytes  of the snapshot being sent; 0: none is
     """
 
     node: str
@@ -46,7 +45,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
 
 
 class QueueMembers(msgspec.Struct, frozen=True):
-    """A queue's members now (`members`, sorted by node) against those it is to have (`wanted`).
+    """A queue's present members (`members`, sorted by node) and the wanted ones (`wanted`).
 
     leader    None: it has none, or none is reachable
     settled   the group's voters are exactly the wanted ones
@@ -65,9 +64,9 @@ class QueueMembers(msgspec.Struct, frozen=True):
 
 
 class MembersChanged(msgspec.Struct, frozen=True):
-    """What a queue's members are to be from now on; `queue_status` shows how far that is.
+    """The members that a queue is to have; `queue_status` shows the progress.
 
-    changed  False: they were so already (as in RabbitMQ, that is no error)
+    changed  False: they were the same before (as in RabbitMQ, that is no error)
     """
 
     vhost: str
@@ -77,10 +76,10 @@ class MembersChanged(msgspec.Struct, frozen=True):
 
 
 class Resized(msgspec.Struct, frozen=True):
-    """One queue's part in growing or shrinking a node.
+    """The result for one queue of growing or shrinking a node.
 
-    size   members that it is to have now (with `error`: still has)
-    error  why it was left as it is; "": it was changed
+    size   number of members wanted now (with `error`: of the unchanged queue)
+    error  why it was not changed; "": it was
     """
 
     vhost: str
@@ -90,10 +89,10 @@ class Resized(msgspec.Struct, frozen=True):
 
 
 class Resizing(msgspec.Struct, frozen=True):
-    """What growing or shrinking a node has begun; `node_status` shows how far it is.
+    """The changes begun by growing or shrinking a node; `node_status` shows the progress.
 
-    queues  on the wire at most SHOWN_MAX of them, those with an error first
-    count   how many they are in all; failed: how many of these have an error. Set on the wire
+    queues  in an answer at most SHOWN_MAX of them, those with an error first
+    count   number of all of them; failed: of those with an error. Set in answers
     """
 
     node: str
@@ -103,7 +102,7 @@ class Resizing(msgspec.Struct, frozen=True):
 
 
 class LeaderMoved(msgspec.Struct, frozen=True):
-    """Who leads the queue now; moved: False when it did so before."""
+    """The queue's present leader; moved: False when it led before."""
 
     vhost: str
     name: str
@@ -112,14 +111,14 @@ class LeaderMoved(msgspec.Struct, frozen=True):
 
 
 class NodeLeaders(msgspec.Struct, frozen=True):
-    """How many of the queues concerned a node leads (or is to lead, once they have moved)."""
+    """Number of the queues concerned that a node leads, or will lead after the moves."""
 
     node: str
     queues: int
 
 
 class LeaderMove(msgspec.Struct, frozen=True):
-    """A queue that is to have another leader."""
+    """A planned leadership transfer of a queue."""
 
     vhost: str
     name: str
@@ -128,10 +127,10 @@ class LeaderMove(msgspec.Struct, frozen=True):
 
 
 class Rebalanced(msgspec.Struct, frozen=True):
-    """What rebalancing has begun: the moves, and how leaders lie when all are done.
+    """The moves begun by a rebalancing, and the leaders per node when all are done.
 
-    moves  on the wire at most SHOWN_MAX of them
-    count  how many they are in all. Set on the wire
+    moves  in an answer at most SHOWN_MAX of them
+    count  number of all of them. Set in answers
     """
 
     moves: tuple[LeaderMove, ...]
@@ -143,11 +142,11 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """One node of the cluster.
 
     address      where its peers reach it
-    running      reachable now; drained: in maintenance; forgetting: on its way out of the cluster
-    metadata     its part in the group of the cluster's definitions
-    members      quorum queues that have, or are to have, a member on it
-    leaders      queues that it leads, as far as the asked node has heard
-    local_queues queues that live on this node alone (classic, exclusive, transient)
+    running      reachable now; drained: in maintenance; forgetting: being removed from the cluster
+    metadata     its role in the group of the cluster's definitions
+    members      quorum queues with a present or wanted member on it
+    leaders      queues that it leads, as far as the answering node knows
+    local_queues queues on this node alone (classic, exclusive, transient)
     moving       quorum queues with a member on it that is being added or removed
     """
 
@@ -172,10 +171,10 @@ class Moving(msgspec.Struct, frozen=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """A node with what is under way on it.
+    """A node with the changes in progress on it.
 
-    moving  at most MOVING_SHOWN_MAX; `node.moving` is their true number
-    done    nothing is under way: it was grown, shrunk, drained or revived to the end
+    moving  at most MOVING_SHOWN_MAX; `node.moving` is the number of all
+    done    nothing is in progress: growing, shrinking, draining or reviving is complete
     """
 
     node: NodeInfo
@@ -184,18 +183,18 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
 
 SHOWN_MAX = 1000
-"""Queues named in one answer: an AMQP value as Proton has it holds 65,535 parts at most."""
+"""Queues named in one answer: Proton's AMQP values hold 65,535 parts at most."""
 MOVING_SHOWN_MAX = 100
 """Queues named in a NodeStatus."""
 
 
 class Forgetting(msgspec.Struct, frozen=True):
-    """A node that is leaving for good; it is gone when `nodes` shows it no longer.
+    """A node being removed for good; it has left when `nodes` no longer contains it.
 
     queues  quorum queues that give up their member there
-    lost    (vhost, name) of the queues that lived on it alone: they are deleted. On the wire at
-            most SHOWN_MAX of them
-    lost_count  how many they are in all. Set on the wire
+    lost    (vhost, name) of the queues on that node alone, which are deleted; in an answer at most
+            SHOWN_MAX of them
+    lost_count  number of all of them. Set in answers
     """
 
     node: str
@@ -205,18 +204,18 @@ class Forgetting(msgspec.Struct, frozen=True):
 
 
 class QueueName(msgspec.Struct, frozen=True):
-    """A queue."""
+    """The name of a queue."""
 
     vhost: str
     name: str
 
 
 class QuorumCritical(msgspec.Struct, frozen=True):
-    """Who would be without a majority if that node stopped.
+    """The groups that would lose their majority if that node stopped.
 
     metadata  the group of the cluster's definitions would
     queues    these would, at most CRITICAL_SHOWN_MAX of them, in the order of declaration
-    count     how many
+    count     number of all of them
     safe      none would: the node may be stopped
     """
 
@@ -227,7 +226,7 @@ class QuorumCritical(msgspec.Struct, frozen=True):
 
     @property
     def safe(self) -> bool:
-        """Nothing would be lost to reach."""
+        """Whether the node can stop without making a group unavailable."""
         return not self.metadata and not self.count
 
 

@@ -1,4 +1,4 @@
-"""Executes the requests of `management.queues`."""
+"""Handlers of the requests in `management.queues`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 BROKER_VERSION = "0.1.0"
 LIST_PATIENCE_MS = 1_000
 QUEUES_LISTED_MAX = 500
-"""In one answer: a value as Proton has it ends after 65,535 parts, a queue has 40 to 100."""
+"""Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 100."""
 
 
 def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> requests.QueueInfo:
@@ -97,8 +97,7 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
 
 
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
-    """In the order of names; without counts those that no leader answers for within
-    LIST_PATIENCE_MS."""
+    """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS."""
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
     if request.after:
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
@@ -128,8 +127,8 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
         if len(found) == len(queues):
             finish()
 
-    # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. It would wait for
-    # that one's counts as long as for any answer, and give up, with the list in its hands.
+    # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. The list would wait
+    # for that queue's counts as long as for any answer, and then time out as a whole.
     patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
     if not queues:
         finish()
@@ -158,7 +157,7 @@ def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: An
 def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
     """Delete a queue that has lost its majority for good: it could neither be used nor be deleted.
 
-    Its name is free at once; members that are still there drop what they have when they hear.
+    Its name is free at once; remaining members delete their logs when they learn of it.
     """
     asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
     queue = asker.broker.definitions.state.queue(asker.vhost, request.name)

@@ -1,4 +1,4 @@
-"""The cluster's overview, queues, exchanges and bindings in `/management`."""
+"""The cluster's overview, queues, exchanges and bindings as `/management` resources."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from warren_broker.management.resource import (
 )
 
 API_VERSION = 2
-"""2: a sink's batches belong to runs, published by name and number of blocks; 1: they did not."""
+"""2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
 
 
 # ------------------------------------------------------------------ requests
 
 
 class GetOverviewRequest(ManagementRequest, frozen=True):
-    """Which node answers, and which there are. Answer: Overview."""
+    """GET /overview: the answering node, and all nodes. Answer: Overview."""
 
 
 class DeclareQueueRequest(ManagementRequest, frozen=True):
-    """PUT /queues/:q. Answer: DeclaredQueue; 409 when it is there with other settings."""
+    """PUT /queues/:q. Answer: DeclaredQueue; 409 when it exists with other settings."""
 
     name: str
     durable: bool = True
@@ -58,7 +58,7 @@ class ListQueuesRequest(ManagementRequest, frozen=True):
     """GET /queues?after=&count=. Answer: QueueList.
 
     after  only those with names after this one, ascending
-    count  at most so many, 1 to QUEUES_LISTED_MAX; 0: all of them, refused where they are more
+    count  at most this number, 1 to QUEUES_LISTED_MAX; 0: all of them, refused if there are more
     """
 
     after: str = ""
@@ -66,11 +66,12 @@ class ListQueuesRequest(ManagementRequest, frozen=True):
 
 
 class DeleteQueueRequest(ManagementRequest, frozen=True):
-    """DELETE /queues/:q?if-unused=&if-empty=&force=. Answer: Counted (ready messages that went);
-    deleting none is Counted(0).
+    """DELETE /queues/:q?if-unused=&if-empty=&force=. Answer: MessagesCounted (ready).
 
-    force  without asking the queue, which has lost its majority for good: Counted(0), whatever it
-           held
+    Deleting a queue that does not exist is MessagesCounted(0).
+
+    force  without asking the queue, which has lost its majority for good: MessagesCounted(0),
+           whatever it held
     """
 
     count_key: ClassVar[str] = "message_count"
@@ -81,14 +82,14 @@ class DeleteQueueRequest(ManagementRequest, frozen=True):
 
 
 class PurgeQueueRequest(ManagementRequest, frozen=True):
-    """DELETE /queues/:q/messages. Answer: Counted; 404."""
+    """DELETE /queues/:q/messages. Answer: MessagesCounted; 404."""
 
     count_key: ClassVar[str] = "message_count"
     name: str
 
 
 class DeclareExchangeRequest(ManagementRequest, frozen=True):
-    """PUT /exchanges/:x. Answer: Performed; 409 when it is there with other settings."""
+    """PUT /exchanges/:x. Answer: Performed; 409 when it exists with other settings."""
 
     name: str
     kind: str = "direct"
@@ -110,7 +111,7 @@ class ListExchangesRequest(ManagementRequest, frozen=True):
 
 
 class BindingInfo(msgspec.Struct, frozen=True):
-    """From an exchange to a queue or to another exchange."""
+    """A binding from an exchange to a queue or to another exchange."""
 
     source: str
     destination: str
@@ -120,8 +121,7 @@ class BindingInfo(msgspec.Struct, frozen=True):
 
 
 class BindRequest(ManagementRequest, frozen=True):
-    """POST /bindings. Answer: Performed, also when it is there; 404 without source or
-    destination."""
+    """POST /bindings. Answer: Performed, also when it exists; 404 without source or destination."""
 
     binding: BindingInfo
 
@@ -161,10 +161,10 @@ AnyQueueRequest: TypeAlias = (
 
 
 class QueueInfo(Result, frozen=True):
-    """A queue's settings and counts; the counts are of messages but consumer_count.
+    """A queue's settings and counts; the counts are of messages except consumer_count.
 
     leader  the leading node; "" when none is known
-    messages_set_aside  could not be handled, since the leading node was started
+    messages_set_aside  messages that could not be handled since the leading node's start
     """
 
     name: str
@@ -189,7 +189,7 @@ class QueueInfo(Result, frozen=True):
 
 
 class DeclaredQueue(Result, frozen=True):
-    """The queue is there; created: by this request (201 rather than 200)."""
+    """A declared queue; created: by this request (201 rather than 200)."""
 
     created: bool
     info: QueueInfo
@@ -219,13 +219,13 @@ class ExchangeList(Result, frozen=True):
 
 
 class BindingList(Result, frozen=True):
-    """The bindings asked for."""
+    """The matching bindings."""
 
     bindings: tuple[BindingInfo, ...]
 
 
 class OverviewNode(msgspec.Struct, frozen=True):
-    """A node as the answering one sees it."""
+    """A node as the answering node sees it."""
 
     name: str
     address: str
@@ -235,7 +235,7 @@ class OverviewNode(msgspec.Struct, frozen=True):
 class Overview(Result, frozen=True):
     """The answering node and its cluster.
 
-    api  of the requests that `/management` understands: API_VERSION
+    api  version of the requests that `/management` supports: API_VERSION
     """
 
     node: str
@@ -393,7 +393,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 def render_queue(info: QueueInfo) -> dict[str, Any]:
-    """A queue as a map; message_count and consumer_count are RabbitMQ's keys."""
+    """Return a queue as a map; message_count and consumer_count are RabbitMQ's keys."""
     return {
         "name": info.name,
         "vhost": info.vhost,
@@ -419,7 +419,7 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
 
 
 def render_binding(binding: BindingInfo) -> dict[str, Any]:
-    """A binding as a map; DELETE its `location` to undo it."""
+    """Return a binding as a map; a DELETE of its `location` removes it."""
     return {
         "source": binding.source,
         f"destination_{binding.destination_kind}": binding.destination,
@@ -430,8 +430,7 @@ def render_binding(binding: BindingInfo) -> dict[str, Any]:
 
 
 def binding_segment(binding: BindingInfo) -> str:
-    """`src=…;dstq=…;key=…;args=…`, each value percent-encoded, the arguments as base64 of
-    MessagePack."""
+    """Return `src=…;dstq=…;key=…;args=…`, percent-encoded, arguments as base64 MessagePack."""
     arguments = b""
     if binding.arguments:
         arguments = base64.urlsafe_b64encode(
@@ -445,7 +444,7 @@ def binding_segment(binding: BindingInfo) -> str:
 
 
 def parse_binding(segment: str) -> BindingInfo:
-    """The inverse of `binding_segment`; raises Refusal."""
+    """Parse what `binding_segment` returned; raises Refusal."""
     parts: dict[str, str] = {}
     for part in segment.split(";"):
         key, separator, value = part.partition("=")

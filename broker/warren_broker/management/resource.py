@@ -1,4 +1,4 @@
-"""What every `/management` resource is made of: requests, results, bodies and routes.
+"""The parts of every `/management` resource: requests, results, bodies and routes.
 
 A request's names are those of the connection's vhost; permissions have not been checked. A request
 is answered by `Connection10.answer(request.token, result)` with the result that its docstring
@@ -22,19 +22,19 @@ from warren_broker.errors import InvalidArgument
 # ------------------------------------------------------------------ requests, results
 
 Token: TypeAlias = int
-"""Names an unanswered request; never used twice in one connection."""
+"""Identifies an unanswered request; never used twice in one connection."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Base class of what an AMQP 1.0 connection asks the broker."""
+    """Base class of the requests of an AMQP 1.0 connection to the broker."""
 
     token: Token = 0
 
 
 class ManagementRequest(Request, frozen=True):
-    """Base class of the requests that come through `/management`.
+    """Base class of the requests received through `/management`.
 
-    count_key  the answer's key of the number in Counted
+    count_key  the answer's key for the number in MessagesCounted
     """
 
     count_key: ClassVar[str] = "messages"
@@ -59,7 +59,7 @@ Answer: TypeAlias = tuple[int, Any]
 
 
 def plain_value(value: Any) -> Any:
-    """Convert a struct to maps, lists, texts and numbers: a tuple would be another AMQP type."""
+    """Convert a struct to maps, lists, strings and numbers: a tuple would be another AMQP type."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -96,7 +96,7 @@ def path_number(what: str, text: str) -> int:
 
 
 def is_set(query: Query, key: str) -> bool:
-    """Whether a flag in the query is on."""
+    """Return whether a flag in the query is set."""
     return query.get(key, "").lower() in ("true", "1")
 
 
@@ -159,7 +159,7 @@ def _fields(kind: type[Body]) -> dict[str, inspect.Field]:
 
 
 def _check_value(key: str, value: Any, field: inspect.Field) -> None:
-    """Raise InvalidArgument, in words for a client, when a value does not fit its field."""
+    """Raise InvalidArgument, with a text for the client, when a value does not fit its field."""
     wanted = field.type
     if isinstance(wanted, inspect.UnionType):
         (wanted,) = (each for each in wanted.types if not isinstance(each, inspect.NoneType))

@@ -1,7 +1,7 @@
-"""Executes the requests of `management.users`.
+"""Handlers of the requests in `management.users`.
 
-Every change is logged with the user who asked for it. `server.eviction`
-disconnects the clients that it concerns.
+Every change is logged with the requesting user. `server.eviction` disconnects the clients
+concerned.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
 LISTED_MAX = 5_000
-"""In one answer: a value as Proton has it ends after 65,535 parts."""
+"""Values in one answer: Proton's values hold 65,535 parts."""
 ALL = ".*"
 
 
 def _looking(asker: Asker) -> MetadataState:
-    """For a look: only an administrator, as in RabbitMQ."""
+    """Check that an administrator asks for a read, as in RabbitMQ; return the state."""
     asker.access.must_be("administrator", "see users and permissions")
     return asker.broker.definitions.state
 
@@ -37,7 +37,7 @@ def _looking(asker: Asker) -> MetadataState:
 def _change(
     asker: Asker, what: str, command: metadata.AnyCommand, answer: Answer, result: Any
 ) -> None:
-    """Only for an administrator, which the caller has made sure of."""
+    """Log and submit a change; the caller has checked that an administrator asks for it."""
     log.info("user %s: %s", quoted(asker.user), what)
 
     def done(reply: Any) -> None:
@@ -165,7 +165,7 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
     def done(result: Any) -> None:
         if isinstance(result, errors.Refusal) or scope is not None:
             answer(result)
-        else:  # as RabbitMQ does: else no user could do anything there
+        else:  # as in RabbitMQ: otherwise no user could use it
             _change(
                 asker, f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result
             )

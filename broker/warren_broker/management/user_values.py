@@ -1,4 +1,4 @@
-"""Users, vhosts, permissions as `/management` shows them; the keys are RabbitMQ's."""
+"""Users, vhosts and permissions as `/management` shows them; the keys are RabbitMQ's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 class UserInfo(msgspec.Struct, frozen=True):
     """A user.
 
-    hashing_algorithm  RabbitMQ's name of the one that password_hash was made with; "" without one
+    hashing_algorithm  RabbitMQ's name of the algorithm of password_hash; "" without a hash
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Users, vhosts and permissions in `/management`.
+"""Users, vhosts and permissions as `/management` resources.
 
 The paths are those of RabbitMQ's HTTP API without `/api`. Every request but WhoAmI and those for
-vhosts needs the tag `administrator`. Names of vhosts are in the path: the connection's own vhost
+vhosts needs the tag `administrator`. Names of vhosts are in the path; the connection's own vhost
 does not matter.
 """
 
@@ -53,9 +53,9 @@ class PutUserRequest(ManagementRequest, frozen=True):
     """PUT /users/:user. Answer: Put; 409 for the last administrator's tag.
 
     password, password_hash  None: unchanged; a new user needs one of them.
-                             password_hash "": no password will do
+                             password_hash "": no password matches
     hashing_algorithm        of password_hash
-    tags                     None: they stay; a new user has none
+    tags                     None: unchanged; a new user has none
     """
 
     user: str
@@ -85,9 +85,9 @@ class GetVhostRequest(ManagementRequest, frozen=True):
 
 
 class PutVhostRequest(ManagementRequest, frozen=True):
-    """PUT /vhosts/:vhost. Answer: Put. The user who creates a vhost gets all permissions in it.
+    """PUT /vhosts/:vhost. Answer: Put. The creating user gets all permissions in it.
 
-    description, tags  None: what is there stays
+    description, tags  None: unchanged
     """
 
     vhost: str
@@ -102,8 +102,11 @@ class DeleteVhostRequest(ManagementRequest, frozen=True):
 
 
 class ListPermissionsRequest(ManagementRequest, frozen=True):
-    """GET /permissions, /vhosts/:vhost/permissions, /users/:user/permissions; the same with
-    `topic-permissions`. Answer: Listed (PermissionInfo, TopicPermissionInfo); None: of all."""
+    """GET /permissions, /vhosts/:vhost/permissions, /users/:user/permissions.
+
+    The same with `topic-permissions`. Answer: Listed (PermissionInfo, TopicPermissionInfo); None:
+    of all.
+    """
 
     vhost: str | None = None
     user: str | None = None
@@ -111,8 +114,10 @@ class ListPermissionsRequest(ManagementRequest, frozen=True):
 
 
 class GetPermissionsRequest(ManagementRequest, frozen=True):
-    """GET /permissions/:vhost/:user (Answer: Shown; 404), /topic-permissions/:vhost/:user (Answer:
-    Listed)."""
+    """GET /permissions/:vhost/:user. Answer: Shown; 404.
+
+    /topic-permissions/:vhost/:user: Answer: Listed.
+    """
 
     vhost: str
     user: str
@@ -134,8 +139,9 @@ class PutPermissionsRequest(ManagementRequest, frozen=True):
 
 
 class DeletePermissionsRequest(ManagementRequest, frozen=True):
-    """DELETE /permissions/:vhost/:user, /topic-permissions/:vhost/:user?exchange=. Answer:
-    Performed; 404.
+    """DELETE /permissions/:vhost/:user, /topic-permissions/:vhost/:user?exchange=.
+
+    Answer: Performed; 404.
 
     exchange  None: permissions; "": all topic permissions; else those for that exchange
     """
@@ -175,19 +181,19 @@ Value: TypeAlias = (
 
 
 class Shown(Result, frozen=True):
-    """One of them."""
+    """A single value."""
 
     value: Value
 
 
 class Listed(Result, frozen=True):
-    """Several, by name."""
+    """Several values, by name."""
 
     values: tuple[Value, ...]
 
 
 class Put(Result, frozen=True):
-    """It is there; created: by this request (201 rather than 204)."""
+    """The object exists; created: by this request (201 rather than 204)."""
 
     created: bool
 
@@ -237,7 +243,7 @@ def _filled(what: str, name: str) -> str:
 
 
 def _tags(value: Any) -> tuple[str, ...] | None:
-    """A list, or one text with commas, as RabbitMQ takes both; each once, in the order given."""
+    """Parse a list, or a comma-separated string, as RabbitMQ does; each tag once, in order."""
     if value is None:
         return None
     if isinstance(value, str):

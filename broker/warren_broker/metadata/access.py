@@ -1,4 +1,4 @@
-"""Vhosts with their users: who may enter which namespace."""
+"""Vhosts, users and their permissions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_patterns(grant: Grant) -> None:
 
 
 def bootstrap(context: MetadataContext, command: Bootstrap) -> AnyReply:
-    """The first vhost and user; only once."""
+    """Create the first vhost and user; once per cluster."""
     state = context.state
     if state.bootstrapped:
         return MetadataDone()
@@ -64,7 +64,7 @@ def _add_vhost(context: MetadataContext, vhost: Vhost) -> None:
 
 
 def add_vhost(context: MetadataContext, command: AddVhost) -> AnyReply:
-    """A namespace with its default exchanges."""
+    """Add a vhost with its default exchanges."""
     if not command.vhost.name:
         raise errors.InvalidArgument("a vhost needs a name of at least one character")
     _add_vhost(context, command.vhost)
@@ -72,7 +72,7 @@ def add_vhost(context: MetadataContext, command: AddVhost) -> AnyReply:
 
 
 def put_vhost(context: MetadataContext, command: PutVhost) -> AnyReply:
-    """As `add_vhost`; one that is there gets the new description and tags."""
+    """Add a vhost, or replace the description and tags of an existing one."""
     scope = context.state.scopes.get(command.vhost.name)
     if scope is None:
         return add_vhost(context, AddVhost(command.vhost))
@@ -81,7 +81,7 @@ def put_vhost(context: MetadataContext, command: PutVhost) -> AnyReply:
 
 
 def _keep_administrator(context: MetadataContext, without: str) -> None:
-    """Raise PreconditionFailed when user `without` alone has the tag `administrator`."""
+    """Raise PreconditionFailed when user `without` is the only one with the tag `administrator`."""
     having = [user.name for user in context.state.users.values() if ADMINISTRATOR in user.tags]
     if having == [without]:
         raise errors.PreconditionFailed(
@@ -91,7 +91,7 @@ def _keep_administrator(context: MetadataContext, without: str) -> None:
 
 
 def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
-    """The namespace, its queues, exchanges, bindings and grants."""
+    """Delete a vhost with its queues, exchanges, bindings and grants."""
     state = context.state
     scope = state.scopes.get(command.name)
     if scope is None:
@@ -106,7 +106,7 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
 
 
 def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
-    """Add or replace."""
+    """Add or replace a user."""
     if not command.user.name:
         raise errors.InvalidArgument("a user needs a name of at least one character")
     if command.keep_administrator and ADMINISTRATOR not in command.user.tags:
@@ -117,7 +117,7 @@ def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
 
 
 def delete_user(context: MetadataContext, command: DeleteUser) -> AnyReply:
-    """The user with all grants; none of that name is fine."""
+    """Delete a user with all grants; an unknown name is not an error."""
     state = context.state
     if command.keep_administrator:
         _keep_administrator(context, command.name)

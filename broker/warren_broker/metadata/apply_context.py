@@ -1,4 +1,4 @@
-"""One submission being applied: whose it is, what it changes."""
+"""The context of one submission being applied: its uplink and the changes it makes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from warren_raft.machine import Meta
 
 @dataclass(slots=True)
 class MetadataContext:
-    """What the handlers of commands get.
+    """What the handlers of commands share.
 
-    changed  vhosts whose topology changed, in order
+    changed  vhosts with a changed topology, in order
     """
 
     meta: Meta
@@ -27,23 +27,23 @@ class MetadataContext:
     changed: dict[str, None] = field(default_factory=dict)
 
     def scope(self, vhost: str) -> Scope:
-        """The vhost's scope; raises NotFound."""
+        """Return the vhost's scope; raises NotFound."""
         scope = self.state.scopes.get(vhost)
         if scope is None:
             raise errors.NotFound(f"no vhost '{vhost}'")
         return scope
 
     def exchange(self, vhost: str, name: str) -> Exchange:
-        """The exchange; raises NotFound."""
+        """Return the exchange; raises NotFound."""
         exchange = self.scope(vhost).exchanges.get(name)
         if exchange is None:
             raise errors.no_exchange(name, vhost)
         return exchange
 
     def topology_changed(self, vhost: str) -> None:
-        """Say so once, when the submission has been applied."""
+        """Report the vhost's change, once per submission."""
         self.changed[vhost] = None
 
     def all_changes(self) -> tuple[Change, ...]:
-        """Everything that came of the submission."""
+        """Return all changes of the submission."""
         return (*self.changes, *(TopologyChanged(vhost) for vhost in self.changed))

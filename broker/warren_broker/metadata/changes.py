@@ -1,8 +1,8 @@
-"""What came of a metadata command, for every node to act upon.
+"""The changes caused by a metadata command, for every node to act upon.
 
 These are the effects of `MetadataMachine.apply`. They concern every member, not only the leader:
-each node starts and stops its members of queues' groups by them. A node that was restored from a
-snapshot sees none; it compares with the state instead. Each may be seen twice or never.
+each node starts and stops its members of queues' groups by them. A node restored from a snapshot
+gets none; it compares with the state instead. Each may arrive twice or never.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from warren_broker.queue.commands import UplinkId
 
 
 class QueueCreated(msgspec.Struct, frozen=True):
-    """Start its group on queue.nodes."""
+    """A queue was created: start its group on queue.nodes."""
 
     queue: QueueRecord
 
 
 class QueueDeleted(msgspec.Struct, frozen=True):
-    """Stop its group; its consumers are cancelled."""
+    """A queue was deleted: stop its group; its consumers are cancelled."""
 
     queue: QueueRecord
 
 
 class MembersSet(msgspec.Struct, frozen=True):
-    """The queue is to have other members than before, or one has left."""
+    """The queue's set of members was changed, or a removed member has left its group."""
 
     queue: QueueRecord
 
@@ -36,7 +36,7 @@ class MembersSet(msgspec.Struct, frozen=True):
 class NodesChanged(msgspec.Struct, frozen=True):
     """A node joined, moved, was drained or revived, is leaving or has left.
 
-    joined, left  its name, when it is new or gone; "": neither
+    joined, left  the node's name, when it joined or left the cluster; "": neither
     """
 
     joined: str = ""
@@ -44,28 +44,28 @@ class NodesChanged(msgspec.Struct, frozen=True):
 
 
 class TopologyChanged(msgspec.Struct, frozen=True):
-    """Exchanges, bindings or queues of that vhost are others now."""
+    """Exchanges, bindings or queues of that vhost changed."""
 
     vhost: str
 
 
 class VhostDeleted(msgspec.Struct, frozen=True):
-    """Close its connections."""
+    """A vhost was deleted: close its connections."""
 
     name: str
 
 
 class UserChanged(msgspec.Struct, frozen=True):
-    """Password, tags or permissions changed, or the user is gone (`deleted`): look again."""
+    """Password, tags or permissions changed, or the user was deleted (`deleted`): check again."""
 
     name: str
     deleted: bool = False
 
 
 class NodeRenewed(msgspec.Struct, frozen=True):
-    """A node began a new life; `previous` (0: none) is over and every queue is to be told.
+    """A node started again; its incarnation `previous` (0: none) has ended, as every queue is told.
 
-    uplink  0: it has left the cluster, there is no new one
+    uplink  of the new incarnation; 0: there is none, the node has left the cluster
     """
 
     node: str
@@ -74,8 +74,7 @@ class NodeRenewed(msgspec.Struct, frozen=True):
 
 
 class BootstrapWanted(msgspec.Struct, frozen=True):
-    """There is nothing at all: the leader proposes `Bootstrap` with its settings' vhost and
-    user."""
+    """The cluster is empty: the leader proposes `Bootstrap` with the configured vhost and user."""
 
 
 Change: TypeAlias = (

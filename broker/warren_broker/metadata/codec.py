@@ -1,4 +1,4 @@
-"""Metadata submissions as bytes: MessagePack, nothing else."""
+"""Metadata submissions and replies as bytes: plain MessagePack."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class MalformedMetadata(ValueError):
 def encode_submission(
     uplink: UplinkId, node: str, seq: int, commands: tuple[AnyCommand, ...]
 ) -> bytes:
-    """An entry of the metadata group's log."""
+    """Encode an entry of the metadata group's log."""
     return _ENCODER.encode(MetadataSubmission(uplink, node, seq, commands))
 
 
 def decode_submission(data: bytes | memoryview) -> MetadataSubmission:
-    """The inverse; raises MalformedMetadata."""
+    """Decode an entry; raises MalformedMetadata."""
     try:
         return _SUBMISSIONS.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -34,12 +34,12 @@ def decode_submission(data: bytes | memoryview) -> MetadataSubmission:
 
 
 def encode_reply(reply: MetadataSubmissionReply) -> bytes:
-    """A reply on its way to the submitting node."""
+    """Encode a reply for the submitting node."""
     return _ENCODER.encode(reply)
 
 
 def decode_reply(data: bytes | memoryview) -> MetadataSubmissionReply:
-    """The inverse; raises MalformedMetadata."""
+    """Decode a reply; raises MalformedMetadata."""
     try:
         return _REPLIES.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

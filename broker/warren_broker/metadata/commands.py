@@ -1,8 +1,8 @@
-"""What may happen to a cluster's definitions: the commands of group 0's log, with their replies.
+"""The commands of group 0's log, which change the cluster's definitions, with their replies.
 
-Nothing in a command needs judging by a setting or a clock: arguments have been checked and
-placement decided by whoever submits it; what depends on the state (does it exist, is it equivalent,
-whose is it) is decided when it is applied.
+Applying a command needs no setting and no clock: the submitter has checked arguments and decided
+placement; what depends on the state (existence, equivalence, ownership) is decided when the
+command is applied.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from warren_broker.queue.config import QueueConfig
 
 
 class MetadataCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The parent of all commands."""
+    """The base class of all commands."""
 
 
 class Bootstrap(MetadataCommand, frozen=True, array_like=True, tag="bootstrap"):
-    """The first vhost with the first user, who may do everything; a repeat changes nothing."""
+    """Create the first vhost and its all-powerful first user; a repeat changes nothing."""
 
     vhost: Vhost
     user: User
 
 
 class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_started"):
-    """A node's new life: exclusive and transient queues of its older ones go.
+    """Begin a node's new incarnation; delete exclusive and transient queues of its older ones.
 
-    Reply: Deleted. Applied by itself when the first submission of an unknown uplink arrives.
+    Reply: Deleted. Applied implicitly when the first submission of an unknown uplink arrives.
 
-    disk      of its data directory; 0: a node of an older version, which is not registered
+    disk      id of its data directory; 0: a node of an older version, which is not registered
     address   where its peers reach it
-    numbered  the life gets a number, the log index of this entry (`MetadataState.numbers`); False:
-              written by a node of version 2, whose lives have none
+    numbered  the incarnation gets a number, the log index of this entry (`MetadataState.numbers`);
+              False: written by a node of version 2, where incarnations have none
     """
 
     node: str
@@ -54,7 +54,7 @@ class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_start
 
 
 class JoinNode(MetadataCommand, frozen=True, array_like=True, tag="join_node"):
-    """A node that knows nothing yet asks to be one of the cluster's; a repeat changes nothing."""
+    """Register a new node in the cluster; a repeat changes nothing."""
 
     node: str
     disk: int
@@ -62,28 +62,30 @@ class JoinNode(MetadataCommand, frozen=True, array_like=True, tag="join_node"):
 
 
 class SetDrained(MetadataCommand, frozen=True, array_like=True, tag="set_drained"):
-    """Into maintenance, or out of it; a node's new life ends it, too."""
+    """Put a node into maintenance or end it; a restart of the node ends it, too."""
 
     node: str
     drained: bool
 
 
 class ForgetNode(MetadataCommand, frozen=True, array_like=True, tag="forget_node"):
-    """A node is to leave for good: it is taken out of every queue's members. Reply: Deleted, the
-    queues that had no other."""
+    """Start removing a node for good: from the members of every queue.
+
+    Reply: Deleted, the queues that had no other member.
+    """
 
     node: str
 
 
 class RemoveNode(MetadataCommand, frozen=True, array_like=True, tag="remove_node"):
-    """A node whose members have all been let go is one of the cluster's no longer."""
+    """Remove a forgotten node from the cluster once it has left all its groups."""
 
     node: str
     disk: int
 
 
 class ChangeMembers(MetadataCommand, frozen=True, array_like=True, tag="change_members"):
-    """A queue is to have these members in addition, and those no longer. Reply: QueueIs."""
+    """Add members to a queue and remove others. Reply: QueueIs."""
 
     group: int
     add: tuple[str, ...] = ()
@@ -91,39 +93,39 @@ class ChangeMembers(MetadataCommand, frozen=True, array_like=True, tag="change_m
 
 
 class Left(MetadataCommand, frozen=True, array_like=True, tag="left"):
-    """The queue's group has let that member go: its node may forget what it has of it."""
+    """Report that the queue's group has removed that member: its node may delete its log."""
 
     group: int
     node: str
 
 
 class Barrier(MetadataCommand, frozen=True, array_like=True, tag="barrier"):
-    """Nothing; who has applied it has applied all that was answered before it was asked for."""
+    """Do nothing: a node that applied it has applied what was answered before its submission."""
 
 
 class AddVhost(MetadataCommand, frozen=True, array_like=True, tag="add_vhost"):
-    """With its default exchanges; a repeat changes nothing."""
+    """Add a vhost with its default exchanges; a repeat changes nothing."""
 
     vhost: Vhost
 
 
 class DeleteVhost(MetadataCommand, frozen=True, array_like=True, tag="delete_vhost"):
-    """With everything in it. Reply: Deleted."""
+    """Delete a vhost with everything in it. Reply: Deleted."""
 
     name: str
 
 
 class PutVhost(MetadataCommand, frozen=True, array_like=True, tag="put_vhost"):
-    """Add, or replace the description and the tags of the one that is there. Since version 3."""
+    """Add a vhost, or replace the description and tags of an existing one. Since version 3."""
 
     vhost: Vhost
 
 
 class PutUser(MetadataCommand, frozen=True, array_like=True, tag="put_user"):
-    """Add or replace.
+    """Add or replace a user.
 
-    keep_administrator  refused when nobody would have the tag `administrator` afterwards. False: as
-                        before version 3, nobody looks
+    keep_administrator  refused when no user would have the tag `administrator` afterwards. False:
+                        not checked, as before version 3
     """
 
     user: User
@@ -131,7 +133,7 @@ class PutUser(MetadataCommand, frozen=True, array_like=True, tag="put_user"):
 
 
 class DeleteUser(MetadataCommand, frozen=True, array_like=True, tag="delete_user"):
-    """With all grants; keep_administrator as in PutUser."""
+    """Delete a user with all grants; keep_administrator as in PutUser."""
 
     name: str
     keep_administrator: bool = False
@@ -144,7 +146,10 @@ class PutGrant(MetadataCommand, frozen=True, array_like=True, tag="put_grant"):
 
 
 class DeleteGrant(MetadataCommand, frozen=True, array_like=True, tag="delete_grant"):
-    """exchange None: the permissions; "": all topic permissions; else those of that exchange."""
+    """Clear permissions.
+
+    exchange  None: the permissions; "": all topic permissions; else those of that exchange
+    """
 
     vhost: str
     user: str
@@ -152,7 +157,7 @@ class DeleteGrant(MetadataCommand, frozen=True, array_like=True, tag="delete_gra
 
 
 class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
-    """There already and equivalent is fine."""
+    """Declare an exchange; an existing equivalent one is not an error."""
 
     vhost: str
     name: str
@@ -164,7 +169,7 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
 
 
 class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_exchange"):
-    """With its bindings; when there is none, that is fine."""
+    """Delete an exchange with its bindings; an unknown name is not an error."""
 
     vhost: str
     name: str
@@ -174,7 +179,7 @@ class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_
 class BindingCommand(MetadataCommand, frozen=True, array_like=True):
     """A binding's source, destination and key.
 
-    connection  who asks, for exclusive queues; 0: the broker itself
+    connection  of the requester, for exclusive queues; 0: the broker itself
     """
 
     vhost: str
@@ -187,20 +192,20 @@ class BindingCommand(MetadataCommand, frozen=True, array_like=True):
 
 
 class Bind(BindingCommand, frozen=True, array_like=True, tag="bind"):
-    """A repeat changes nothing."""
+    """Add a binding; a repeat changes nothing."""
 
 
 class Unbind(BindingCommand, frozen=True, array_like=True, tag="unbind"):
-    """When there is no such binding, that is fine."""
+    """Remove a binding; an unknown one is not an error."""
 
 
 class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_queue"):
-    """Reply: QueueIs.
+    """Declare a queue. Reply: QueueIs.
 
     config, arguments  from `arguments.queue_declaration`
-    nodes, leader      where it is to live when it is new
-    connection         who asks: the owner when it is exclusive
-    server_named       its `amq.` prefix is no offence
+    nodes, leader      placement of a new queue
+    connection         of the requester: the owner when the queue is exclusive
+    server_named       its `amq.` prefix is allowed
     numbered           a new queue's claims and epochs are numbered above those of every queue
                        before it (`QueueRecord.numbered_above`); False: written by a node of
                        version 2
@@ -216,9 +221,9 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
 
 
 class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_queue"):
-    """With its bindings. Reply: Deleted, empty when there is none.
+    """Delete a queue with its bindings. Reply: Deleted, empty when there is none.
 
-    group  only if it is still this one; 0: whichever has the name
+    group  only if the queue still has this group; 0: whichever queue has the name
     """
 
     vhost: str
@@ -228,7 +233,7 @@ class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_que
 
 
 class OwnerGone(MetadataCommand, frozen=True, array_like=True, tag="owner_gone"):
-    """A connection has ended: its exclusive queues go. Reply: Deleted."""
+    """Delete the exclusive queues of a connection that has ended. Reply: Deleted."""
 
     uplink: UplinkId
     connection: ConnectionId
@@ -262,9 +267,9 @@ AnyCommand: TypeAlias = (
 
 
 class MetadataSubmission(msgspec.Struct, frozen=True, array_like=True):
-    """What one node hands to the metadata group in one turn; applied whole, once, in order.
+    """What one node submits to the metadata group at once; applied whole, once, in order.
 
-    uplink  whose life; 0: not counted, not de-duplicated (the leader's own, an operator's tool)
+    uplink  of the node; 0: not counted, not de-duplicated (the leader's own, an operator's tool)
     seq     1, 2, 3 … per uplink; a repeat is answered as the first time, a gap is refused
     """
 
@@ -278,28 +283,28 @@ class MetadataSubmission(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MetadataReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The parent of all replies."""
+    """The base class of all replies."""
 
 
 class MetadataDone(MetadataReply, frozen=True, array_like=True, tag="done"):
-    """Carried out, or already so."""
+    """Carried out, or already in effect."""
 
 
 class QueueIs(MetadataReply, frozen=True, array_like=True, tag="queue"):
-    """The queue that a declaration made (`created`) or found."""
+    """The queue that a declaration created (`created`) or found."""
 
     queue: QueueRecord
     created: bool
 
 
 class Deleted(MetadataReply, frozen=True, array_like=True, tag="deleted"):
-    """The queues that went; their groups are to be stopped."""
+    """The queues that were deleted; their groups are to be stopped."""
 
     queues: tuple[QueueRecord, ...]
 
 
 class MetadataRefused(MetadataReply, frozen=True, array_like=True, tag="refused"):
-    """A command that could not be carried out: the name of a class of `errors`, its text."""
+    """A refused command: the name of a class of `errors`, and its text."""
 
     error: str
     detail: str
@@ -313,7 +318,7 @@ class MetadataSubmissionReply(msgspec.Struct, frozen=True, array_like=True):
 
     replies       empty for a repeat so old that its answer is forgotten
     expected_seq  set when there was a gap: nothing was applied, send again from there
-    retired       the uplink's node has begun a newer life: nothing was applied, nor will be
+    retired       the uplink's node has begun a newer incarnation: nothing was or will be applied
     """
 
     uplink: UplinkId
@@ -324,12 +329,12 @@ class MetadataSubmissionReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 def to_refused(refusal: errors.Refusal) -> MetadataRefused:
-    """An exception as a reply."""
+    """Return an exception as a reply."""
     return MetadataRefused(type(refusal).__name__, refusal.detail)
 
 
 def to_refusal(reply: MetadataRefused) -> errors.Refusal:
-    """The exception that a reply speaks of; one of a newer version is an InternalError."""
+    """Return the exception that a reply names; InternalError for one of a newer version."""
     kind = getattr(errors, reply.error, None)
     if isinstance(kind, type) and issubclass(kind, errors.Refusal):
         return kind(reply.detail)

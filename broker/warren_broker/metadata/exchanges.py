@@ -25,7 +25,7 @@ HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
 def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyReply:
-    """Make it, or check that what exists is the same."""
+    """Create an exchange, or check that the existing one is equivalent."""
     scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
@@ -60,7 +60,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
 
 
 def check_equivalent(there: Exchange, wanted: Exchange) -> None:
-    """Raise PreconditionFailed when a repeated declaration asks for something else."""
+    """Raise PreconditionFailed when a repeated declaration differs from the exchange."""
     for field, argument in (
         ("kind", "type"),
         ("durable", "durable"),
@@ -91,7 +91,7 @@ def check_equivalent(there: Exchange, wanted: Exchange) -> None:
 
 
 def delete_exchange(context: MetadataContext, command: DeleteExchange) -> AnyReply:
-    """Remove it with its bindings."""
+    """Delete an exchange with its bindings."""
     scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
@@ -108,8 +108,7 @@ def delete_exchange(context: MetadataContext, command: DeleteExchange) -> AnyRep
 
 
 def remove_exchanges(scope: Scope, names: list[str]) -> None:
-    """Remove these with all their bindings, and the auto-delete exchanges which that leaves
-    empty."""
+    """Remove exchanges with all their bindings, and the auto-delete exchanges thereby emptied."""
     waiting = list(names)
     while waiting:
         name = waiting.pop(0)
@@ -124,7 +123,7 @@ def remove_exchanges(scope: Scope, names: list[str]) -> None:
 
 
 def remove_arriving(scope: Scope, destination: str, to_queue: bool) -> list[str]:
-    """Remove all bindings to a destination; the auto-delete exchanges that lost their last one."""
+    """Remove all bindings to a destination; return the auto-delete exchanges thereby emptied."""
     emptied = []
     for binding in list(scope.arriving(to_queue).get(destination, {}).values()):
         scope.remove_binding(binding)
@@ -134,13 +133,13 @@ def remove_arriving(scope: Scope, destination: str, to_queue: bool) -> list[str]
 
 
 def is_emptied(scope: Scope, source: str) -> bool:
-    """Whether an auto-delete exchange has just lost its last binding."""
+    """Return whether an auto-delete exchange has just lost its last binding."""
     exchange = scope.exchanges.get(source)
     return exchange is not None and exchange.auto_delete and not scope.bindings.get(source)
 
 
 def bind(context: MetadataContext, command: Bind) -> AnyReply:
-    """Add a binding."""
+    """Add a binding; a repeat changes nothing."""
     scope = check_ends(context, command)
     source = context.exchange(command.vhost, command.source)
     if command.to_queue:
@@ -161,7 +160,7 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
 
 
 def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
-    """Remove a binding; an auto-delete exchange goes with its last one."""
+    """Remove a binding, and an auto-delete exchange with its last one."""
     scope = check_ends(context, command)
     queue = scope.queues.get(command.destination) if command.to_queue else None
     if queue is not None and command.connection:
@@ -175,14 +174,14 @@ def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
 
 
 def check_ends(context: MetadataContext, command: Bind | Unbind) -> Scope:
-    """The default exchange binds itself to every queue; nobody else does."""
+    """Refuse bindings of the default exchange, which is bound to every queue implicitly."""
     if command.source == "" or (not command.to_queue and command.destination == ""):
         raise errors.default_exchange()
     return context.scope(command.vhost)
 
 
 def check_headers_match(value: object) -> None:
-    """Raise PreconditionFailed unless x-match is one of the four words."""
+    """Raise PreconditionFailed unless x-match is one of its four values."""
     if not isinstance(value, str):
         raise PreconditionFailed(f"Invalid x-match field type (value {value!r}); expected longstr")
     if value not in HEADERS_MATCHES:
@@ -193,7 +192,7 @@ def check_headers_match(value: object) -> None:
 
 
 def to_binding(command: Bind | Unbind) -> Binding:
-    """The binding that a command speaks of."""
+    """Return the binding that a command names."""
     return Binding(
         command.vhost,
         command.source,

@@ -21,7 +21,7 @@ from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
 FORMAT: Final = 3
-"""1: without nodes and removed disks. 2: without the numbers of lives. They are appended."""
+"""1: without nodes and removed disks. 2: without incarnation numbers. New fields are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +58,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Image)
 
 
 def to_bytes(state: MetadataState) -> bytes:
-    """The whole state."""
+    """Encode the whole state."""
     scopes = [state.scopes[name] for name in sorted(state.scopes)]
     return _ENCODER.encode(
         Image(
@@ -97,7 +97,7 @@ def to_bytes(state: MetadataState) -> bytes:
 
 
 def from_bytes(data: bytes) -> MetadataState:
-    """The inverse; raises ValueError for another format, msgspec.MsgspecError for other bytes."""
+    """Decode a state; raises ValueError (unknown format) or msgspec.MsgspecError."""
     image = _DECODER.decode(data)
     if not 1 <= image.format <= FORMAT:
         raise ValueError(

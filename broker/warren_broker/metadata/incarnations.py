@@ -1,4 +1,4 @@
-"""A node's lives: each begins with a start of its process, one at a time."""
+"""The incarnations of nodes: each begins with a start of the process, one at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from warren_raft.types import Index
 
 
 def begin_life(context: MetadataContext, node: str, uplink: UplinkId) -> list[QueueRecord]:
-    """Make `uplink` the node's life; remove what was bound to older ones.
+    """Make `uplink` the node's incarnation; remove what was bound to older ones.
 
-    1. A node dies with an exclusive queue in it.
-    2. It starts again; its first submission comes.
-    3. The old life's connections can never come back, so their queues go, wherever they lie. So do
-       transient queues that lay on it: their messages were in its memory.
+    1. A node dies with an exclusive queue on it.
+    2. It starts again; its first submission arrives.
+    3. The connections of the old incarnation can never come back, so their queues are deleted,
+       wherever their members are. So are transient queues on the node: their messages were in its
+       memory.
     """
     state = context.state
     previous = state.lives.get(node, 0)
@@ -32,7 +33,7 @@ def begin_life(context: MetadataContext, node: str, uplink: UplinkId) -> list[Qu
 
 
 def end_life(context: MetadataContext, node: str) -> list[QueueRecord]:
-    """The node will never come back: as `begin_life`, without a new one."""
+    """End the node's incarnation without a new one: it will never come back."""
     previous = context.state.lives.pop(node, 0)
     context.state.numbers.pop(node, None)
     _retire(context.state, node, previous)
@@ -57,10 +58,10 @@ def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[QueueRec
 
 
 def number_life(context: MetadataContext, node: str, uplink: UplinkId) -> None:
-    """Give the node's life its number, once.
+    """Give the node's incarnation its number, once.
 
-    The index of the entry that began it: the same on every member, and higher than that of every
-    life before, also of a node that was forgotten and comes back under its name.
+    The number is the index of the entry that began it: equal on every member, and higher than that
+    of every earlier incarnation, also of a node that was forgotten and returns under its name.
     """
     state = context.state
     if state.lives.get(node) == uplink and node not in state.numbers:
@@ -68,10 +69,11 @@ def number_life(context: MetadataContext, node: str, uplink: UplinkId) -> None:
 
 
 def is_retired(state: MetadataState, node: str, uplink: UplinkId) -> bool:
-    """Whether that life of the node is among the latest of it that are over.
+    """Return whether that incarnation is among the node's latest ones that have ended.
 
-    Decides on a life's first submission here, which has no number yet; beyond RETIRED_KEPT_MAX
-    restarts a late one ends the node's present process, which says so: it is not done in silence.
+    This decides on an incarnation's first submission, which has no number yet. Beyond
+    RETIRED_KEPT_MAX restarts a late submission ends the present incarnation instead; the node's
+    process then stops with an error, not silently.
     """
     return uplink in state.retired.get(node, ())
 
@@ -79,10 +81,10 @@ def is_retired(state: MetadataState, node: str, uplink: UplinkId) -> bool:
 def is_over(
     state: MetadataState, applied: Index, node: str, uplink: UplinkId, number: Incarnation
 ) -> bool:
-    """Whether that life of the node is over, however many have come after it.
+    """Return whether that incarnation of the node has ended, however many came after it.
 
-    applied  the log index that the state is as of
-    number   the life's; one above `applied` begins after what this state knows
+    applied  the log index of the state
+    number   of the incarnation; one above `applied` began after this state
     """
     if state.lives.get(node) == uplink:
         return False

@@ -18,7 +18,7 @@ from warren_raft.types import Index
 
 
 def barrier(context: MetadataContext, command: commands.Barrier) -> AnyReply:
-    """Nothing to do."""
+    """Do nothing; see `commands.Barrier`."""
     return commands.MetadataDone()
 
 
@@ -50,7 +50,7 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
 
 
 class MetadataMachine:
-    """A function of (meta, submission, state); see `metadata.commands` and `metadata.changes`.
+    """The metadata state machine; see `metadata.commands` and `metadata.changes`.
 
     A handler checks everything before it changes anything, so a refused command has changed
     nothing.
@@ -59,13 +59,13 @@ class MetadataMachine:
     version = 3
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
-    3: lives of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
+    3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
     administrator; queues number their claims above those of older ones (DeclareQueue.numbered). A
     log of version 2 gives the same state: its NodeStarted asks for no number, it has no PutVhost,
     and the fields are absent from it."""
 
     def init(self) -> MetadataState:
-        """Nothing declared; the first leader is asked to propose `Bootstrap`."""
+        """Return an empty state; the first leader is asked to propose `Bootstrap`."""
         return MetadataState()
 
     def apply(self, meta: Meta, command: bytes, state: MetadataState) -> Applied:
@@ -85,8 +85,9 @@ class MetadataMachine:
     def _apply_numbered(self, context: MetadataContext, submission: MetadataSubmission) -> Applied:
         state, uplink, seq = context.state, submission.uplink, submission.seq
         if uplink not in state.uplinks:
-            # 1. A node's old life left a submission on its way.  2. Its new life has begun.
-            # 3. The old one arrives: it must not be taken for yet another life.
+            # 1. A submission of a node's old incarnation is on its way.  2. The new one has begun.
+            # 3. The submission arrives: it must not be taken for the start of yet another
+            # incarnation.
             # Replayed by test_a_late_submission_of_an_older_life_is_refused.
             if is_retired(state, submission.node, uplink):
                 return Applied(MetadataSubmissionReply(uplink, seq, (), retired=True))
@@ -103,19 +104,19 @@ class MetadataMachine:
         return Applied(MetadataSubmissionReply(uplink, seq, replies), context.all_changes())
 
     def leader_effects(self, state: MetadataState) -> tuple[Any, ...]:
-        """A new cluster needs its first vhost and user."""
+        """Ask for `Bootstrap` in a new cluster, for its first vhost and user."""
         return () if state.bootstrapped else (BootstrapWanted(),)
 
     def snapshot(self, state: MetadataState) -> bytes:
-        """The whole state."""
+        """Encode the whole state."""
         return image.to_bytes(state)
 
     def restore(self, data: bytes) -> MetadataState:
-        """The inverse of `snapshot`."""
+        """Restore a state from `snapshot`."""
         return image.from_bytes(data)
 
     def live_indexes(self, state: MetadataState) -> tuple[Index, ...]:
-        """The state holds everything: no entry's bytes are needed again."""
+        """Return no indexes: the state holds everything, no entry's bytes are needed again."""
         return ()
 
 

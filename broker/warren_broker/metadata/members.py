@@ -1,4 +1,4 @@
-"""Which nodes a queue is to have its members on: the intent that its leader follows."""
+"""The nodes on which a queue is to have its members: the intent that its leader follows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren_broker.metadata.records import QueueRecord
 
 
 def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply:
-    """Add these, take those out; what is so already is no error, as in RabbitMQ."""
+    """Add and remove members of a queue; as in RabbitMQ, a repeat is not an error."""
     state = context.state
     queue = state.groups.get(command.group)
     if queue is None:
@@ -40,7 +40,7 @@ def set_members(
     add: tuple[str, ...] = (),
     remove: tuple[str, ...] = (),
 ) -> QueueRecord:
-    """The queue as it is to be; a node that was one of its founders, and goes, is none again."""
+    """Change the members of a queue; a removed founder that is added again is no founder."""
     wanted = sorted({*queue.nodes, *add} - set(remove))
     gone = {node for node in queue.nodes if node in remove}
     founders = queue.nodes if queue.founders is None else queue.founders
@@ -59,7 +59,7 @@ def set_members(
 
 
 def left(context: MetadataContext, command: Left) -> AnyReply:
-    """The member is out of the group: its node may forget it."""
+    """Drop a member that has left the group, so that its node may forget it."""
     queue = context.state.groups.get(command.group)
     if queue is not None and command.node in queue.leaving:
         leaving = tuple(node for node in queue.leaving if node != command.node)

@@ -1,4 +1,4 @@
-"""The nodes of the cluster: who they are, where they are, which disk is theirs."""
+"""The registry of the cluster's nodes: names, addresses, data directories."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from warren_broker.metadata.state import REMOVED_KEPT_MAX
 
 
 def node_started(context: MetadataContext, command: NodeStarted) -> AnyReply:
-    """A node's new life; a repeat changes nothing."""
+    """Begin a node's incarnation; a repeat changes nothing."""
     gone = begin_life(context, command.node, command.uplink)
     if command.numbered:
         number_life(context, command.node, command.uplink)
-    # A late repeat of an older life must not bring back the address it had.
+    # A late repeat from an older incarnation must not restore the old address.
     if command.disk and context.state.lives.get(command.node) == command.uplink:
         register(context, command.node, command.disk, command.address, revived=True)
     return Deleted(tuple(gone))
 
 
 def join_node(context: MetadataContext, command: JoinNode) -> AnyReply:
-    """Register it, so that the leader sends it what it needs to take part."""
+    """Register a new node, so that the leader sends it what it needs to take part."""
     register(context, command.node, command.disk, command.address)
     return MetadataDone()
 
@@ -44,12 +44,12 @@ def join_node(context: MetadataContext, command: JoinNode) -> AnyReply:
 def register(
     context: MetadataContext, name: str, disk: int, address: str, revived: bool = False
 ) -> None:
-    """Know the node under that disk and address; refuses the disk of a removed one.
+    """Register the node with that disk and address; refuse the disk of a removed node.
 
     revived  it has just started: that ends maintenance, as in RabbitMQ
 
-    A disk that was not known holds nothing of the queues there are; those that had their only
-    member on the disk before begin anew, empty (`_renew`).
+    A new disk holds nothing of the existing queues; those with their only member on the previous
+    disk start again, empty (`_renew`).
     """
     state = context.state
     if disk in state.removed:
@@ -83,17 +83,18 @@ def register(
 
 
 def _renew(context: MetadataContext, name: str) -> None:
-    """Durable queues whose only member was on a disk that is gone: defined as before, empty.
+    """Recreate, empty, the durable queues with their only member on the node's lost disk.
 
-    They get another group, so that no node takes the new one for what it had spoken to: the
-    numbers that it counts its submissions by begin anew.
+    They get another group, so that no node takes the new queue for the one it submitted to:
+    submissions to it are numbered from 1.
     """
     state = context.state
     for old in [queue for queue in state.queues() if queue.nodes == (name,) and not queue.leaving]:
         if not old.config.durable or old.owner_uplink:
             continue
         state.last_group += 1
-        # In a log of version 2 no life has a number: there the new one counts from 1 again, too.
+        # In a log of version 2 no incarnation has a number: there the new queue counts from 1
+        # again.
         above = numbered_above(state.last_group) if state.numbers else 0
         queue = msgspec.structs.replace(
             old, group=state.last_group, founders=None, numbered_above=above
@@ -104,7 +105,7 @@ def _renew(context: MetadataContext, name: str) -> None:
 
 
 def known_node(context: MetadataContext, name: str) -> ClusterNode:
-    """The node; raises NotFound."""
+    """Return the node; raises NotFound."""
     known = context.state.nodes.get(name)
     if known is None:
         raise errors.no_node(name, context.state.nodes)
@@ -112,7 +113,7 @@ def known_node(context: MetadataContext, name: str) -> ClusterNode:
 
 
 def set_drained(context: MetadataContext, command: SetDrained) -> AnyReply:
-    """Into maintenance, or out of it."""
+    """Put a node into maintenance, or end it."""
     known = known_node(context, command.node)
     if known.drained != command.drained:
         context.state.nodes[command.node] = msgspec.structs.replace(known, drained=command.drained)
@@ -121,7 +122,7 @@ def set_drained(context: MetadataContext, command: SetDrained) -> AnyReply:
 
 
 def forget_node(context: MetadataContext, command: ForgetNode) -> AnyReply:
-    """No queue is to have a member there; what lived on it alone is deleted."""
+    """Take the node out of every queue's members; delete queues without another member."""
     state = context.state
     known = known_node(context, command.node)
     others = [one for one in state.nodes.values() if one.name != command.node]
@@ -142,7 +143,7 @@ def forget_node(context: MetadataContext, command: ForgetNode) -> AnyReply:
 
 
 def remove_node(context: MetadataContext, command: RemoveNode) -> AnyReply:
-    """Out of the registry; its disk is remembered."""
+    """Remove the node from the registry; remember its disk."""
     state = context.state
     known = state.nodes.get(command.node)
     if known is None or known.disk != command.disk:

@@ -1,6 +1,6 @@
 """Password hashes in RabbitMQ's form: definitions exported there can be used here.
 
-base64(salt of 4 bytes | digest(salt | password in UTF-8)). New ones are made as by RabbitMQ's
+base64(salt of 4 bytes | digest(salt | password in UTF-8)). New hashes are made as by RabbitMQ's
 rabbit_password_hashing_sha256; those of its two other algorithms are recognised by their length.
 """
 
@@ -20,7 +20,7 @@ ALGORITHMS: Final = {
     "rabbit_password_hashing_sha512": "sha512",
     "rabbit_password_hashing_md5": "md5",
 }
-"""RabbitMQ's name to the digest."""
+"""RabbitMQ's name of an algorithm to the digest's."""
 _BY_LENGTH: Final = {
     SALT_BYTES + hashlib.new(digest).digest_size: name for name, digest in ALGORITHMS.items()
 }
@@ -28,7 +28,7 @@ _DEFAULT: Final = "rabbit_password_hashing_sha256"
 
 
 def hash_password(password: str, salt: bytes, algorithm: str = _DEFAULT) -> str:
-    """The hash to keep; the salt is drawn by the caller."""
+    """Return the hash to store; the caller draws the salt."""
     assert len(salt) == SALT_BYTES, len(salt)
     digest = hashlib.new(
         ALGORITHMS[algorithm], salt + password.encode("utf-8", "surrogatepass")
@@ -37,14 +37,14 @@ def hash_password(password: str, salt: bytes, algorithm: str = _DEFAULT) -> str:
 
 
 def algorithm_of(password_hash: str) -> str:
-    """RabbitMQ's name of the algorithm; "" for no hash, or none of these."""
+    """Return RabbitMQ's name of the algorithm; "" for no hash, or an unknown length."""
     return _BY_LENGTH.get(len(_decoded(password_hash)), "")
 
 
 def checked(password_hash: str, algorithm: str) -> str:
-    """A hash from outside; "" is one that no password matches.
+    """Check and return a hash given by a client; "" is one that no password matches.
 
-    algorithm  RabbitMQ's name, "" for whichever fits
+    algorithm  RabbitMQ's name; "": any that fits
     fails      InvalidArgument
     """
     found = algorithm_of(password_hash)
@@ -57,9 +57,9 @@ def checked(password_hash: str, algorithm: str) -> str:
 
 
 def matches(password: str, password_hash: str) -> bool:
-    """Whether it is the password, in constant time.
+    """Return whether the password matches, in constant time.
 
-    An empty or damaged hash matches nothing, and an empty password is none, as in RabbitMQ.
+    An empty or damaged hash matches nothing; as in RabbitMQ, neither does an empty password.
     """
     kept = _decoded(password_hash)
     algorithm = _BY_LENGTH.get(len(kept))

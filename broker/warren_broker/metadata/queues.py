@@ -1,4 +1,4 @@
-"""Queues as definitions: declare, delete, and whose they are."""
+"""Queues as definitions: declare, delete, ownership."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warren_broker.metadata.records import QueueRecord, numbered_above
 
 
 def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
-    """Make it, or check that what exists is the same, and not somebody else's."""
+    """Create a queue, or check that the existing one is equivalent and accessible."""
     config = command.config
     scope = context.scope(config.vhost)
     if config.name.startswith(RESERVED) and not command.server_named:
@@ -57,7 +57,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
 
 
 def present(context: MetadataContext, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that have not left the cluster since they were chosen."""
+    """Return the nodes that have not left the cluster since they were chosen."""
     state = context.state
     gone = [name for name in state.removed.values() if name not in state.nodes]
     leaving = [name for name, one in state.nodes.items() if one.forgetting]
@@ -65,10 +65,10 @@ def present(context: MetadataContext, nodes: tuple[str, ...]) -> tuple[str, ...]
 
 
 def check_equivalent(context: MetadataContext, there: QueueRecord, command: DeclareQueue) -> None:
-    """Raise ResourceLocked or PreconditionFailed unless the declaration fits what is there."""
+    """Raise ResourceLocked or PreconditionFailed unless the declaration matches the queue."""
     config, current = command.config, there.config
-    # Exclusive or not is part of access, as in RabbitMQ: the owner itself is locked out when it
-    # says something else than before.
+    # Exclusiveness is part of access, as in RabbitMQ: even the owner is locked out when it declares
+    # the queue with another value than before.
     owned = there.owned_by(context.uplink, command.connection)
     if not owned or config.exclusive != current.exclusive:
         raise errors.locked_queue(there.name, there.vhost)
@@ -89,7 +89,7 @@ def check_equivalent(context: MetadataContext, there: QueueRecord, command: Decl
 
 
 def delete_queue(context: MetadataContext, command: DeleteQueue) -> AnyReply:
-    """Remove it with its bindings."""
+    """Delete a queue with its bindings."""
     queue = context.scope(command.vhost).queues.get(command.name)
     if queue is None or command.group not in (0, queue.group):
         return Deleted(())
@@ -99,7 +99,7 @@ def delete_queue(context: MetadataContext, command: DeleteQueue) -> AnyReply:
 
 
 def remove_queues(context: MetadataContext, queues: Iterable[QueueRecord]) -> Deleted:
-    """Remove these with their bindings, and the auto-delete exchanges which that leaves empty."""
+    """Remove queues with their bindings, and the auto-delete exchanges thereby emptied."""
     gone = []
     for queue in queues:
         scope = context.scope(queue.vhost)
@@ -113,6 +113,6 @@ def remove_queues(context: MetadataContext, queues: Iterable[QueueRecord]) -> De
 
 
 def owner_gone(context: MetadataContext, command: OwnerGone) -> AnyReply:
-    """A connection's exclusive queues go with it."""
+    """Delete the exclusive queues of a connection that has ended."""
     groups = context.state.owned.get((command.uplink, command.connection), {})
     return remove_queues(context, [context.state.groups[group] for group in groups])

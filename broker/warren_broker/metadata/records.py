@@ -1,4 +1,4 @@
-"""What is declared in a cluster, as values."""
+"""The objects declared in a cluster, as values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren_broker.queue.config import QueueConfig
 Arguments: TypeAlias = dict[str, Any]
 """Plain values (`warren_broker.arguments.plain`)."""
 ConnectionId: TypeAlias = int
-"""A client's connection, numbered by its node from 1, never used twice in one life; 0: none."""
+"""A client's connection, numbered by its node from 1, unique in an incarnation; 0: none."""
 
 _CANONICAL = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -26,9 +26,9 @@ class Vhost(msgspec.Struct, frozen=True, array_like=True):
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):
-    """Somebody who may log in.
+    """A user that may log in.
 
-    password_hash  base64 of salt and hash (`metadata.passwords`); "": no password will do
+    password_hash  base64 of salt and hash (`metadata.passwords`); "": no password matches
     """
 
     name: str
@@ -40,8 +40,7 @@ class User(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True):
-    """A user's patterns in a vhost; with `exchange`, for the routing keys of that topic
-    exchange."""
+    """A user's patterns in a vhost; with `exchange`, for routing keys of that topic exchange."""
 
     vhost: str
     user: str
@@ -52,7 +51,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, array_like=True):
-    """Where messages are published."""
+    """An exchange, to which messages are published."""
 
     vhost: str
     name: str
@@ -70,7 +69,7 @@ class Exchange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """From an exchange to a queue (to_queue) or to another exchange."""
+    """A binding from an exchange to a queue (to_queue) or to another exchange."""
 
     vhost: str
     source: str
@@ -81,46 +80,46 @@ class Binding(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> BindingKey:
-        """What makes it itself among the bindings of its source; equal arguments in any order."""
+        """Its identity among the bindings of its source; equal arguments in any order."""
         canonical = _CANONICAL.encode(self.arguments) if self.arguments else b""
         return (self.to_queue, self.destination, self.routing_key, canonical)
 
 
 BindingKey: TypeAlias = tuple[bool, str, str, bytes]
 BindingChange: TypeAlias = tuple[int, BindingKey, Binding, bool]
-"""(version of the vhost, key, binding, True: it came, False: it went)."""
+"""(version of the vhost, key, binding, True: added, False: removed)."""
 
 
 NUMBERS_PER_GROUP: Final = 1 << 32
-"""Claims, or epochs, that a queue can number before it comes to those of the next group: one every
+"""Claims, or epochs, that a queue can number before it reaches those of the next group: one every
 millisecond for 49 days."""
 
 
 def numbered_above(group: int) -> int:
-    """Above what number a queue of that group numbers its claims and epochs.
+    """Return the number above which a queue of that group numbers its claims and epochs.
 
     Groups are given out once and ascend, so a queue that is deleted and declared again shares no
     number with the one before:
     1. A driver holds claim 1 of queue q.  2. q is deleted and declared again; another driver opens
-    claim 1 of the new one.  3. The first one settles claim 1. Were both of epoch 1, messages that
+    claim 1 of the new one.  3. The first driver settles claim 1. If both had epoch 1, messages that
     it has never seen would be settled, and lost.
     """
     return group * NUMBERS_PER_GROUP
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A queue and where it lives.
+    """A queue and its placement.
 
-    group             its Raft group: given out once, never again
+    group             id of its Raft group: given out once, never again
     nodes             its members; one for a classic queue
-    leader            who should lead it first
+    leader            preferred first leader
     founders          members that may begin with an empty log and vote; None: all of `nodes`
-    leaving           were members; they keep their logs until the group has let them go
+    leaving           former members; they keep their logs until the group has removed them
     numbered_above    its claims and the epochs of its readers are numbered above it, see
                       `numbered_above`; 0: from 1, as version 2 declared it
-    owner_uplink      the life of the node whose connection owns it; 0: not exclusive
+    owner_uplink      the uplink of the node with the connection that owns it; 0: not exclusive
     owner_connection  that connection
-    life              the life of its node it is bound to; 0: it outlives that (durable)
+    life              the uplink of the node to which it is bound; 0: it outlives that (durable)
     """
 
     vhost: str
@@ -139,17 +138,17 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def replicated(self) -> bool:
-        """Its members may be changed; others live and die with their node."""
+        """Whether its members may be changed; other queues exist only on their node."""
         return self.config.kind == "quorum" and not self.life and not self.owner_uplink
 
     @property
     def home(self) -> str:
-        """The node that it lives on alone; "": its members may be changed."""
+        """The only node that has it; "": its members may be changed."""
         return "" if self.replicated else self.nodes[0]
 
     @property
     def passing(self) -> bool:
-        """It does not outlive a node that stays away: exclusive, auto-delete or transient."""
+        """Whether it does not outlive an absent node: exclusive, auto-delete or transient."""
         config = self.config
         return not self.replicated and (
             config.exclusive or config.auto_delete or not config.durable
@@ -157,15 +156,15 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def carriers(self) -> tuple[str, ...]:
-        """Every node that has, or may have, something of it."""
+        """Every node that has, or may have, a part of it."""
         return (*self.nodes, *self.leaving)
 
     def founded_by(self, node: str) -> bool:
-        """Whether that member was there from the beginning, without a break."""
+        """Return whether that node has been a member from the beginning without a break."""
         return node in (self.nodes if self.founders is None else self.founders)
 
     def owned_by(self, uplink: UplinkId, connection: ConnectionId) -> bool:
-        """Whether that connection may use it; everybody may when it is not exclusive."""
+        """Return whether that connection may use it; any may unless it is exclusive."""
         return not self.owner_uplink or (uplink, connection) == (
             self.owner_uplink,
             self.owner_connection,
@@ -176,11 +175,11 @@ class ClusterNode(msgspec.Struct, frozen=True, array_like=True):
     """A node of the cluster.
 
     address      where its peers reach it, `host:port`
-    disk         names its data directory: another number is another memory
+    disk         id of its data directory: another id means other contents
     since_group  queues up to this group are older than that disk: it holds nothing of them but
                  what their leaders send it
-    drained      in maintenance: nothing is to be led or placed there
-    forgetting   on its way out for good
+    drained      in maintenance: no leaders or new members are placed there
+    forgetting   being removed from the cluster for good
     """
 
     name: str

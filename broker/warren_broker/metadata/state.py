@@ -21,11 +21,11 @@ from warren_broker.metadata.records import (
 from warren_broker.queue.commands import Incarnation, UplinkId
 
 REPLIES_KEPT_MAX = 1024
-"""Replies remembered per uplink, to answer repeats; no node has more commands under way."""
+"""Replies remembered per uplink, to answer repeats; no node has more commands pending."""
 RETIRED_KEPT_MAX = 16
-"""Older lives remembered per node, to refuse what they left in flight."""
+"""Ended incarnations remembered per node, to refuse what they left in flight."""
 JOURNAL_MAX = 4096
-"""Changes of a vhost's bindings that are kept for those who index them."""
+"""Changes of a vhost's bindings kept for the indexes that follow them."""
 REMOVED_KEPT_MAX = 256
 """Data directories of removed nodes that are remembered, to refuse their return."""
 
@@ -38,12 +38,12 @@ DEFAULT_EXCHANGES = (
     ("amq.rabbitmq.trace", "topic", True),
     ("amq.topic", "topic", False),
 )
-"""(name, kind, internal) of what every vhost has."""
+"""(name, kind, internal) of the exchanges of every vhost."""
 
 
 @dataclass(slots=True)
 class UplinkState:
-    """One life of one node, as a submitter.
+    """One incarnation of a node, as a submitter.
 
     Invariant: `answers` holds the latest submissions, ascending, the last one being last_seq.
     """
@@ -63,7 +63,7 @@ class UplinkState:
             self.kept -= max(1, len(self.answers.popleft()[1]))
 
     def answer(self, seq: int) -> tuple[AnyReply, ...]:
-        """What was answered then; empty when that is forgotten."""
+        """Return the replies given to that submission; empty when they are forgotten."""
         first = self.answers[0][0] if self.answers else seq + 1
         return self.answers[seq - first][1] if seq >= first else ()
 
@@ -72,11 +72,11 @@ class UplinkState:
 class Scope:
     """One vhost's exchanges, queues and bindings.
 
-    journal  the bindings that came (True) or went, of the last versions, each with its version and
-             its source: who keeps an index of them need not look at all of them again. It is no
-             part of the state: a snapshot has none, and begins another one
+    journal  the latest bindings added (True) or removed, each with its version: an index that
+             follows them need not read all bindings again. It is not part of the state: a snapshot
+             has none, and a restored scope starts a new one
 
-    Invariants: every binding stands under its source and under its destination, both of which
+    Invariants: every binding is filed under its source and under its destination, both of which
     exist; `version` rises with every change, `source_versions[x]` with every change to x's
     bindings.
     """
@@ -94,11 +94,11 @@ class Scope:
     )
 
     def arriving(self, to_queue: bool) -> dict[str, dict[tuple[str, BindingKey], Binding]]:
-        """Bindings by destination."""
+        """Return the bindings by destination."""
         return self.to_queues if to_queue else self.to_exchanges
 
     def add_binding(self, binding: Binding) -> None:
-        """Add it; once is enough."""
+        """Add a binding; a repeat changes no index."""
         key = binding.key
         self.bindings.setdefault(binding.source, {})[key] = binding
         into = self.arriving(binding.to_queue).setdefault(binding.destination, {})
@@ -107,7 +107,7 @@ class Scope:
         self.journal.append((self.version, key, binding, True))
 
     def remove_binding(self, binding: Binding) -> bool:
-        """Remove it; whether it was there."""
+        """Remove a binding; return whether it existed."""
         key = binding.key
         leaving = self.bindings.get(binding.source, {})
         if leaving.pop(key, None) is None:
@@ -124,13 +124,13 @@ class Scope:
         return True
 
     def touch(self, source: str | None = None) -> None:
-        """Something changed; with `source`, that exchange or its bindings did."""
+        """Record a change; with `source`, of that exchange or its bindings."""
         self.version += 1
         if source is not None:
             self.source_versions[source] = self.version
 
     def check(self) -> None:
-        """The class's invariants."""
+        """Assert the invariants."""
         count = 0
         for source, leaving in self.bindings.items():
             assert source in self.exchanges and leaving, source
@@ -149,12 +149,12 @@ class Scope:
 
 @dataclass(slots=True)
 class MetadataState:
-    """Everything that is declared.
+    """All definitions of the cluster.
 
     Invariants: `groups` names each queue of each vhost once; no group is above `last_group`; every
-    grant's user and vhost exist; `lives[n]` is an uplink whose node is n, and no other life is
-    kept; only lives have a number (`numbers`), each its own; a queue's members are on nodes, each
-    once; no node has a removed disk, none that is being forgotten is to carry a queue.
+    grant's user and vhost exist; `lives[n]` is the uplink of node n, and no other uplink is kept;
+    only nodes in `lives` have a number (`numbers`), each its own; a queue's members are on nodes,
+    each once; no node has a removed disk, and none that is being forgotten is in a queue's nodes.
 
     removed  disk to the name of the node that had it, the latest last
     """
@@ -174,21 +174,21 @@ class MetadataState:
     numbers: dict[str, Incarnation] = field(default_factory=dict)
 
     def queue(self, vhost: str, name: str) -> QueueRecord | None:
-        """The queue of that name."""
+        """Return the queue of that name."""
         scope = self.scopes.get(vhost)
         return scope.queues.get(name) if scope else None
 
     def exchange(self, vhost: str, name: str) -> Exchange | None:
-        """The exchange of that name; "" is the default one."""
+        """Return the exchange of that name; "" is the default one."""
         scope = self.scopes.get(vhost)
         return scope.exchanges.get(name) if scope else None
 
     def queues(self) -> Iterator[QueueRecord]:
-        """Every queue, in the order in which they were declared."""
+        """Iterate over all queues in the order in which they were declared."""
         return iter(self.groups.values())
 
     def add_queue(self, queue: QueueRecord) -> None:
-        """Add a new one to the indexes."""
+        """Add a new queue to the indexes."""
         assert queue.group not in self.groups, queue.group
         scope = self.scopes[queue.vhost]
         scope.queues[queue.name] = queue
@@ -199,7 +199,7 @@ class MetadataState:
         scope.touch()
 
     def replace_queue(self, queue: QueueRecord) -> None:
-        """The same queue with other members."""
+        """Replace a queue by itself with other members."""
         old = self.groups[queue.group]
         assert (old.vhost, old.name, old.owner_uplink) == (
             queue.vhost,
@@ -210,18 +210,18 @@ class MetadataState:
         self.groups[queue.group] = queue
 
     def renew_queue(self, old: QueueRecord, queue: QueueRecord) -> None:
-        """The same definition with its bindings, begun anew as another group."""
+        """Replace a queue by one of the same name and bindings with a new group."""
         assert (old.vhost, old.name) == (queue.vhost, queue.name), (old, queue)
         assert not old.owner_uplink and queue.group not in self.groups, (old, queue)
         scope = self.scopes[queue.vhost]
-        del scope.queues[old.name]  # queues stand in the order of their groups, here as restored
+        del scope.queues[old.name]  # keeps the order of groups, as a restored state has it
         scope.queues[queue.name] = queue
         del self.groups[old.group]
         self.groups[queue.group] = queue
         scope.touch()
 
     def drop_queue(self, queue: QueueRecord) -> None:
-        """Take it out of the indexes; its bindings are gone already."""
+        """Remove a queue from the indexes; its bindings were removed before."""
         scope = self.scopes[queue.vhost]
         assert queue.name not in scope.to_queues, queue.name
         del scope.queues[queue.name]
@@ -234,7 +234,7 @@ class MetadataState:
         scope.touch()
 
     def check(self) -> None:
-        """The class's invariants, and those of its parts."""
+        """Assert the invariants, and those of the parts."""
         seen = 0
         for name, scope in self.scopes.items():
             assert scope.vhost.name == name, name
@@ -272,7 +272,7 @@ class MetadataState:
 
 
 def new_scope(vhost: Vhost) -> Scope:
-    """A vhost with the exchanges that every one has."""
+    """Return a vhost with the exchanges that every vhost has."""
     scope = Scope(vhost)
     for name, kind, internal in DEFAULT_EXCHANGES:
         scope.exchanges[name] = Exchange(vhost.name, name, kind, internal=internal)

@@ -1,4 +1,4 @@
-"""What the node reads from the definitions that it has applied."""
+"""A node's lookups in the definitions that it has applied."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from warren_broker.queue.commands import UplinkId
 
 
 class MetadataView:
-    """Lookups in a state; the state may be replaced by a restored one (`state` is assigned to)."""
+    """Lookups in a state; `state` is reassigned when a snapshot was restored."""
 
     def __init__(self, state: MetadataState) -> None:
         self.state = state
 
-    # ------------------------------------------------------------ who
+    # ------------------------------------------------------------ users
 
     def authenticate(self, user: str, password: str) -> User | None:
-        """The user when the password is right."""
+        """Return the user when the password is right."""
         found = self.state.users.get(user)
         if found is None or not passwords.matches(password, found.password_hash):
             return None
         return found
 
     def has_vhost(self, vhost: str) -> bool:
-        """Whether it exists."""
+        """Return whether the vhost exists."""
         return vhost in self.state.scopes
 
     def grant(self, vhost: str, user: str) -> Grant | None:
-        """The user's permissions there; None: may not even enter."""
+        """Return the user's permissions in a vhost; None: it may not even enter."""
         return self.state.grants.get((vhost, user, None))
 
     def topic_grant(self, vhost: str, user: str, exchange: str) -> Grant | None:
-        """The user's topic permissions; None: everything is allowed."""
+        """Return the user's topic permissions; None: everything is allowed."""
         return self.state.grants.get((vhost, user, exchange))
 
-    # ------------------------------------------------------------ what
+    # ------------------------------------------------------------ objects
 
     def exchange(self, vhost: str, name: str) -> Exchange:
-        """Passive declaration; raises NotFound."""
+        """Return an exchange, as for a passive declaration; raises NotFound."""
         found = self.state.exchange(vhost, name)
         if found is None:
             raise errors.no_exchange(name, vhost)
@@ -50,9 +50,9 @@ class MetadataView:
     def queue(
         self, vhost: str, name: str, uplink: UplinkId = 0, connection: int = 0
     ) -> QueueRecord:
-        """Passive declaration, and every use of a queue; raises NotFound, ResourceLocked.
+        """Return a queue that the requester may use; raises NotFound, ResourceLocked.
 
-        uplink, connection  who asks; 0: the broker itself, which may use exclusive ones
+        uplink, connection  of the requester; 0: the broker itself, which may use exclusive ones
         """
         found = self.state.queue(vhost, name)
         if found is None:
@@ -62,12 +62,12 @@ class MetadataView:
         return found
 
     def exchanges(self, vhost: str) -> list[Exchange]:
-        """All of a vhost, by name."""
+        """Return all exchanges of a vhost, by name."""
         scope = self.state.scopes.get(vhost)
         return [scope.exchanges[name] for name in sorted(scope.exchanges)] if scope else []
 
     def queues(self, vhost: str) -> list[QueueRecord]:
-        """All of a vhost, by name."""
+        """Return all queues of a vhost, by name."""
         scope = self.state.scopes.get(vhost)
         return [scope.queues[name] for name in sorted(scope.queues)] if scope else []
 
@@ -79,7 +79,7 @@ class MetadataView:
         to_queue: bool | None = None,
         routing_key: str | None = None,
     ) -> list[Binding]:
-        """Those that match everything given; the default exchange's implicit ones too."""
+        """Return the bindings that match, including the default exchange's implicit ones."""
         return [
             binding
             for binding in self._candidates(vhost, source)

@@ -1,1 +1,1 @@
-"""The queue as a pure machine over ranges."""
+"""The queue as a pure replicated state machine over runs of messages."""

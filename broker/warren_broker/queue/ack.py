@@ -1,4 +1,4 @@
-"""What becomes of messages that a consumer held."""
+"""Settle, return and discard: how messages that a consumer holds leave it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected"]
 
 
 def settle(context: QueueContext, command: Settle) -> AnyReply:
-    """Acknowledged: they are gone."""
+    """Remove the messages that a consumer acknowledged."""
     return _resolve(context, command.consumer, command.msg_ids, "settled")
 
 
 def return_(context: QueueContext, command: Return) -> AnyReply:
-    """Back to the queue."""
+    """Return messages to the queue."""
     outcome: Outcome = "failed" if command.failed else "returned"
     return _resolve(context, command.consumer, command.msg_ids, outcome)
 
 
 def discard(context: QueueContext, command: Discard) -> AnyReply:
-    """Rejected for good."""
+    """Drop or dead-letter the messages that a consumer rejected."""
     return _resolve(context, command.consumer, command.msg_ids, "rejected")
 
 
 def _resolve(
     context: QueueContext, consumer_id: int, msg_ids: MsgIds, outcome: Outcome
 ) -> AnyReply:
-    """Unknown consumers and ids are ignored: a repeat, or the queue took them back meanwhile."""
+    """Take the messages from their consumer; ignore unknown consumers and ids.
+
+    Either is a repeated command, or the queue took the messages back in the meantime.
+    """
     uplink = context.uplink
     consumer = uplink.consumers.get(consumer_id) if uplink is not None else None
     if consumer is None:
@@ -46,10 +49,10 @@ def _resolve(
 
 
 def let_go(context: QueueContext, consumer: Consumer, pieces: list[Held], outcome: Outcome) -> None:
-    """What was cut out of `held` leaves the consumer; the caller then says `changed`.
+    """Apply the outcome to runs cut out of `held`; the caller then calls `changed`.
 
-    RabbitMQ counts a message as acquired when it comes back, so a delivery says how often it was
-    acquired before.
+    RabbitMQ counts a message as acquired when it comes back, so a delivery carries the number of
+    earlier acquisitions.
     """
     state = context.state
     contents = state.contents
@@ -72,13 +75,13 @@ def let_go(context: QueueContext, consumer: Consumer, pieces: list[Held], outcom
 
 
 def let_all_go(context: QueueContext, consumer: Consumer, outcome: Outcome) -> None:
-    """Everything it holds, in the order of the ids."""
+    """Apply the outcome to everything that the consumer holds, in the order of the ids."""
     pieces, consumer.held = consumer.held, []
     let_go(context, consumer, pieces, outcome)
 
 
 def changed(context: QueueContext, consumer: Consumer) -> None:
-    """It may hold less than before: it may be served again, be replaced, or be gone at last."""
+    """Update a consumer that may hold less than before: serve it again, replace it or remove it."""
     state = context.state
     if consumer.cancelled:
         if not consumer.held_count:

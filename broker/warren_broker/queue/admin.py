@@ -1,4 +1,4 @@
-"""What is asked of the queue as a whole: counts, purge, delete, new settings."""
+"""Commands to the queue as a whole: counts, purge, delete, new settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DONE: Final = Done()
 
 
 def stat(context: QueueContext, command: Stat) -> AnyReply:
-    """Counts. A redeclaration renews x-expires on a classic queue, as in RabbitMQ."""
+    """Return the counts. As in RabbitMQ, a redeclaration restarts x-expires on a classic queue."""
     consumers.dispatch(context)
     if command.touch and context.config.kind == "classic":
         context.state.unused_ms = context.now
@@ -32,7 +32,7 @@ def stat(context: QueueContext, command: Stat) -> AnyReply:
 
 
 def counts(state: QueueState) -> StatReply:
-    """The figures of a queue; for whoever holds its state."""
+    """Return the counts of a queue from its state."""
     order = state.order
     return StatReply(
         messages_ready=order.count,
@@ -52,7 +52,7 @@ def counts(state: QueueState) -> StatReply:
 
 
 def purge(context: QueueContext, command: Purge) -> AnyReply:
-    """Ready and returned messages are dropped, not dead-lettered."""
+    """Drop the ready and returned messages without dead-lettering them."""
     del command
     consumers.dispatch(context)
     return Count(_empty(context.state))
@@ -65,13 +65,13 @@ def _empty(state: QueueState) -> int:
         for index, first, last, _, _ in gone:
             state.contents.drop(index, last - first + 1)
     else:
-        state.contents = BlockIndex()  # whatever the backlog: nothing else is referred to
+        state.contents = BlockIndex()  # nothing else is referred to: O(1) for any backlog
     state.ready_bytes = 0
     return count
 
 
 def delete(context: QueueContext, command: Delete) -> AnyReply:
-    """The end: nothing is kept, whoever consumes is told."""
+    """Delete the queue: drop all messages and cancel all consumers."""
     state = context.state
     name = state.config.name
     consumers.dispatch(context)
@@ -99,12 +99,12 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
 
 
 def configure(context: QueueContext, command: Configure) -> AnyReply:
-    """New settings. Messages that are there keep the expiry they were given when they came."""
+    """Replace the settings; messages in the queue keep the expiry given to them on arrival."""
     state, config = context.state, command.config
     if config.single_active_consumer != state.config.single_active_consumer:
         return Refused(
             "invalid", f"queue {config.name!r}: x-single-active-consumer is set at declaration only"
         )
     state.config = config
-    state.timer_ms = context.now  # everything due is looked at again, now
+    state.timer_ms = context.now  # the deadlines are computed again, now
     return DONE

@@ -1,4 +1,4 @@
-"""One command being applied: the state, the time, and what is to be said and done afterwards."""
+"""The context of one command being applied: state, time, collected replies and effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class QueueContext:
     index   of the entry, which names its block
     now     milliseconds since the epoch
     block   the entry's block; None: it has none
-    uplink  who submitted; None: nobody (timers, operators)
+    uplink  the submitting uplink; None: a timer or an operator
     """
 
     __slots__ = (
@@ -63,13 +63,13 @@ class QueueContext:
         return self.state.config
 
     def deliver(self, consumer: Consumer, held: Held) -> None:
-        """Tell its node of what it was just given."""
+        """Add a delivery for the consumer's node."""
         first_id, last_id, index, first, failed, acquired, _ = held
         delivery = Delivery(first_id, index, first, first + last_id - first_id, failed, acquired)
         self._deliveries.setdefault((consumer.uplink, consumer.id), []).append(delivery)
 
     def drained(self, consumer: Consumer) -> None:
-        """Its credit was given back."""
+        """Report that the consumer's remaining credit was returned."""
         self._drained.append(Drained(consumer.uplink, consumer.id, consumer.next_msg_id))
 
     def cancelled(
@@ -78,11 +78,11 @@ class QueueContext:
         reason: Literal["timeout", "deleted", "disconnected"],
         msg_ids: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        """A consumer is one no longer, and did not ask for that."""
+        """Report that a consumer was cancelled by the queue."""
         self._cancelled.append(CancelConsumer(*key, reason, msg_ids))
 
     def dead_letter(self, reason: DeathReason, index: int, first: int, last: int) -> None:
-        """Messages that leave the queue for the dead letter exchange, if there is one."""
+        """Send messages that leave the queue to the dead letter exchange, if there is one."""
         if self.state.config.dead_letter_exchange is None:
             return
         if not self._dead or self._dead[-1][0] != reason:
@@ -94,23 +94,23 @@ class QueueContext:
             runs.append((index, first, last))
 
     def expired(self, reason: Literal["expires", "auto_delete"]) -> None:
-        """The queue is to be deleted."""
+        """Report that the queue is to be deleted."""
         self._expired = Expired(reason)
 
     def arm(self, at_ms: int) -> None:
-        """Something is due at that time: ask for a timer unless an earlier one is out."""
+        """Ask for a timer at that time unless an earlier one is pending."""
         state = self.state
         if not state.timer_ms or at_ms < state.timer_ms:
             state.timer_ms = max(at_ms, 1)
 
     def repeat_timer(self) -> None:
-        """Ask for the timer that is out once more."""
+        """Ask again for the timer that is pending."""
         self._timer_before = 0
 
     def effects(self) -> tuple[AnyEffect, ...]:
-        """What is to be done, in order.
+        """Return the collected effects in the order in which the leader carries them out.
 
-        Deliveries stand before Drained (a transfer must not follow the flow that ends its credit)
+        Deliveries come before Drained (a transfer must not follow the flow that ends its credit)
         and before CancelConsumer (a cancelled consumer's last messages are still its own).
         """
         effects: list[Any] = [

@@ -1,4 +1,4 @@
-"""What a client asks of its own consumers: join, credit, resume, get, leave."""
+"""Commands of clients about their own consumers: checkout, credit, resume, get, cancel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DONE: Final = Done()
 
 
 def checkout(context: QueueContext, command: Checkout) -> AnyReply:
-    """A consumer joins, or one that is there changes its prefetch and priority."""
+    """Add a consumer, or change the prefetch and priority of an existing one."""
     state, uplink = context.state, context.uplink
     if uplink is None:
         return Refused("invalid", "a consumer belongs to an uplink: submit with one")
@@ -85,7 +85,7 @@ def _exclusive_refusal(
             "exclusive_use",
             f"queue {name!r} has {others} consumers: an exclusive one must be the only one",
         )
-    # An exclusive consumer is the only one, so `others` is 1 and this looks at few.
+    # An exclusive consumer is the only one, so `others` is 1 and the scan is short.
     if others == 1 and any(
         other.exclusive and not other.cancelled and other is not known
         for other in state.all_consumers()
@@ -96,7 +96,7 @@ def _exclusive_refusal(
 
 
 def _window(state: QueueState, no_ack: bool, command: Checkout) -> tuple[int, bool]:
-    """(messages it may hold, whether bytes are bounded too)."""
+    """Return (messages it may hold, whether bytes are bounded too)."""
     if no_ack:
         return limits.NO_ACK_WINDOW, True
     if command.prefetch or command.explicit_credit:
@@ -107,7 +107,7 @@ def _window(state: QueueState, no_ack: bool, command: Checkout) -> tuple[int, bo
 
 
 def credit(context: QueueContext, command: Credit) -> AnyReply:
-    """Flow: what has left for a no-ack consumer; what an explicit one may still be given."""
+    """Apply flow: what has left for a no-ack consumer, the credit of an explicit one."""
     state, uplink = context.state, context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
     if consumer is None:
@@ -127,7 +127,7 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
 
 
 def cancel(context: QueueContext, command: Cancel) -> AnyReply:
-    """It gets nothing more."""
+    """Cancel a consumer: it gets no more messages."""
     uplink = context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
     if consumer is not None:
@@ -137,9 +137,9 @@ def cancel(context: QueueContext, command: Cancel) -> AnyReply:
 
 
 def retire(context: QueueContext, consumer: Consumer) -> None:
-    """It is a consumer no longer; what it holds stays its own. The caller then says `changed`.
+    """Cancel a consumer; it keeps the messages that it holds. The caller then calls `changed`.
 
-    What is on its way to a no-ack consumer counts as delivered: at most once is its promise.
+    What is on its way to a no-ack consumer counts as delivered: no-ack means at most once.
     """
     state = context.state
     if consumer.cancelled:
@@ -158,11 +158,11 @@ def retire(context: QueueContext, consumer: Consumer) -> None:
         if state.config.auto_delete:
             context.expired("auto_delete")
     consumer.quiescing = False
-    consumers.elect(context)  # it was the active one, or one that the active one made way for
+    consumers.elect(context)  # it was the active one, or the active one was quiescing in its favour
 
 
 def resume(context: QueueContext, command: Resume) -> AnyReply:
-    """Deliveries that its node has not seen are sent again; a consumer that has gone is told so."""
+    """Send again the deliveries that the node has not seen, or report the cancellation."""
     state, uplink = context.state, context.uplink
     if uplink is None:
         return DONE
@@ -179,14 +179,14 @@ def resume(context: QueueContext, command: Resume) -> AnyReply:
                 consumer,
                 (first_id + skip, last_id, index, first + skip, failed, acquired, since),
             )
-    # 1. Deliveries are lost on the way to a node that is suspected.  2. They are taken back, others
-    # follow.  3. It is back: waiting for the lost ones it would take none of the others, ever.
+    # 1. Deliveries to a suspected node are lost.  2. They are taken back; later ones follow.  3.
+    # The node is back: if it waited for the lost ones, it would never accept the later ones.
     first_msg_id = consumer.held[0][0] if consumer.held else consumer.next_msg_id
     return Resumed(max(first_msg_id, command.next_msg_id))
 
 
 def get(context: QueueContext, command: Get) -> AnyReply:
-    """basic.get. Waiting consumers and limits come first, as if it had come in its own entry."""
+    """Handle basic.get; waiting consumers and limits come first, as if it had its own entry."""
     state, uplink = context.state, context.uplink
     if uplink is None:
         return Refused("invalid", "a get belongs to an uplink: submit with one")

@@ -1,9 +1,9 @@
 """The blocks that a queue refers to: live messages, sizes and expiry of each.
 
 The bytes themselves stay in the log. A `Shape` is what the machine reads from a block when its
-entry is applied. A block whose messages all have one size and do not expire is kept as one
+entry is applied. A block of messages of one size that do not expire is kept as one
 integer; others keep a `Detail`. Blocks that were not used for a while are packed, PAGE neighbouring
-entries together: in a long backlog of small blocks all but the newest and those being delivered.
+entries together: in a long backlog of small blocks, all but the newest and those being delivered.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, bytes | None]])
 _DETAIL_RUNS: Final = 7
 FILLED_PAGES_MAX: Final = 2
-"""Pages that blocks came into last, unpacked: what is consumed at once is never packed."""
+"""Pages that received blocks last, kept unpacked: what is consumed at once is never packed."""
 TOUCHED_PAGES_MAX: Final = 128
-"""Pages unpacked again because somebody asked: as many as consumers hold messages of."""
+"""Pages unpacked again by a lookup: about as many as consumers hold messages of."""
 _PROPORTIONAL: Final = array("I")
-"""Stands for `ends` of a block whose sizes are near each other."""
+"""The value of `ends` for a block of messages of similar sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the machine reads from a block.
+    """What the machine reads from a block when its entry is applied.
 
     runs     (first ordinal, priority), ascending by ordinal; priorities 0 … 31, descending
     total    bytes of all bodies and properties
@@ -59,7 +59,7 @@ class Shape:
 
 @lru_cache(maxsize=256)
 def _even(count: int, size: int) -> bytes:
-    """The offset column of `count` messages of one size."""
+    """Return the offset column of `count` messages of one size."""
     if not size:
         return bytes(4 * (count + 1))
     return array("I", range(0, size * count + 1, size)).tobytes()
@@ -68,7 +68,7 @@ def _even(count: int, size: int) -> bytes:
 def measure(
     properties: memoryview, bodies: memoryview, exact: bool
 ) -> tuple[int, int, array[int] | None]:
-    """(total, largest, ends) from the two offset columns, as bytes of little-endian u32.
+    """Return (total, largest, ends) from the two offset columns, as bytes of little-endian u32.
 
     exact  False: when the largest is within a quarter of the mean, `ends` is left out; partial
            runs are then counted in proportion, and bounded by their largest
@@ -90,7 +90,7 @@ def measure(
 
 
 def _evenly(column: memoryview, count: int) -> int:
-    """The size of every item of an offset column; -1: they differ."""
+    """Return the size of every item of an offset column; -1: they differ."""
     last = int.from_bytes(column[-4:], "little")
     size, rest = divmod(last, count)
     return size if not rest and bytes(column) == _even(count, size) else -1
@@ -98,7 +98,7 @@ def _evenly(column: memoryview, count: int) -> int:
 
 @dataclass(slots=True)
 class Detail:
-    """What does not fit into one integer.
+    """The properties of a block that do not fit into one integer.
 
     ends     as in Shape; empty: sizes are near each other, partial runs count in proportion
     ttl      as in Shape
@@ -115,7 +115,7 @@ class Detail:
     born_ms: int = -1
 
     def size(self, first: int, last: int) -> int:
-        """Bytes of a run; adds up over disjoint runs to `total`."""
+        """Return the bytes of a run; disjoint runs add up to `total`."""
         if self.ends is None:
             return self.largest * (last - first + 1)
         if self.ends:
@@ -123,7 +123,7 @@ class Detail:
         return self.total * (last + 1) // self.count - self.total * first // self.count
 
     def expiry(self, ordinal: int) -> int | None:
-        """When a message may no longer be delivered; None: never. A ttl of 0 gives `born_ms`."""
+        """Return when a message expires; None: never. A ttl of 0 gives `born_ms`."""
         ttl = self.ttl
         if isinstance(ttl, array):
             ttl = ttl[ordinal]
@@ -134,10 +134,10 @@ class Detail:
         return None if ttl is None or self.born_ms < 0 else self.born_ms + ttl
 
     def stale(self, first: int, last: int, now: int, final: bool) -> int:
-        """How many messages of a run have expired, from its first up to one that has not.
+        """Count the expired messages from the start of a run up to the first that has not expired.
 
-        final  a ttl of 0 is over in the millisecond it began; otherwise in the one after, so that
-               a consumer that waits gets the message
+        final  a ttl of 0 ends in the millisecond in which it began; otherwise in the next one, so
+               that a consumer that waits gets the message
         """
         if not isinstance(self.ttl, array):
             return last - first + 1 if self._is_stale(first, now, final) else 0
@@ -147,7 +147,7 @@ class Detail:
         return last - first + 1
 
     def fresh(self, first: int, last: int, now: int) -> int:
-        """How many messages of a run have not expired, from its first up to one that has."""
+        """Count the messages from the start of a run up to the first expired one."""
         if not isinstance(self.ttl, array):
             return 0 if self._is_stale(first, now, False) else last - first + 1
         for ordinal in range(first, last + 1):
@@ -164,8 +164,8 @@ class Detail:
 
 # ---------------------------------------------------------------- pages
 #
-# The bytes of a page hold what is kept of the blocks of PAGE neighbouring entries: runs as
-# `warren_raft.int_runs` makes them, one after another:
+# The bytes of a page describe the blocks of PAGE neighbouring entries, as runs in the format of
+# `warren_raft.int_runs`, one after another:
 #
 #     index, live messages, size of each message      of every block that has a live message
 #     then, if any of them have details: index, count, total, largest, ttl, cap, born of those,
@@ -176,7 +176,7 @@ class Detail:
 
 
 def encode_page(table: Mapping[int, int], details: Mapping[int, Detail], page: int) -> bytes:
-    """The blocks of a page; nothing when it has none."""
+    """Encode the blocks of a page; return b"" when it has none."""
     found = _indexes_in(table, page)
     if not found:
         return b""
@@ -193,7 +193,7 @@ def encode_page(table: Mapping[int, int], details: Mapping[int, Detail], page: i
 
 
 def _indexes_in(table: Mapping[int, int], page: int) -> list[int]:
-    """Those of `table` in a page, ascending."""
+    """Return the indexes of `table` in a page, ascending."""
     return [i for i in range(page << PAGE_BITS, page + 1 << PAGE_BITS) if i in table]
 
 
@@ -225,12 +225,12 @@ def _ttl(detail: Detail) -> int:
 
 
 def page_indexes(page: bytes) -> bytes:
-    """The run of the blocks' indexes."""
+    """Return the run of the blocks' indexes."""
     return page[: end_of(page)]
 
 
 def page_blocks(page: bytes) -> tuple[Sequence[int], list[int]]:
-    """(indexes, their blocks)."""
+    """Return (indexes, their blocks)."""
     at = end_of(page)
     live = unpack(page, at)
     sizes = unpack(page, end_of(page, at))
@@ -242,7 +242,7 @@ def _block(size: int, live: int) -> int:
 
 
 def page_details(page: bytes) -> dict[int, Detail]:
-    """The details of those that have any."""
+    """Return the details of the blocks that have any."""
     starts = _starts(page)
     if len(starts) == 4:
         return {}
@@ -264,7 +264,7 @@ def page_details(page: bytes) -> dict[int, Detail]:
 
 
 def _starts(page: bytes) -> list[int]:
-    """Where its runs begin, and where the last one ends."""
+    """Return the offsets at which the runs begin, and the end of the last one."""
     starts, at = [0], 0
     while at < len(page) and len(starts) <= 3 + _DETAIL_RUNS:
         at = end_of(page, at)
@@ -273,7 +273,7 @@ def _starts(page: bytes) -> list[int]:
 
 
 def page_census(page: bytes) -> tuple[int, int, int]:
-    """(blocks, those with details, those of them that can expire)."""
+    """Count (blocks, those with details, those of them that can expire)."""
     starts = _starts(page)
     if len(starts) == 4:
         return count_of(page), 0, 0
@@ -291,7 +291,7 @@ class BlockIndex:
     details  what does not fit into an integer, of blocks in `table`
     count    blocks in all; detailed: those with details; expiring: those of them that can expire
 
-    Which pages are packed shows nowhere: not in answers, not in `dump`.
+    Which pages are packed is not observable: neither in results nor in `dump`.
     Invariants: every block has 1 … 2^32 - 1 live messages; details ⊆ table; a page is packed or its
     blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`
     """
@@ -315,12 +315,12 @@ class BlockIndex:
         self.detailed = 0
         self.expiring = 0
         self._packed: dict[int, bytes] = {}
-        self._filled: dict[int, None] = {}  # in the order they were begun
-        self._touched: dict[int, None] = {}  # in the order they were asked for
+        self._filled: dict[int, None] = {}  # in the order they were started
+        self._touched: dict[int, None] = {}  # in the order they were looked up
         self._newest = -1
 
     def add(self, index: int, shape: Shape) -> None:
-        """A block that is referred to from here on, with all its messages; not yet ready."""
+        """Add a block with all its messages, not yet ready."""
         assert 0 < shape.count <= LIVE, (index, shape.count)
         page = index >> PAGE_BITS
         if page != self._newest:
@@ -335,7 +335,7 @@ class BlockIndex:
         self.detailed += 1
 
     def ready_at(self, index: int, time_ms: int, ttl_ms: int | None) -> Detail | None:
-        """Its messages become ready: their lives begin. Their detail when they can expire."""
+        """Start the time to live of a block's messages; return its detail when they can expire."""
         packed = self._block(index)
         detail = self.details.get(index)
         if ttl_ms is None and (detail is None or detail.ttl is None):
@@ -352,7 +352,7 @@ class BlockIndex:
         return detail
 
     def size(self, index: int, first: int, last: int) -> int:
-        """Bytes of bodies and properties of a run; exact for whole blocks, additive for parts."""
+        """Return the bytes of a run; exact for whole blocks, additive for parts."""
         size = self._block(index) >> SIZE_SHIFT
         if size:
             return size * (last - first + 1)
@@ -360,7 +360,7 @@ class BlockIndex:
         return detail.size(first, last) if detail is not None else 0
 
     def fitting(self, index: int, first: int, last: int, size_bytes: int) -> int:
-        """How many messages from `first` on surely fit into `size_bytes`; at most the run."""
+        """Return how many messages of the run, from `first` on, surely fit into `size_bytes`."""
         wanted = last - first + 1
         size = self._block(index) >> SIZE_SHIFT
         if size:
@@ -376,13 +376,13 @@ class BlockIndex:
         return min(wanted, size_bytes // detail.largest) if detail.largest else wanted
 
     def expiring_detail(self, index: int) -> Detail | None:
-        """Its detail when its messages can expire."""
+        """Return a block's detail when its messages can expire."""
         self._block(index)
         detail = self.details.get(index)
         return detail if detail is not None and detail.born_ms >= 0 else None
 
     def drop(self, index: int, count: int) -> None:
-        """That many of its messages are referred to no longer; with the last one the block goes."""
+        """Release that many messages of a block; remove the block with its last message."""
         packed = self._block(index)
         live = packed & LIVE
         assert live >= count > 0, (index, live, count)
@@ -398,7 +398,7 @@ class BlockIndex:
                 self.expiring -= detail.born_ms >= 0
 
     def has(self, index: int) -> bool:
-        """Whether a block is referred to."""
+        """Return whether a block is referred to."""
         if index in self.table:
             return True
         packed = self._packed.get(index >> PAGE_BITS)
@@ -407,7 +407,7 @@ class BlockIndex:
     # ------------------------------------------------------------ packing
 
     def _block(self, index: int) -> int:
-        """The block, unpacked."""
+        """Return the block, unpacking its page if needed."""
         try:
             return self.table[index]
         except KeyError:
@@ -415,7 +415,7 @@ class BlockIndex:
             return self.table[index]
 
     def _begin(self, page: int) -> None:
-        """Blocks come into another page than before."""
+        """Begin a new page; pack the oldest one."""
         self._newest = page
         self._filled[page] = None
         if page in self._packed:
@@ -452,7 +452,7 @@ class BlockIndex:
     # ------------------------------------------------------------ as a whole
 
     def dump(self) -> list[bytes]:
-        """The pages that have blocks, ascending; equal contents give equal bytes."""
+        """Return the pages that have blocks, ascending; equal contents give equal bytes."""
         found = dict(self._packed)
         for page in (*self._filled, *self._touched):
             data = encode_page(self.table, self.details, page)
@@ -461,7 +461,7 @@ class BlockIndex:
         return [found[page] for page in sorted(found)]
 
     def load(self, dumped: list[bytes]) -> None:
-        """The inverse of `dump`, into an empty object."""
+        """Load what `dump` returned into an empty object."""
         for data in dumped:
             self._packed[value(data, 0, 0) >> PAGE_BITS] = data
             count, detailed, expiring = page_census(data)
@@ -470,7 +470,7 @@ class BlockIndex:
             self.expiring += expiring
 
     def indexes(self) -> Indexes:
-        """The entries whose blocks these are."""
+        """Return the entries that hold these blocks."""
         found = {page: page_indexes(data) for page, data in self._packed.items()}
         for page in (*self._filled, *self._touched):
             run = _indexes_in(self.table, page)
@@ -479,7 +479,7 @@ class BlockIndex:
         return Indexes(found[page] for page in sorted(found))
 
     def rows(self) -> Iterator[tuple[int, int, Detail | None]]:
-        """(index, block, detail) of every block, ascending; unpacks nothing for good."""
+        """Yield (index, block, detail) of every block, ascending; leaves packed pages packed."""
         for data in self.dump():
             details = page_details(data)
             for index, block in zip(*page_blocks(data), strict=True):
@@ -488,8 +488,8 @@ class BlockIndex:
     def check(self) -> None:
         """Assert the invariants."""
         unpacked = {index >> PAGE_BITS for index in self.table}
-        assert unpacked <= {*self._filled, *self._touched}, "unpacked pages that nobody knows of"
-        assert unpacked.isdisjoint(self._packed), "a page both packed and not"
+        assert unpacked <= {*self._filled, *self._touched}, "unpacked pages that are not tracked"
+        assert unpacked.isdisjoint(self._packed), "a page both packed and unpacked"
         assert all(index in self.table for index in self.details)
         rows = list(self.rows())
         assert self.count == len(rows), (self.count, len(rows))

@@ -1,4 +1,4 @@
-"""Claims: the named, numbered holds of micro-batches on messages."""
+"""Claims: named, numbered holds of micro-batches on messages."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from warren_broker.queue.state import HeldClaim, QueueState, ReaderState
 
 DONE: Final = Done()
 OPERATOR: Final = -1
-"""The epoch of an operator, who is not fenced."""
+"""The epoch of an operator, which is never fenced."""
 CALLS_KEPT_MAX: Final = 16
-"""Calls to register remembered per reader; older ones are long over."""
+"""Register calls remembered per reader; older ones have long been answered."""
 READERS_MAX: Final = 1_024
-"""Readers that a queue knows; see `_make_room`."""
+"""Readers remembered per queue; see `_make_room`."""
 
 
 def claim_slice(
     state: QueueState, reader: str, number: int, first: int, last: int
 ) -> tuple[Run, ...] | None:
-    """The messages first ≤ i < last of an open claim, numbered in claim order.
+    """Return the messages first ≤ i < last of an open claim, numbered in claim order.
 
-    returns  runs in claim order, fewer messages where the claim ends; None: that claim is not open
+    returns  runs in claim order, fewer messages where the claim ends; None: the claim is not open
              (settled, released, expired or never opened)
     """
     owner = state.readers.get(reader)
@@ -47,11 +47,11 @@ def claim_slice(
 
 
 def register(context: QueueContext, command: RegisterReader) -> AnyReply:
-    """A new driver. Epochs are never given twice in a queue: an older one stays fenced for good.
+    """Register a new driver and fence the older ones; an epoch is never given twice in a queue.
 
-    1. A driver asks to be registered through a node that is cut off.  2. It gives up waiting, asks
-    through another one, and works.  3. The first node is back and hands over what it had: that
-    must not fence the very driver that asked. So a call has a name, and is answered once.
+    1. A driver registers through a node that is cut off.  2. Its call times out; it registers
+    through another node and works.  3. The first node is back and submits the old call: that must
+    not fence the driver that made it. So a call has a name, and is answered once.
     """
     state = context.state
     known = state.readers.get(command.reader)
@@ -81,9 +81,9 @@ def register(context: QueueContext, command: RegisterReader) -> AnyReply:
 
 
 def _make_room(context: QueueContext, command: RegisterReader) -> Refused | None:
-    """Forget readers that were silent for idle_ms, and the one silent for the longest at the bound.
+    """Forget readers silent for idle_ms, and at READERS_MAX the one silent for the longest.
 
-    Never one whose claim holds messages: they would have no owner.
+    A reader with a claim that holds messages is kept: the messages would have no owner.
     """
     readers = context.state.readers
     silent = [
@@ -106,11 +106,11 @@ def _make_room(context: QueueContext, command: RegisterReader) -> Refused | None
 
 
 def _forget(context: QueueContext, reader: ReaderState) -> None:
-    """The reader goes; none of its numbers is used again.
+    """Forget a reader; none of its numbers is used again.
 
     1. Reader r has settled claim 7, its checkpoint says 7; r is forgotten.  2. Another query
-    registers as r.  3. Were its claims numbered from 1, the old checkpoint, started again, could
-    settle a claim 7 whose messages it has never seen. With the floor above 7 it is told claim_lost.
+    registers as r.  3. If its claims were numbered from 1, the old checkpoint, started again, could
+    settle a claim 7 with messages it has never seen. With the floor above 7 it gets claim_lost.
     """
     del context.state.readers[reader.name]
     context.state.claim_floor = max(context.state.claim_floor, reader.opened + 1)
@@ -124,7 +124,7 @@ def _heard(context: QueueContext, reader: ReaderState) -> None:
 
 
 def _known(context: QueueContext, name: str, epoch: int) -> ReaderState | Refused:
-    """The reader, when its current driver (or an operator) asks."""
+    """Return the reader if its current driver or an operator asks, else the refusal."""
     queue = context.config.name
     reader = context.state.readers.get(name)
     if reader is None:
@@ -143,7 +143,7 @@ def _known(context: QueueContext, name: str, epoch: int) -> ReaderState | Refuse
 
 
 def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
-    """Take messages from the head. The same number asked for again is the same claim."""
+    """Take messages from the head; the number of an open claim returns that claim."""
     if command.max_messages < 1 or command.max_bytes < 1 or command.ttl_ms < 0:
         return Refused(
             "invalid",
@@ -177,7 +177,7 @@ def _lost(context: QueueContext, reader: ReaderState, number: int) -> Refused:
 
 
 def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> HeldClaim | None:
-    """Waiting consumers come first, as if this had come in an entry of its own."""
+    """Take the claim's messages; waiting consumers come first, as if it had its own entry."""
     consumers.dispatch(context)
     contents = context.state.contents
     runs: list[Run] = []
@@ -196,7 +196,7 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
         size_bytes += contents.size(run[0], run[1], run[2])
     if not runs and not command.keep_empty:
         return None
-    # An empty claim has nothing that could go back, or be lost with its queue.
+    # An empty claim has nothing to give back, and nothing that its queue could lose.
     ttl_ms = command.ttl_ms if runs else 0
     expires_ms = context.now + ttl_ms if ttl_ms else 0
     claim = HeldClaim(
@@ -217,22 +217,23 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
 
 
 def renew(context: QueueContext, command: RenewClaims) -> AnyReply:
-    """A sign of life."""
+    """Renew the expiry of the reader's claims."""
     reader = _known(context, command.reader, command.epoch)
     return reader if isinstance(reader, Refused) else DONE
 
 
 def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
-    """Claims up to a number are done."""
+    """Settle the reader's claims up to a number."""
     reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     if command.number > max(reader.opened, reader.settled):
         return _lost(context, reader, command.number)
-    # 1. A claim expires while its batch is worked on.  2. The batch is committed.  3. Its driver
-    # settles. Were the number passed over, the next claim would take the same messages, and a
-    # second committed batch would hold them without a word. So the driver is told, nothing is
-    # settled, and it stops, or says with `RegisterReader.go_on_after` that it goes on.
+    # 1. A claim expires while its batch is being processed.  2. The batch is committed.  3. Its
+    # driver settles. If the missing number were skipped, the next claim would take the same
+    # messages, and a second committed batch would silently contain them. So the settle is refused
+    # and changes nothing; the driver stops, or registers with `RegisterReader.go_on_after` to
+    # continue.
     if command.strict:
         for number in range(reader.settled + 1, command.number + 1):
             if number not in reader.claims:
@@ -250,7 +251,7 @@ def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
 
 
 def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
-    """Give back one claim, or all and forget the reader."""
+    """Return the messages of one claim, or of all and forget the reader."""
     reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
@@ -267,7 +268,7 @@ def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
 
 
 def _end(context: QueueContext, reader: ReaderState, number: int) -> HeldClaim:
-    """The claim is open no more: the queue's use by it ends, as when a consumer goes."""
+    """Close a claim; its use of the queue ends, as when a consumer leaves."""
     state = context.state
     claim = reader.claims.pop(number)
     if claim.uses:
@@ -285,9 +286,9 @@ def _give_back(context: QueueContext, claim: HeldClaim, failed: bool) -> int:
 
 
 def expire_claims(context: QueueContext) -> None:
-    """Give back, not failed, the claims of readers silent for too long; ask for the next timer."""
-    # By name, as a snapshot has them: members that were restored know no other order, and the order
-    # in which messages come back is that in which they leave again.
+    """Return the claims of readers silent for too long, not as failed; arm the next timer."""
+    # By name, the order of a snapshot: restored members know no other order, and the order in which
+    # messages come back is the order in which they leave again.
     for _, reader in sorted(context.state.readers.items()):
         for number in sorted(reader.claims):
             claim = reader.claims[number]

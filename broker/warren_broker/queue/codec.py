@@ -1,4 +1,4 @@
-"""An entry's bytes: `u32 little-endian length | MessagePack Submission | block or nothing`."""
+"""The bytes of an entry: `u32 little-endian length | MessagePack Submission | block or nothing`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ _DECODER: Final = msgspec.msgpack.Decoder(Submission)
 
 
 class MalformedEntry(ValueError):
-    """An entry that is no submission. No client can cause it; every member ignores it."""
+    """An entry that does not decode as a submission.
+
+    No client can cause it; every member ignores it.
+    """
 
 
 def encode_submission(submission: Submission, block: bytes | memoryview | None = None) -> bytes:
-    """The entry's data.
+    """Encode a submission and its block as an entry's data.
 
-    block  what the submission's Enqueue, SinkStage or Stage owns; None or empty: there is none
+    block  the block of the submission's Enqueue, SinkStage or Stage; None or empty: there is none
     """
     head = _ENCODER.encode(submission)
     return b"".join((_LENGTH.pack(len(head)), head, block or b""))
 
 
 def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview | None]:
-    """The submission and a view of its block, which is not copied; None: there is no block.
+    """Return the submission and a view of its block, which is not copied; None: there is no block.
 
     Raises MalformedEntry.
     """
@@ -46,6 +49,6 @@ def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview 
 
 
 def block_offset(data: bytes | memoryview) -> int:
-    """Where the block of an entry begins; equal to the entry's length when it has none."""
+    """Return the offset of an entry's block; the entry's length when it has none."""
     length: int = _LENGTH.unpack_from(data)[0]
     return _LENGTH.size + length

@@ -1,4 +1,4 @@
-"""What may happen to a queue: the commands of its replicated log.
+"""The commands and replies of a queue's replicated log.
 
 An entry's data is one `Submission`, encoded by `queue.codec`, followed by at most one block.
 """
@@ -12,33 +12,33 @@ import msgspec
 from warren_broker.queue.config import QueueConfig
 
 UplinkId: TypeAlias = int
-"""One life of one node: 64 random bits drawn when its process starts; 0: nobody (a timer)."""
+"""One process of one node: 64 random bits drawn when it starts; 0: no node (a timer)."""
 Incarnation: TypeAlias = int
-"""The number of a node's life: the log index of the metadata group at which it began. A later life
-of any node has a higher one. 0: a life that has none (written by version 2 of the machine)."""
+"""The number of a node's process: the log index of the metadata group at which it began. A later
+process of any node has a higher one. 0: none (written by version 2 of the machine)."""
 ConsumerId: TypeAlias = int
-"""A consumer of an uplink, numbered by its node, never used twice in one life."""
+"""A consumer of an uplink, numbered by its node, never used twice in one incarnation."""
 SessionId: TypeAlias = int
 """A channel (0.9.1) or session (1.0) of an uplink, numbered by its node, never used twice."""
 MsgId: TypeAlias = int
-"""Names a delivery to one consumer: 0, 1, 2 … without gaps."""
+"""The number of a delivery to one consumer: 0, 1, 2 … without gaps."""
 MsgIds: TypeAlias = tuple[tuple[MsgId, MsgId], ...]
 """Closed ranges (first, last), ascending, disjoint."""
 
 
 class QueueCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The parent of all commands."""
+    """The base class of all commands."""
 
 
 class Enqueue(QueueCommand, frozen=True, array_like=True, tag="enq"):
-    """The messages of the entry's block join the ready ones."""
+    """Add the messages of the entry's block to the ready ones."""
 
 
 class Checkout(QueueCommand, frozen=True, array_like=True, tag="checkout"):
-    """A consumer joins.
+    """Add a consumer.
 
-    prefetch    at most that many unsettled at a time; with explicit_credit: ignored. 0: no limit of
-                the client's; the machine keeps limits.UNLIMITED_WINDOW and limits.WINDOW_BYTES
+    prefetch    most unsettled messages at a time; ignored with explicit_credit. 0: the client sets
+                no limit; the machine keeps limits.UNLIMITED_WINDOW and limits.WINDOW_BYTES
     no_ack      what is delivered counts as settled; at most limits.NO_ACK_WINDOW messages and
                 limits.WINDOW_BYTES are on their way, until `Credit` says they left for the client
     priority    consumers with a higher one are served first
@@ -57,14 +57,14 @@ class Checkout(QueueCommand, frozen=True, array_like=True, tag="checkout"):
 
 
 class Credit(QueueCommand, frozen=True, array_like=True, tag="credit"):
-    """Flow of one consumer, in two independent meanings.
+    """Update the flow of one consumer, with a meaning per kind of consumer.
 
     explicit_credit   `credit` more after the `delivered`-th delivery; `drain` gives the rest back
                       (effect Drained), as AMQP 1.0's flow has it
     no_ack            deliveries with msg_id < `delivered` have left for the client, the window
                       moves. A node must send this as its socket drains, at the latest after half of
-                      limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; what it never
-                      sent it may give back by `Return` before `Cancel` or `SessionDown`
+                      limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; deliveries that it
+                      never sent it may return by `Return` before `Cancel` or `SessionDown`
     otherwise         ignored
     """
 
@@ -75,13 +75,13 @@ class Credit(QueueCommand, frozen=True, array_like=True, tag="credit"):
 
 
 class Cancel(QueueCommand, frozen=True, array_like=True, tag="cancel"):
-    """A consumer gets nothing more; what it holds stays its own until settled or session end."""
+    """Cancel a consumer; it keeps what it holds until that is settled or its session ends."""
 
     consumer: ConsumerId
 
 
 class SessionDown(QueueCommand, frozen=True, array_like=True, tag="session_down"):
-    """A channel or session has ended: its consumers go, what they held returns.
+    """End a channel or session: remove its consumers and return what they held.
 
     failed  count it as a failed delivery (connection lost, channel closed with messages pending)
     """
@@ -91,7 +91,7 @@ class SessionDown(QueueCommand, frozen=True, array_like=True, tag="session_down"
 
 
 class Get(QueueCommand, frozen=True, array_like=True, tag="get"):
-    """basic.get: one message to the (lazily made) consumer of that name; reply: GetReply."""
+    """Take one message for basic.get (creates the consumer on first use); reply: GetReply."""
 
     consumer: ConsumerId
     session: SessionId
@@ -99,14 +99,14 @@ class Get(QueueCommand, frozen=True, array_like=True, tag="get"):
 
 
 class Settle(QueueCommand, frozen=True, array_like=True, tag="settle"):
-    """Acknowledged; unknown ids are ignored."""
+    """Acknowledge messages; unknown ids are ignored."""
 
     consumer: ConsumerId
     msg_ids: MsgIds
 
 
 class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
-    """Back to the queue, ahead of the ready ones, in the order of the ids.
+    """Return messages to the queue, ahead of the ready ones, in the order of the ids.
 
     failed  delivery-count rises: basic.reject, rejected, modified with delivery-failed;
             not for basic.nack, basic.recover, released, modified without
@@ -118,52 +118,52 @@ class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
 
 
 class Discard(QueueCommand, frozen=True, array_like=True, tag="discard"):
-    """Rejected for good: dropped or dead-lettered with reason `rejected`."""
+    """Drop or dead-letter messages that were rejected, with reason `rejected`."""
 
     consumer: ConsumerId
     msg_ids: MsgIds
 
 
 class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
-    """The uplink lost its leader, it saw deliveries below `next_msg_id`: later ones are resent."""
+    """Send the deliveries from `next_msg_id` on again, after the uplink lost its leader."""
 
     consumer: ConsumerId
     next_msg_id: MsgId
 
 
 class Purge(QueueCommand, frozen=True, array_like=True, tag="purge"):
-    """All ready and returned messages are dropped; reply: Count."""
+    """Drop all ready and returned messages; reply: Count."""
 
 
 class Delete(QueueCommand, frozen=True, array_like=True, tag="delete"):
-    """The queue accepts nothing more from here on; reply: Count or Refused(in_use / not_empty)."""
+    """Delete the queue for good; reply: Count or Refused(in_use / not_empty)."""
 
     if_unused: bool = False
     if_empty: bool = False
 
 
 class Stat(QueueCommand, frozen=True, array_like=True, tag="stat"):
-    """Reply: StatReply.
+    """Ask for the counts; reply: StatReply.
 
-    touch  a redeclaration: renews x-expires where the kind has it so (classic); False: only looking
+    touch  a redeclaration: renews x-expires where the kind requires it (classic); False: read only
     """
 
     touch: bool = True
 
 
 class Configure(QueueCommand, frozen=True, array_like=True, tag="configure"):
-    """A policy or an argument's meaning changed: these are the settings from here on."""
+    """Replace the settings, after a policy or the meaning of an argument changed."""
 
     config: QueueConfig
 
 
 class NodeDown(QueueCommand, frozen=True, array_like=True, tag="node_down"):
-    """A life of a node has ended: as SessionDown(failed) for all its sessions; its uplink goes.
+    """End an incarnation of a node, as SessionDown(failed) for all its sessions, and its uplink.
 
-    node, incarnation  whose life, and its number: whatever that life, or an older one of the node,
-                       still has on its way is refused from here on (`SubmissionReply.retired`).
-                       Without a number a submission of seq 1 that comes after this is taken for a
-                       new uplink's
+    node, incarnation  the node and the number of the incarnation: whatever it, or an older one of
+                       the node, still has on its way is refused from here on
+                       (`SubmissionReply.retired`). Without a number a submission of seq 1 that
+                       arrives after this is taken for that of a new uplink
     """
 
     uplink: UplinkId
@@ -172,14 +172,14 @@ class NodeDown(QueueCommand, frozen=True, array_like=True, tag="node_down"):
 
 
 class NodeSuspected(QueueCommand, frozen=True, array_like=True, tag="node_suspected"):
-    """Not heard of: no more deliveries.
+    """Suspend deliveries to the consumers of an unreachable node.
 
-    After consumer-disconnected-timeout what it holds returns, not failed.
+    After consumer-disconnected-timeout what they hold returns, not failed.
 
-    hand_over  with single active consumer: one of the node's that holds nothing unacknowledged is
-               replaced at once, one that does when that has been settled or has returned. An
-               exclusive consumer is cancelled when what it holds returns. False: written by version
-               2 of the machine; only what returns makes way
+    hand_over  with single active consumer: one on the node that holds nothing unacknowledged is
+               replaced at once; one that does, when that has been settled or has returned. An
+               exclusive consumer is cancelled when what it holds returns. False (written by version
+               2 of the machine): the consumer is replaced only when what it holds returns
     gone       its process is known to have ended: consumer-disconnected-timeout is over
     """
 
@@ -189,23 +189,23 @@ class NodeSuspected(QueueCommand, frozen=True, array_like=True, tag="node_suspec
 
 
 class NodeBack(QueueCommand, frozen=True, array_like=True, tag="node_back"):
-    """Heard of again."""
+    """Resume deliveries to the consumers of a node that is reachable again."""
 
     node: str
 
 
 class Timer(QueueCommand, frozen=True, array_like=True, tag="timer"):
-    """What `SetTimer` asked for: expiry, consumer timeouts, claims, stages, as of meta.time_ms."""
+    """Do what is due at meta.time_ms: the timer that `SetTimer` asked for."""
 
 
 class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
-    """A claim reader's new driver; fences every older one. Reply: ReaderReply.
+    """Register a claim reader's new driver and fence every older one. Reply: ReaderReply.
 
     go_on_after  the driver accepts that its claims up to this number are lost, and counts them as
                  settled, unless one of them is still open; 0: it accepts nothing
-    call         names the driver's call: repeated, however late, it gets the epoch it got;
+    call         the name of the driver's call: a repeat, however late, gets the same epoch;
                  "": every command is a call of its own
-    idle_ms      when the reader is new: forget the readers whose claims hold no messages and that
+    idle_ms      when the reader is new: forget the readers that have no messages in claims and
                  were silent for that long, and the one silent for the longest when there are
                  claim.READERS_MAX; 0: forget none (versions 1 and 2)
     """
@@ -225,19 +225,20 @@ class ClaimCommand(QueueCommand, frozen=True, array_like=True):
 
 
 class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
-    """Take up to that much from the head as claim `number`; a repeat answers the same.
+    """Open claim `number` with messages from the head; a repeat gets the same answer.
 
-    Reply: ClaimReply; with messages 0 nothing was ready, and it did not become a claim. EmptyClaim
+    Reply: ClaimReply; with messages 0 nothing was ready and no claim was opened. EmptyClaim
     when the claim is open and holds nothing.
 
     number        last settled + 1; anything else that is not open is Refused(claim_lost)
     max_messages  at least 1
     max_bytes     bodies and properties, at least 1; one message is taken even if larger
     ttl_ms        0: does not expire
-    uses          asking is a use of the queue, as a get is; while the claim is open the queue is in
-                  use, as by a consumer (x-expires, if-unused). False: it is not (versions 1 and 2)
+    uses          the command counts as a use of the queue, as a get does; while the claim is open
+                  the queue is in use, as by a consumer (x-expires, if-unused). False: versions 1
+                  and 2
     keep_empty    when nothing is ready, open a claim without messages: its number is used, a repeat
-                  answers the same whatever has come meanwhile, it is settled or released as any
+                  gets the same answer whatever has arrived since, it is settled or released as any
                   other. It does not expire, and is no use of the queue. False: versions 1 and 2
     """
 
@@ -249,28 +250,28 @@ class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
 
 
 class RenewClaims(QueueCommand, frozen=True, array_like=True, tag="renew"):
-    """A sign of life: the reader's claims expire ttl_ms from now."""
+    """Renew the reader's claims: they expire ttl_ms from now."""
 
     reader: str
     epoch: int
 
 
 class SettleClaims(ClaimCommand, frozen=True, array_like=True, tag="settle_claims"):
-    """Claims up to `number` are done; a repeat is harmless. Reply: Count of messages settled now.
+    """Settle the claims up to `number`; a repeat is harmless. Reply: Count of messages settled now.
 
     A number that was never opened is Refused(claim_lost).
 
     strict  a number that was opened and is neither open nor settled (it expired or was released)
-            is Refused(claim_lost), and nothing is settled; False: it is passed over (versions 1, 2)
+            is Refused(claim_lost), and nothing is settled; False: it is skipped (versions 1, 2)
     """
 
     strict: bool = False
 
 
 class ReleaseClaim(ClaimCommand, frozen=True, array_like=True, tag="release"):
-    """Claim `number` goes back to the queue (0: all of the reader's, and the reader goes).
+    """Return claim `number` to the queue; 0: all of the reader's claims, and forget the reader.
 
-    Reply: Count of messages given back. The number stays lost: to open it is Refused(claim_lost).
+    Reply: Count of messages returned. The number stays lost: opening it is Refused(claim_lost).
 
     epoch    -1: an operator, not fenced
     lasting  with number 0: the reader's numbers are never used again in this queue; False: a reader
@@ -291,13 +292,14 @@ class SinkCommand(QueueCommand, frozen=True, array_like=True):
 
 
 class SinkStage(SinkCommand, frozen=True, array_like=True, tag="sink_stage"):
-    """The entry's block joins a stage (batch, partition, attempt) of a sink's run, invisible.
+    """Add the entry's block, invisible, to a stage (batch, partition, attempt) of a sink's run.
 
     For a batch that this run has published here the block is counted and not kept: `SinkPublish`
-    compares. A batch at or below the run's last one that is not remembered is Refused(batch_past).
+    compares. A batch at or below the run's last one that is no longer remembered is
+    Refused(batch_past).
 
-    epoch   of the driver (`cluster.definitions.Definitions.number`); a lower one than the run has
-            met here is Refused(fenced); a higher one drops what lower ones staged
+    epoch   of the driver (`cluster.definitions.Definitions.number`); one lower than the run's here
+            is Refused(fenced); a higher one drops what lower ones staged
     digest  of the block's messages (`kernel.content_digest`); digests of blocks add up
     ttl_ms  the stage is dropped that long after its last block; 0: never
     seq     1, 2, 3 … within the stage, of which one queue may see only some; one that is not above
@@ -313,12 +315,12 @@ class SinkStage(SinkCommand, frozen=True, array_like=True, tag="sink_stage"):
 
 
 class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish"):
-    """The stages named become ready in this order; all others of the batch go.
+    """Make the named stages ready in this order; drop all others of the batch.
 
     Reply: Count of the batch's messages here, also for a repeat: the same attempts again, or others
-    that hold the same messages in any order. Refused, and nothing is done: stage_lost when a stage
-    is missing or has another number of blocks; batch_conflict when the batch was published with
-    other content; batch_past; fenced; queue_full.
+    with the same messages in any order. Refused without any change: stage_lost when a stage is
+    missing or has another number of blocks; batch_conflict when the batch was published with other
+    content; batch_past; fenced; queue_full.
 
     attempts  (partition, attempt, number of blocks) as staged in this queue
     """
@@ -327,15 +329,15 @@ class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish")
 
 
 class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
-    """An aborted batch: these stages (partition, attempt) go, no others."""
+    """Drop these stages (partition, attempt), and no others, of an aborted batch."""
 
     attempts: tuple[tuple[int, int], ...]
 
 
 class Stage(QueueCommand, frozen=True, array_like=True, tag="stage"):
-    """Versions 1 and 2, as are PublishBatch and DropStages: see SinkStage.
+    """Add a block to a stage, in versions 1 and 2 (as PublishBatch, DropStages); see SinkStage.
 
-    The entry's block joins that stage, invisible; dropped when the sink's batch was published.
+    The block is invisible; it is dropped when the sink's batch was published already.
 
     seq  1, 2, 3 … within the stage (sink, batch, partition, attempt), of which one queue may see
          only some; one that is not above the stage's last is a writer's resend through another
@@ -351,11 +353,11 @@ class Stage(QueueCommand, frozen=True, array_like=True, tag="stage"):
 
 
 class PublishBatch(QueueCommand, frozen=True, array_like=True, tag="publish"):
-    """The stages (batch, partition, attempt) become ready in this order; the batch's others go.
+    """Make the stages (batch, partition, attempt) ready in this order; drop the batch's others.
 
-    A batch at or below the sink's last one is acknowledged and dropped. An attempt that nothing was
-    staged for counts as empty; one whose stage expired is Refused(stage_lost), and nothing is done.
-    Reply: Count published now.
+    A batch at or below the sink's last one is acknowledged and dropped. An attempt without stage
+    counts as empty; one with an expired stage is Refused(stage_lost), and nothing is changed.
+    Reply: Count of messages published now.
     """
 
     sink: str
@@ -364,7 +366,7 @@ class PublishBatch(QueueCommand, frozen=True, array_like=True, tag="publish"):
 
 
 class DropStages(QueueCommand, frozen=True, array_like=True, tag="drop_stages"):
-    """An aborted batch."""
+    """Drop the stages of an aborted batch."""
 
     sink: str
     batch: int
@@ -404,16 +406,16 @@ AnyCommand: TypeAlias = (
 
 
 class Submission(msgspec.Struct, frozen=True, array_like=True):
-    """What one node hands to one queue in one turn; applied whole, once, in order.
+    """What one node submits to one queue at once; applied whole, once, in order.
 
-    uplink    whose; 0: not counted, not de-duplicated
+    uplink    of the node; 0: not counted, not de-duplicated
     seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
               a gap (> last + 1) is refused with Gap and nothing is applied
     commands  in order; at most one Enqueue, SinkStage or Stage, which owns the entry's block
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
-              replies that were given the first time as long as it is above `answered` and among the
-              last machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
-    incarnation  the number of the uplink's life; 0 in what it submits before it knows it
+              replies of the first time as long as it is above `answered` and among the last
+              machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
+    incarnation  the number of the uplink's incarnation; 0 until the node knows it
     """
 
     uplink: UplinkId
@@ -428,11 +430,11 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The parent of all replies."""
+    """The base class of all replies."""
 
 
 class Done(Reply, frozen=True, array_like=True, tag="done"):
-    """Nothing more to say."""
+    """Success without a value."""
 
 
 class Count(Reply, frozen=True, array_like=True, tag="count"):
@@ -442,7 +444,7 @@ class Count(Reply, frozen=True, array_like=True, tag="count"):
 
 
 class Resumed(Reply, frozen=True, array_like=True, tag="resumed"):
-    """What was delivered to the consumer below first_msg_id, and not seen, is its own no more."""
+    """Deliveries below first_msg_id that the consumer has not seen are no longer its own."""
 
     first_msg_id: int
 
@@ -476,7 +478,7 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True):
-    """A run of messages of one block for one consumer; i of it has msg_id first_msg_id + i - first.
+    """A run of messages of a block for one consumer; i of it has msg_id first_msg_id + i - first.
 
     delivery_count, acquired_count   as before this delivery (x-delivery-count, x-acquired-count);
                                      redelivered is acquired_count > 0
@@ -491,14 +493,14 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GetReply(Reply, frozen=True, array_like=True, tag="get"):
-    """What basic.get got; delivery is None when the queue is empty."""
+    """The result of basic.get; delivery is None when the queue is empty."""
 
     delivery: Delivery | None
     messages_ready: int
 
 
 class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
-    """Counts, all of messages but `consumers`.
+    """Counts, all of messages except `consumers`.
 
     by_priority  (priority, ready messages), ascending, only those that have any
     readers      (name, epoch, last settled claim, open claims, last heard ms), by name
@@ -524,7 +526,7 @@ class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
 
 
 class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
-    """A claim's content.
+    """The content of a claim.
 
     runs  (index, first, last, delivery_count, acquired_count) in delivery order
     """
@@ -549,7 +551,7 @@ AnyReply: TypeAlias = (
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a submission: one reply per command; expected_seq is set after a gap.
 
-    retired  the life that submitted is over (`NodeDown`): nothing was applied, nor will be
+    retired  the incarnation that submitted has ended (`NodeDown`): nothing was or will be applied
     """
 
     uplink: UplinkId

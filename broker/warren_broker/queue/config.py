@@ -1,4 +1,4 @@
-"""What a queue was declared with, as its machine needs it."""
+"""The effective settings of a queue, as its machine needs them."""
 
 from __future__ import annotations
 

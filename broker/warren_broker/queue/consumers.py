@@ -1,4 +1,4 @@
-"""Who gets messages next."""
+"""The service order of consumers: which one gets messages next."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from warren_broker.queue.ranges import Held
 from warren_broker.queue.state import Consumer, QueueState
 
 _TURNS_EACH: Final = 4
-"""A backlog goes to equal consumers in about that many turns each, of one message at least."""
+"""Turns in which a backlog is shared among equal consumers, each of at least one message."""
 
 
 def room(consumer: Consumer) -> int:
-    """How many messages it may be given now, as far as it alone decides."""
+    """Return how many messages the consumer's own limits let it take now."""
     if consumer.explicit:
         free = consumer.credit
         if consumer.no_ack:
@@ -28,7 +28,7 @@ def room(consumer: Consumer) -> int:
 
 
 def may_be_served(state: QueueState, consumer: Consumer) -> bool:
-    """Whether it stands in the service queue."""
+    """Return whether the consumer belongs into the service queue."""
     if consumer.cancelled or consumer.suspended or consumer.quiescing or consumer.getter:
         return False
     if state.config.single_active_consumer and state.active is not consumer:
@@ -37,7 +37,7 @@ def may_be_served(state: QueueState, consumer: Consumer) -> bool:
 
 
 def review(state: QueueState, consumer: Consumer) -> None:
-    """Put it into the service queue or take it out, after anything about it changed."""
+    """Put the consumer into the service queue or take it out, after it changed."""
     if may_be_served(state, consumer):
         if not consumer.queued:
             consumer.queued = True
@@ -54,7 +54,7 @@ def review(state: QueueState, consumer: Consumer) -> None:
 
 
 def dispatch(context: QueueContext) -> None:
-    """Hand ready messages to the consumers that wait: higher priority first, equals in turn.
+    """Hand ready messages to waiting consumers: higher priority first, equals in turn.
 
     Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
     What one apply can hand out is bounded by the consumers' windows, whatever the backlog.
@@ -84,7 +84,7 @@ def dispatch(context: QueueContext) -> None:
 
 
 def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
-    """Up to `limit` messages, fewer when the queue or its window of bytes ends."""
+    """Hand out up to `limit` messages, fewer when the queue or the window of bytes ends."""
     while limit > 0:
         size_bytes = -1
         if consumer.windowed:
@@ -92,7 +92,7 @@ def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
                 return
             size_bytes = limits.WINDOW_BYTES - consumer.held_bytes
         given = hand_out_run(context, consumer, limit, size_bytes)
-        if given is None and consumer.windowed:  # one message goes even when it is too large
+        if given is None and consumer.windowed:  # one message is given even when it is too large
             given = hand_out_run(context, consumer, 1, -1)
         if given is None:
             return
@@ -103,7 +103,7 @@ def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
 def hand_out_run(
     context: QueueContext, consumer: Consumer, count: int, size_bytes: int
 ) -> Held | None:
-    """Give it one run from the head; what it holds now, or None when there is nothing."""
+    """Give the consumer one run from the head; return it, or None when there is nothing."""
     run = limits.take(context, count, size_bytes)
     if run is None:
         return None
@@ -126,10 +126,10 @@ def hand_out_run(
 
 
 def yields(state: QueueState, active: Consumer) -> bool:
-    """Whether the single active consumer makes way because its node is suspected.
+    """Return whether the single active consumer makes way because its node is suspected.
 
     1. Its node is cut off; it works on what it holds.  2. Another one takes over.  3. Two work at
-    the same time.  So it must hold nothing; what a no-ack consumer holds has been delivered.
+    the same time. So it must hold nothing; what a no-ack consumer holds has been delivered.
     """
     if not active.suspended or (active.held_count and not active.no_ack):
         return False
@@ -137,13 +137,13 @@ def yields(state: QueueState, active: Consumer) -> bool:
 
 
 def elect(context: QueueContext) -> None:
-    """With single active consumer: who it is now.
+    """Elect the single active consumer.
 
-    The highest priority, then the oldest. An active one of lower priority than one that waits gets
-    nothing more (it is quiescing) and goes on to wait once it has settled everything. One that was
-    cancelled is replaced at once, though it may still settle what it holds. One whose node is
-    suspected makes way when it holds nothing that it might be working on: at once, or when that has
-    been settled or taken back; back in time, it goes on.
+    The highest priority wins, then the oldest. An active consumer of lower priority than a waiting
+    one gets nothing more (it is quiescing) and waits again once it has settled everything. A
+    cancelled one is replaced at once, though it may still settle what it holds. One on a suspected
+    node makes way when it holds nothing that it might be working on: at once, or when that has
+    been settled or taken back; if its node is back before that, it stays active.
     """
     state = context.state
     if not state.config.single_active_consumer:

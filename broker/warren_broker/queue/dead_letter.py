@@ -1,4 +1,4 @@
-"""How messages leave a queue other than by being settled."""
+"""How messages leave a queue, or come back to it, other than by being settled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from warren_broker.queue.ranges import Run
 
 
 def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) -> None:
-    """Drop a run that is in no place any more, by way of the dead letter exchange if there is one.
+    """Drop a run that is in no place any more, through the dead letter exchange if there is one.
 
     At most once: the effect may be lost with its leader, and the queue forgets the run at once.
     """
@@ -17,12 +17,12 @@ def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) ->
 
 
 def give_back(context: QueueContext, run: Run, failed: bool) -> None:
-    """A run that somebody had comes back: ahead of the ready ones, or buried at its delivery limit.
+    """Return a run that was held: ahead of the ready ones, or dropped at its delivery limit.
 
-    It was acquired once more than `run` says; with `failed` its delivery failed once more, too.
+    It was acquired once more than `run` says; with `failed` its delivery also failed once more.
     The limit is crossed when the delivery count exceeds it, as in RabbitMQ: a limit of 20 allows
-    20 failures, the 21st buries. Whatever comes back comes by here: delayed retry will hold runs
-    back at this place.
+    20 failures, the 21st drops or dead-letters. Everything that comes back passes here: delayed
+    retry would hold runs back at this place.
     """
     index, first, last, failures, acquired = run
     failures += failed
@@ -33,7 +33,7 @@ def give_back(context: QueueContext, run: Run, failed: bool) -> None:
         return
     state = context.state
     if context.config.kind == "classic" and not context.config.priority_max:
-        state.order.put_back(run)  # as RabbitMQ: what is nacked first does not come first
+        state.order.put_back(run)  # as in RabbitMQ: nack order is not delivery order
     else:
         state.order.give_back(run)
     state.ready_bytes += state.contents.size(index, first, last)

@@ -1,4 +1,4 @@
-"""Sessions that end, nodes that die, nodes that are suspected."""
+"""The end of sessions, the death and the suspicion of nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE: Final = Done()
 
 
 def session_down(context: QueueContext, command: SessionDown) -> AnyReply:
-    """A channel or session has ended."""
+    """End a channel or session of the submitting uplink."""
     if context.uplink is not None:
         gone = [c for c in context.uplink.consumers.values() if c.session == command.session]
         _remove(context, gone, command.failed)
@@ -29,9 +29,9 @@ def session_down(context: QueueContext, command: SessionDown) -> AnyReply:
 
 
 def node_down(context: QueueContext, command: NodeDown) -> AnyReply:
-    """A life of a node has ended: all its sessions have, as if their connections were lost.
+    """End an incarnation of a node: all its sessions, as if their connections were lost.
 
-    With a number its older lives have ended, too, and none of them is ever heard again.
+    With a number, the older incarnations of the node end too, and submissions of any are refused.
     """
     state, number = context.state, command.incarnation
     if number:
@@ -45,7 +45,7 @@ def node_down(context: QueueContext, command: NodeDown) -> AnyReply:
 
 
 def _remove(context: QueueContext, gone: list[Consumer], failed: bool) -> None:
-    """They return what they hold, oldest consumer first, and are forgotten."""
+    """Remove consumers, oldest first, and return what they hold."""
     for consumer in sorted(gone, key=lambda c: c.order):
         attach.retire(context, consumer)
         ack.let_all_go(context, consumer, "failed" if failed else "returned")
@@ -53,7 +53,7 @@ def _remove(context: QueueContext, gone: list[Consumer], failed: bool) -> None:
 
 
 def node_suspected(context: QueueContext, command: NodeSuspected) -> AnyReply:
-    """Not heard of: its consumers get nothing more for now, and keep what they hold for a while."""
+    """Suspend a suspected node's consumers; they keep what they hold until a timeout."""
     timeout_ms = context.config.consumer_disconnected_timeout_ms
     for uplink in context.state.uplinks.values():
         if uplink.node != command.node:
@@ -74,7 +74,7 @@ def node_suspected(context: QueueContext, command: NodeSuspected) -> AnyReply:
 
 
 def node_back(context: QueueContext, command: NodeBack) -> AnyReply:
-    """Heard of again: served again; what it held and was not taken back is still its own."""
+    """Serve the node's consumers again; they keep what was not taken back."""
     for uplink in context.state.uplinks.values():
         if uplink.node == command.node and uplink.suspected_ms:
             uplink.suspected_ms = 0
@@ -90,7 +90,7 @@ def node_back(context: QueueContext, command: NodeBack) -> AnyReply:
 def take_back_overdue(context: QueueContext) -> None:
     """Take back, not failed, what suspected nodes and slow consumers held for too long.
 
-    Asks for a timer at the time the next of them is due.
+    Arms a timer for the next deadline.
     """
     state = context.state
     for uplink in state.uplinks.values():
@@ -108,10 +108,10 @@ def _take_back_disconnected(context: QueueContext, uplink: SeenUplink) -> None:
         context.arm(due)
         return
     for consumer in list(uplink.consumers.values()):
-        # What was on its way to a no-ack consumer may have been seen: never twice.
+        # A no-ack consumer may have seen what was on its way to it: it is never delivered twice.
         ack.let_all_go(context, consumer, "settled" if consumer.no_ack else "returned")
         if uplink.yields and consumer.exclusive and not consumer.cancelled:
-            # Nobody else could consume for as long as its node is away, which may be for good.
+            # No other consumer could consume until its node is back, which may never happen.
             attach.retire(context, consumer)
             context.cancelled(consumer.key, "disconnected")
         if state.active is consumer:
@@ -122,7 +122,7 @@ def _take_back_disconnected(context: QueueContext, uplink: SeenUplink) -> None:
 
 
 def _take_back_timed_out(context: QueueContext, consumer: Consumer, timeout_ms: int) -> None:
-    # Deliveries carry ascending times, so what is overdue stands in front.
+    # Deliveries carry ascending times, so the overdue ones come first.
     overdue = 0
     while overdue < len(consumer.held) and consumer.held[overdue][6] + timeout_ms <= context.now:
         overdue += 1

@@ -1,4 +1,4 @@
-"""What a queue may ask its leader to do."""
+"""The side effects that a queue asks its leader to carry out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, UplinkId
 
 
 class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
-    """Send these; a repeat is recognised by its msg_ids."""
+    """Send these deliveries; the node recognises a repeat by its msg_ids."""
 
     uplink: UplinkId
     consumer: ConsumerId
@@ -18,9 +18,9 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
 
 
 class CancelConsumer(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
-    """Tell a consumer that it is one no longer (basic.cancel, or the channel's error).
+    """Tell a consumer that the queue cancelled it (basic.cancel, or the channel's error).
 
-    msg_ids  what it held too long and has lost, closed ranges; the rest stays its own
+    msg_ids  what it held too long and has lost, closed ranges; it keeps the rest
     """
 
     uplink: UplinkId
@@ -30,7 +30,7 @@ class CancelConsumer(msgspec.Struct, frozen=True, array_like=True, tag="cancelle
 
 
 class Drained(msgspec.Struct, frozen=True, array_like=True, tag="drained"):
-    """A link's credit was given back."""
+    """Tell a link that its remaining credit was returned."""
 
     uplink: UplinkId
     consumer: ConsumerId
@@ -44,16 +44,16 @@ class SetTimer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag="dead_letter"):
-    """Publish these to the dead letter exchange, at most once; runs are (index, first, last)."""
+    """Publish messages to the dead letter exchange, at most once; runs are (index, first, last)."""
 
     reason: Literal["rejected", "expired", "maxlen", "delivery_limit"]
     runs: tuple[tuple[int, int, int], ...]
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
-    """Unused for longer than x-expires, or auto-delete without its last consumer: delete the queue.
+    """Delete the queue: unused for longer than x-expires, or auto-delete without consumers.
 
-    To be carried out as Delete(if_unused=True) first: a consumer may have joined meanwhile.
+    The leader uses Delete(if_unused=True): a consumer may have joined in the meantime.
     """
 
     reason: Literal["expires", "auto_delete"]

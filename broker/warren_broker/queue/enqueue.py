@@ -1,4 +1,4 @@
-"""Messages join the ready ones."""
+"""Enqueueing: the messages of a block join the ready ones."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DONE: Final = Done()
 
 
 def read_shape(block: memoryview, config: QueueConfig) -> Shape:
-    """What the machine needs to know of a block; raises BlockError.
+    """Read what the machine needs to know of a block; raises BlockError.
 
-    Bytes of parts of it are exact where the queue has a limit in bytes.
+    The bytes of partial runs are exact where the queue has a limit in bytes.
     """
     decoded = Block.outline(block)
     if not decoded.whole and config.priority_default != PRIORITY_DEFAULT:
@@ -29,7 +29,7 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
     if not decoded.count:
         return Shape(0, (), 0, 0)
     exact = config.max_length_bytes is not None
-    # x-max-length-bytes speaks of bodies alone, as in RabbitMQ; elsewhere bytes bound memory.
+    # x-max-length-bytes counts bodies only, as in RabbitMQ; elsewhere bytes bound memory.
     heads = _no_bytes(decoded.count) if exact else decoded.properties_offsets.cast("B")
     total, largest, ends = measure(heads, decoded.body_offsets.cast("B"), exact)
     ttl: int | array[int] | None = None
@@ -44,20 +44,20 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
 
 @lru_cache(maxsize=64)
 def _no_bytes(count: int) -> memoryview:
-    """The offset column of `count` items without any bytes."""
+    """Return the offset column of `count` items without any bytes."""
     return memoryview(bytes(4 * (count + 1)))
 
 
 def _lanes(block: Block, config: QueueConfig) -> tuple[tuple[int, int], ...]:
-    """(first ordinal, lane) of the block's runs, as the queue's settings have its priorities."""
+    """Return (first ordinal, lane) of the block's runs, under the queue's priority settings."""
     highest, default = min(config.priority_max, PRIORITIES - 1), config.priority_default
     if highest == 0:
         return ((0, 0),)
     lanes: list[tuple[int, int]] = []
     for first, last, priority in block.priority_runs:
         if priority == PRIORITY_DEFAULT != default and block.form == FORM_AMQP091:
-            # A block says 4 of messages that say nothing. Only here, on queues with a default of
-            # their own (x-max-priority), do their properties have to be looked at.
+            # A block stores 4 for messages without a priority. Only here, on queues with a default
+            # of their own (x-max-priority), their properties have to be read.
             runs = [
                 (i, priority if _says_priority(block.properties(i)) else default)
                 for i in range(first, last)
@@ -72,12 +72,12 @@ def _lanes(block: Block, config: QueueConfig) -> tuple[tuple[int, int], ...]:
 
 
 def _says_priority(properties: memoryview) -> bool:
-    """Whether AMQP 0.9.1 properties hold a priority: bit 11 of their flags."""
+    """Return whether AMQP 0.9.1 properties hold a priority: bit 11 of their flags."""
     return len(properties) > 0 and bool(properties[0] & 0x08)
 
 
 def shape_of(context: QueueContext) -> Shape | Refused:
-    """The shape of the entry's block, or why there is none."""
+    """Return the shape of the entry's block, or the refusal."""
     if context.block is None:
         return Refused("invalid", "a command that owns a block came without one: send one along")
     try:
@@ -87,7 +87,7 @@ def shape_of(context: QueueContext) -> Shape | Refused:
 
 
 def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
-    """The entry's block joins; refused in part or whole where the queue rejects at its limit."""
+    """Enqueue the entry's block; refuse part or all of it where the queue rejects at its limit."""
     del command
     shape = shape_of(context)
     if isinstance(shape, Refused):
@@ -107,7 +107,7 @@ def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
 def make_ready(
     context: QueueContext, index: int, count: int, runs: tuple[tuple[int, int], ...], total: int
 ) -> None:
-    """All messages of a block that `contents` knows join the ready ones, each in its lane."""
+    """Make all messages of a block in `contents` ready, each in its lane."""
     state = context.state
     config = state.config
     if config.message_ttl_ms is not None or state.contents.detailed:
@@ -123,7 +123,7 @@ def make_ready(
 
 
 def _enqueue_within_limits(context: QueueContext, shape: Shape) -> AnyReply:
-    """Run by run, as if one came after another: who waits is served before the limit counts."""
+    """Enqueue run by run, as if they arrived separately: serve consumers, then check the limit."""
     state, index = context.state, context.index
     contents = state.contents
     contents.add(index, shape)

@@ -1,4 +1,4 @@
-"""The bounds of a queue: windows in flight, length, age."""
+"""The bounds of a queue: messages in flight, length, age."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from warren_broker.queue.ranges import Run
 from warren_broker.queue.ready_queue import PRIORITIES
 
 UNLIMITED_WINDOW: Final = 8_000
-"""Unsettled messages that a consumer with prefetch 0 holds at most."""
+"""Most unsettled messages that a consumer with prefetch 0 holds."""
 UNLIMITED_WINDOW_CLASSIC: Final = 100_000
-"""The same on a classic queue, whose clients expect to hold a backlog without settling."""
+"""The same on a classic queue, where clients expect to hold a backlog without settling."""
 NO_ACK_WINDOW: Final = 4_096
-"""Messages on their way to a no-ack consumer that `Credit` has not reported as gone."""
+"""Messages on their way to a no-ack consumer that `Credit` has not reported as sent."""
 WINDOW_BYTES: Final = 32 * 1024 * 1024
-"""Bytes in either window; one message goes even when it is larger."""
+"""Bytes in either window; one message is delivered even when it is larger."""
 EXPIRED_RUNS_MAX: Final = 10_000
-"""Runs that one entry buries because they expired; the next timer goes on."""
+"""Expired runs dropped per entry; the next timer continues."""
 
 
 def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
-    """Take up to `count` messages of one run from the head; what has expired there is buried first.
+    """Take up to `count` messages of one run from the head, after dropping expired ones there.
 
     size_bytes  at most that many bytes, as an upper bound; -1: no limit
     returns     None when the queue is empty, or not even one message surely fits
@@ -48,7 +48,7 @@ def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
 
 
 def _deliverable(context: QueueContext, count: int) -> int:
-    """How many of `count` messages at the head have not expired, once those in front are gone."""
+    """Drop expired messages at the head; count the deliverable ones there, at most `count`."""
     order, contents = context.state.order, context.state.contents
     while (head := order.head()) is not None:
         detail = contents.expiring_detail(head[0])
@@ -67,21 +67,21 @@ def _expire(context: QueueContext, run: Run) -> None:
 
 
 def expire_heads(context: QueueContext) -> None:
-    """Bury what has expired, in each lane up to the first message that has not.
+    """Drop or dead-letter expired messages, in each lane up to the first that has not expired.
 
-    Called after messages were handed out: a ttl of 0 means "now or never", so those go here.
-    Asks for a timer at the time the next head expires; at once when EXPIRED_RUNS_MAX were buried.
+    Called after messages were handed out: a ttl of 0 means "now or never", so those expire here.
+    Arms a timer for the expiry of the next head; at once after EXPIRED_RUNS_MAX runs.
     """
     order = context.state.order
     left = EXPIRED_RUNS_MAX
-    # In the order they would be served; -1 stands for the returned ones.
+    # In the order of service; -1 stands for the returned ones.
     for lane in (-1, *range(PRIORITIES - 1, -1, -1)):
         if lane < 0 or order.mask >> lane & 1:
             left = _expire_lane(context, lane, left)
 
 
 def _expire_lane(context: QueueContext, lane: int, left: int) -> int:
-    """The same for one lane and at most `left` runs; how many are left then."""
+    """Expire the heads of one lane, at most `left` runs; return how many are left."""
     order, contents = context.state.order, context.state.contents
     while contents.expiring:
         if lane < 0:
@@ -107,7 +107,7 @@ def _expire_lane(context: QueueContext, lane: int, left: int) -> int:
 
 
 def drop_head(context: QueueContext) -> None:
-    """With overflow drop-head: dead-letter or drop what exceeds the limits, next to leave first."""
+    """With overflow drop-head: dead-letter or drop the head of what exceeds the limits."""
     state, config = context.state, context.config
     if config.overflow != "drop-head":
         return
@@ -133,12 +133,12 @@ def drop_head(context: QueueContext) -> None:
 
 
 def limited(context: QueueContext) -> bool:
-    """Whether the queue has a length limit."""
+    """Return whether the queue has a length limit."""
     return context.config.max_length is not None or context.config.max_length_bytes is not None
 
 
 def full(context: QueueContext) -> bool:
-    """Whether a reject-publish queue takes nothing more."""
+    """Return whether a reject-publish queue is full."""
     config, state = context.config, context.state
     if config.overflow != "reject-publish":
         return False
@@ -148,8 +148,10 @@ def full(context: QueueContext) -> bool:
 
 
 def cut_surplus(context: QueueContext, lane: int, index: int) -> int:
-    """Take the newest messages of a lane out again, as far as they are of block `index`, until the
-    limits are kept; how many went."""
+    """Remove the newest messages of block `index` from a lane until the limits are met.
+
+    returns  number of messages removed
+    """
     state, config = context.state, context.config
     cut = 0
     while True:

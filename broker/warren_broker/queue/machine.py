@@ -24,15 +24,15 @@ from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
 
 REPLIES_KEPT: Final = 1_024
-"""A repeat within the last so many seqs of an uplink gets the replies of the first time."""
+"""Replies kept per uplink: a repeat within this many seqs gets the replies of the first time."""
 _DONE: Final = Done()
 
 
 class QueueMachine:
     """A queue; implements warren_raft.machine.Machine.
 
-    apply(meta, data, state) takes an entry's data (`codec`) and answers Applied(SubmissionReply,
-    effects); an entry that is no submission is ignored on every member.
+    apply(meta, data, state) takes an entry's data (`codec`) and returns Applied(SubmissionReply,
+    effects); an entry that is not a submission is ignored on every member.
     """
 
     version = VERSION
@@ -43,14 +43,14 @@ class QueueMachine:
         self.numbered_above = numbered_above
 
     def init(self) -> QueueState:
-        """A new queue, with the settings it was declared with."""
+        """Return a new queue with the settings it was declared with."""
         state = QueueState(self.config)
         state.claim_floor = self.numbered_above
         state.next_epoch = self.numbered_above + 1
         return state
 
     def apply(self, meta: Meta, command: bytes | memoryview, state: QueueState) -> Applied:
-        """Apply one submission, whole."""
+        """Apply one submission as a whole."""
         try:
             submission, block = decode_submission(command)
         except MalformedEntry:
@@ -71,9 +71,9 @@ class QueueMachine:
         return Applied(reply, context.effects())
 
     def leader_effects(self, state: QueueState) -> tuple[Any, ...]:
-        """What a new leader repeats: the timer, and that the queue wants to be deleted.
+        """Return what a new leader repeats: the timer, and the request to delete the queue.
 
-        Deliveries are not repeated here: each uplink asks for what it has not seen (`Resume`).
+        Deliveries are not repeated here: each uplink asks for those it has not seen (`Resume`).
         """
         if state.deleted:
             return ()
@@ -83,19 +83,19 @@ class QueueMachine:
         if state.timer_ms:
             effects.append(SetTimer(state.timer_ms))
         elif state.config.expires_ms is not None and not state.unused_ms:
-            effects.append(SetTimer(1))  # at once: a queue's time begins with its first entry
+            effects.append(SetTimer(1))  # at once: a queue's clock starts with its first entry
         return tuple(effects)
 
     def snapshot(self, state: QueueState) -> bytes:
-        """The state as bytes; equal states give equal bytes."""
+        """Return the state as bytes; equal states give equal bytes."""
         return snapshot.snapshot(state)
 
     def restore(self, data: bytes) -> QueueState:
-        """The inverse of `snapshot`. The settings are those of the snapshot."""
+        """Restore a state from `snapshot`, with the snapshot's settings."""
         return snapshot.restore(data)
 
     def live_indexes(self, state: QueueState) -> Indexes:
-        """Entries whose blocks the state still refers to, ascending."""
+        """Return the entries with blocks that the state still refers to, ascending."""
         return state.contents.indexes()
 
 
@@ -107,16 +107,17 @@ def _first_apply(context: QueueContext) -> None:
 
 
 def _submit(context: QueueContext, submission: Submission) -> SubmissionReply:
-    """Apply the commands unless they were applied before or others are missing in front of them."""
+    """Apply the commands unless they were applied before or earlier submissions are missing."""
     state, seq = context.state, submission.seq
     if not submission.uplink:
         return SubmissionReply(0, seq, _carry_out(context, submission))
     uplink = state.uplinks.get(submission.uplink)
     number = submission.incarnation
     if number and number <= state.over.get(submission.node, 0):
-        # 1. A life's first submission is under way twice: a leader changed.  2. One arrives, the
-        # life ends (`NodeDown`), its uplink goes.  3. The other one arrives: taken for a new
-        # uplink's, its messages would be in the queue twice, its consumers held for nobody.
+        # 1. An incarnation's first submission is under way twice: a leader changed.  2. One
+        # arrives, the incarnation ends (`NodeDown`) and its uplink is removed.  3. The other one
+        # arrives: taken for a new uplink's, its messages would be in the queue twice, its consumers
+        # held forever.
         # Replayed by tests/broker/queue/test_incarnations.py
         return SubmissionReply(submission.uplink, seq, (), retired=True)
     last_seq = uplink.last_seq if uplink is not None else 0
@@ -126,7 +127,7 @@ def _submit(context: QueueContext, submission: Submission) -> SubmissionReply:
         uplink = SeenUplink(submission.uplink, submission.node, incarnation=number)
         state.uplinks[uplink.id] = uplink
     if not uplink.incarnation:
-        uplink.incarnation = number  # it submitted before its process knew the number
+        uplink.incarnation = number  # its first submissions came before it knew the number
     context.uplink = uplink
     if seq <= last_seq:
         return SubmissionReply(uplink.id, seq, _repeat(context, uplink, submission))
@@ -153,7 +154,7 @@ def _carry_out(context: QueueContext, submission: Submission) -> tuple[AnyReply,
 
 
 def _keep(uplink: SeenUplink, submission: Submission, replies: tuple[AnyReply, ...]) -> None:
-    """Remember what a repeat must hear again; what the node has heard may be forgotten."""
+    """Keep the replies for a repeat; forget those that the node has confirmed."""
     kept = uplink.kept
     if kept:
         heard = max(submission.answered, submission.seq - REPLIES_KEPT)
@@ -168,7 +169,7 @@ def _keep(uplink: SeenUplink, submission: Submission, replies: tuple[AnyReply, .
 def _repeat(
     context: QueueContext, uplink: SeenUplink, submission: Submission
 ) -> tuple[AnyReply, ...]:
-    """The replies of the first time. Counts may be newer; nothing is applied."""
+    """Return the replies of the first time; counts may be newer. Applies nothing."""
     kept = uplink.kept.get(submission.seq)
     if kept is not None:
         return kept

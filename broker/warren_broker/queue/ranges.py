@@ -1,7 +1,7 @@
 """Arithmetic on runs of messages.
 
-A run names the messages `first … last` (both included) of the block at a raft index. Delivered runs
-carry the msg_ids they went out under; a list of them is an interval map from msg_id to message.
+A run is the messages `first … last` (inclusive) of the block at a raft index. Delivered runs
+carry their msg_ids; a list of them is an interval map from msg_id to message.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Held: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 
 def length(runs: Iterable[Run]) -> int:
-    """Messages in the runs."""
+    """Count the messages in the runs."""
     return sum(run[2] - run[1] + 1 for run in runs)
 
 
 def take_ids(held: list[Held], first_id: int, last_id: int) -> list[Held]:
-    """Cut the msg_ids first_id … last_id out of `held`; what was there, ascending.
+    """Cut the msg_ids first_id … last_id out of `held`; return what was removed, ascending.
 
-    Ids that are not held are ignored. Costs the runs touched and one move of the list's tail.
+    Ids that are not held are ignored. The cost is the runs touched and one move of the list's tail.
     """
     low = bisect_right(held, (first_id + 1,)) - 1 if held else 0
     if low < 0 or (held and held[low][1] < first_id):
@@ -50,7 +50,7 @@ def take_ids(held: list[Held], first_id: int, last_id: int) -> list[Held]:
 
 
 def ids_of(pieces: Iterable[Held]) -> tuple[tuple[int, int], ...]:
-    """The msg_ids of ascending pieces as closed ranges, neighbours joined."""
+    """Return the msg_ids of ascending pieces as closed ranges, neighbours joined."""
     ranges: list[tuple[int, int]] = []
     for piece in pieces:
         if ranges and ranges[-1][1] + 1 == piece[0]:
@@ -61,9 +61,9 @@ def ids_of(pieces: Iterable[Held]) -> tuple[tuple[int, int], ...]:
 
 
 def cut_runs(runs: Sequence[Run], first: int, last: int) -> tuple[Run, ...]:
-    """Of the messages in the order of `runs`, those numbered first ≤ i < last.
+    """Return the messages first ≤ i < last, numbered in the order of `runs`.
 
-    Numbers beyond the end name nothing.
+    Numbers beyond the end are ignored.
     """
     cut: list[Run] = []
     at = 0

@@ -24,12 +24,12 @@ CHUNK_RUNS_MAX: Final = 4_096
 
 
 def encode_chunk(runs: Iterable[Fresh]) -> bytes:
-    """The columns of at most CHUNK_RUNS_MAX runs, as `warren_raft.int_runs` makes them."""
+    """Encode the columns of at most CHUNK_RUNS_MAX runs in the format of `warren_raft.int_runs`."""
     return b"".join(map(pack, zip(*runs, strict=True)))
 
 
 def decode_chunk(data: bytes) -> deque[Fresh]:
-    """The inverse."""
+    """Decode what `encode_chunk` returned."""
     second = end_of(data)
     columns = unpack(data), unpack(data, second), unpack(data, end_of(data, second))
     return deque(zip(*columns, strict=True))
@@ -39,7 +39,7 @@ class Backlog:
     """Runs in chunks; all chunks but the first and the last are packed.
 
     A run joins the last chunk while it ascends and is of the same page of the log, so a chunk of
-    single-message blocks is a few bytes. A chunk goes with its last run.
+    single-message blocks is a few bytes. A chunk is removed with its last run.
 
     Invariants: without runs all three parts are empty; `_packed` only between a `_first` and a
     `_last` that have runs; a chunk has 1 … CHUNK_RUNS_MAX runs, ascending, of one page
@@ -48,7 +48,7 @@ class Backlog:
     __slots__ = ("_first", "_last", "_packed")
 
     def __init__(self, chunks: Iterable[bytes] = ()) -> None:
-        """chunks: as `chunks` gives them."""
+        """chunks: as `chunks` returns them."""
         self._first: deque[Fresh] = deque()
         self._last: deque[Fresh] | None = None
         self._packed: deque[bytes] | None = None
@@ -61,7 +61,7 @@ class Backlog:
             self._packed = packed
 
     def append(self, run: Fresh) -> None:
-        """A run joins the end."""
+        """Append a run."""
         last = self._last or self._first
         if not last:
             last.append(run)
@@ -81,15 +81,15 @@ class Backlog:
         self._last = deque((run,))
 
     def head(self) -> Fresh:
-        """The oldest run; there is one."""
+        """Return the oldest run; the backlog must not be empty."""
         return self._first[0]
 
     def tail(self) -> Fresh:
-        """The newest run; there is one."""
+        """Return the newest run; the backlog must not be empty."""
         return (self._last or self._first)[-1]
 
     def popleft(self) -> Fresh:
-        """The oldest run leaves."""
+        """Remove and return the oldest run."""
         first = self._first
         run = first.popleft()
         if not first and self._last:
@@ -100,7 +100,7 @@ class Backlog:
         return run
 
     def pop(self) -> Fresh:
-        """The newest run leaves."""
+        """Remove and return the newest run."""
         last = self._last
         if not last:
             return self._first.pop()
@@ -110,12 +110,12 @@ class Backlog:
         return run
 
     def shorten_head(self, first: int) -> None:
-        """Of the oldest run those from ordinal `first` on stay."""
+        """Keep the messages of the oldest run from ordinal `first` on."""
         index, _, last = self._first[0]
         self._first[0] = (index, first, last)
 
     def shorten_tail(self, last: int) -> None:
-        """Of the newest run those up to ordinal `last` stay."""
+        """Keep the messages of the newest run up to ordinal `last`."""
         chunk = self._last or self._first
         index, first, _ = chunk[-1]
         chunk[-1] = (index, first, last)
@@ -130,7 +130,7 @@ class Backlog:
         yield from self._last or ()
 
     def chunks(self) -> list[bytes]:
-        """All chunks; what a queue went through since they were loaded shows in them nowhere."""
+        """Return all chunks; they do not depend on the operations since they were loaded."""
         chunks = list(self._packed or ())
         if self._first:
             chunks.insert(0, encode_chunk(self._first))
@@ -154,7 +154,7 @@ class Order:
 
     lanes     one backlog per priority that was used
     returned  came back, in the order they came, ahead of all lanes and regardless of priority;
-              classic queues without priorities have them in the order they arrived at first
+              in classic queues without priorities in the order of their first arrival
     counts    messages per lane
     count     messages in all, with the returned ones
 
@@ -173,7 +173,7 @@ class Order:
         self.count = 0
 
     def append(self, priority: int, index: int, first: int, last: int) -> None:
-        """A run joins the end of its lane; a priority above 31 counts as 31."""
+        """Append a run to its lane; a priority above 31 counts as 31."""
         lane = min(priority, PRIORITIES - 1)
         backlog = self.lanes.get(lane)
         if backlog is None:
@@ -184,7 +184,7 @@ class Order:
         self.count += last - first + 1
 
     def give_back(self, run: Run) -> None:
-        """A run joins the end of the returned ones."""
+        """Append a run to the returned ones."""
         index, first, last, failed, acquired = run
         self.returned_count += last - first + 1
         self.count += last - first + 1
@@ -196,10 +196,10 @@ class Order:
         self.returned.append(run)
 
     def put_back(self, run: Run) -> None:
-        """A run returns to its place among the returned ones, by arrival.
+        """Insert a run among the returned ones by its arrival.
 
-        Where there is one lane, whatever came back is older than what is in it: so this is the
-        place that the run had in the queue.
+        With a single lane every returned run is older than the lane's: so this is the place that
+        the run had in the queue.
         """
         returned = self.returned
         if not returned or returned[-1][:2] < run[:2]:
@@ -210,7 +210,7 @@ class Order:
         returned.insert(bisect_left(returned, run[:2]), run)
 
     def head(self) -> Run | None:
-        """The run that leaves next."""
+        """Return the run that leaves next."""
         if self.returned:
             return self.returned[0]
         if not self.mask:
@@ -218,7 +218,7 @@ class Order:
         return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
 
     def take(self, count: int) -> Run:
-        """The first `count` messages of the head's run, or all of it when it has fewer."""
+        """Take the first `count` messages of the head's run, or all of it when it has fewer."""
         if self.returned:
             run = self.returned[0]
             index, first, last, failed, acquired = run
@@ -236,7 +236,7 @@ class Order:
         return (*self._cut(lane, count), 0, 0)
 
     def take_lane(self, lane: int, count: int) -> Fresh:
-        """The same from one lane, which must not be empty."""
+        """Take messages from one lane, which must not be empty."""
         return self._cut(lane, count)
 
     def _cut(self, lane: int, count: int) -> Fresh:
@@ -257,7 +257,7 @@ class Order:
         return run
 
     def cut_tail(self, lane: int, index: int, count: int) -> list[Fresh]:
-        """Up to `count` messages off the end of a lane, as far as they are of block `index`."""
+        """Remove up to `count` messages of block `index` from the end of a lane."""
         backlog = self.lanes[lane]
         taken: list[Fresh] = []
         while count and backlog and backlog.tail()[0] == index:
@@ -276,7 +276,7 @@ class Order:
         return taken
 
     def clear(self) -> Iterator[Run]:
-        """Empty it; what was there, in the order it would have left."""
+        """Remove everything; return it in the order in which it would have left."""
         gone = Order()
         gone.lanes, gone.returned = self.lanes, self.returned
         self.lanes, self.returned = {}, deque()
@@ -285,18 +285,18 @@ class Order:
         return iter(gone)
 
     def __iter__(self) -> Iterator[Run]:
-        """All runs in the order they would leave."""
+        """Yield all runs in the order in which they would leave."""
         yield from self.returned
         for lane in sorted(self.lanes, reverse=True):
             for run in self.lanes[lane]:
                 yield (*run, 0, 0)
 
     def by_priority(self) -> tuple[tuple[int, int], ...]:
-        """(priority, ready messages) of the lanes that have any, ascending."""
+        """Return (priority, ready messages) of the lanes that have any, ascending."""
         return tuple((lane, count) for lane, count in enumerate(self.counts) if count)
 
     def dump(self) -> list[tuple[int, int, list[bytes]]]:
-        """(priority, messages, chunks) of the lanes that have any, ascending."""
+        """Return (priority, messages, chunks) of the lanes that have any, ascending."""
         return [
             (lane, self.counts[lane], self.lanes[lane].chunks())
             for lane in sorted(self.lanes)
@@ -306,7 +306,7 @@ class Order:
     def load(
         self, returned: Iterable[Run], lanes: Iterable[tuple[int, int, Iterable[bytes]]]
     ) -> None:
-        """Fill an empty one with what `dump` gave."""
+        """Load what `dump` returned into an empty object."""
         for run in returned:
             index, first, last, failed, acquired = run
             self.returned.append((index, first, last, failed, acquired))

@@ -1,13 +1,13 @@
 """A queue's state as canonical bytes.
 
-MessagePack of plain arrays: equal states give equal bytes, on every member. Where order means
-something (uplinks, consumers in service, returned messages, sinks, their runs) it is kept;
-everywhere else keys are sorted. It holds runs and counts, never a message.
+MessagePack of plain arrays: equal states give equal bytes, on every member. Where order matters
+(uplinks, consumers in service, returned messages, sinks, their runs) it is kept; everywhere else
+keys are sorted. It holds runs and counts, never a message.
 
-Blocks and ready messages are in it as the state has them, packed (`pages`, `backlog`): to make a
-snapshot costs some microseconds per thousand blocks. Version 1 of the machine wrote format 1, with
-an array for each block and each run; version 2 wrote format 2, which lacks what stands last here.
-Both are read still.
+Blocks and ready messages are stored in the packed form of the state (`block_index`,
+`ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
+wrote format 1, with an array for each block and each run; version 2 wrote format 2, which lacks
+the last fields. Both can still be read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _KeptRow: TypeAlias = tuple[int, tuple[AnyReply, ...]]
 
 
 class _Row(msgspec.Struct, array_like=True):
-    """A snapshot as it is read."""
+    """A snapshot as decoded."""
 
     format: int
     config: QueueConfig
@@ -155,7 +155,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Row)
 
 
 def snapshot(state: QueueState) -> bytes:
-    """The state as bytes."""
+    """Encode the state."""
     order = state.order
     return _ENCODER.encode(
         _Row(
@@ -250,7 +250,7 @@ def _reader_row(reader: ReaderState) -> Any:
 
 
 def restore(data: bytes) -> QueueState:
-    """The inverse of `snapshot`; the state behaves as the one it was taken of."""
+    """Restore a state from `snapshot`; it behaves as the original."""
     row = _DECODER.decode(data)
     assert 1 <= row.format <= FORMAT, row.format
     state = QueueState(row.config)

@@ -1,4 +1,4 @@
-"""What version 1 of the machine wrote into snapshots, as it is written now."""
+"""Conversion of snapshots written by version 1 of the machine to the current format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren_raft.index_set import PAGE_BITS
 
 
 def contents(rows: Sequence[Any]) -> list[bytes]:
-    """As `BlockIndex.dump` gives them; rows: one per block, ascending."""
+    """Convert blocks to what `BlockIndex.dump` returns; rows: one per block, ascending."""
     table: dict[int, int] = {}
     details: dict[int, Detail] = {}
     for index, packed, *rest in rows:
@@ -33,7 +33,7 @@ def contents(rows: Sequence[Any]) -> list[bytes]:
 
 
 def lanes(rows: Sequence[Any]) -> list[tuple[int, int, list[bytes]]]:
-    """As `Order.dump` gives them; rows: (priority, runs)."""
+    """Convert lanes to what `Order.dump` returns; rows: (priority, runs)."""
     found = []
     for lane, runs in rows:
         backlog = Backlog()

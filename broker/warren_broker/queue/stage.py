@@ -1,12 +1,12 @@
 """Staged publishing: blocks that stay invisible until their batch is published as a whole.
 
 A sink's batches are counted per run: a query's checkpoint is one run, a new checkpoint is another.
-A batch is remembered by its content, so that a repeat is told from other rows under its number:
+A batch is remembered by its content, to tell a repeat from other rows under the same number:
 
-1. A driver publishes batch 5 and dies before that is in its checkpoint.  2. The next one stages
+1. A driver publishes batch 5 and dies before its checkpoint records it.  2. The next one stages
 batch 5 again: other attempts, after a shuffle the same rows in another order.  3. Its blocks are
-counted here and not kept. At the publish their messages have the digest of those published: the
-answer is what was published then. If they have not, the publish is refused: the rows would be lost.
+counted here and not kept. If their messages have the digest of those published, the publish is
+answered as the first time. If not, it is refused: the rows would be lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def stage(context: QueueContext, command: SinkStage) -> AnyReply:
-    """The entry's block joins a stage; of a batch that was published it is only counted."""
+    """Add the entry's block to a stage; of a batch that was published it is only counted."""
     shape = enqueue.shape_of(context)
     if isinstance(shape, Refused):
         return shape
@@ -63,8 +63,8 @@ def stage(context: QueueContext, command: SinkStage) -> AnyReply:
     key = (command.batch, command.partition, command.attempt)
     part = run.stages.get(key)
     # 1. A writer stages 7, 8 through node A.  2. A dies unanswered; both may be applied.
-    # 3. The writer sends 7, 8 again through B.  Each uplink hands them on in order, from the first
-    # unanswered one, so whatever is not above the last one seen is here already.
+    # 3. The writer sends 7, 8 again through B.  Each uplink submits them in order, from the first
+    # unanswered one, so whatever is not above the last one seen has been applied already.
     # Replayed by test_stage_resend.py
     if part is not None and command.seq and command.seq <= part.last_seq:
         return DONE
@@ -85,7 +85,7 @@ def stage(context: QueueContext, command: SinkStage) -> AnyReply:
 
 
 def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
-    """The attempts named become ready, in the order given, and the batch is recorded."""
+    """Make the named attempts ready, in the order given, and record the batch."""
     run = _current(context, command)
     if isinstance(run, Refused):
         return run
@@ -109,7 +109,7 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
         if (known.messages, known.digest) != (messages, digest):
             return _conflict(context, command, known, messages)
         _drop_up_to(context.state, run, batch)
-        # The repeat may be repeated, too: its client may not have heard this answer.
+        # The repeat may be repeated, too: its client may not have received this answer.
         at = run.published.index(known)
         run.published[at] = PublishedBatch(batch, messages, digest, named)
         return Count(messages)
@@ -129,7 +129,7 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
 
 
 def drop(context: QueueContext, command: SinkDrop) -> AnyReply:
-    """An aborted batch: the attempts named go."""
+    """Drop the named attempts of an aborted batch."""
     run = _current(context, command)
     if isinstance(run, Refused):
         return run
@@ -141,7 +141,7 @@ def drop(context: QueueContext, command: SinkDrop) -> AnyReply:
 
 
 def expire_stages(context: QueueContext) -> None:
-    """Drop stages that were not published in time; ask for the next timer."""
+    """Drop stages that were not published in time; arm the next timer."""
     for _, run in context.state.all_runs():
         for key in [key for key, part in run.stages.items() if part.expires_ms]:
             part = run.stages[key]
@@ -157,7 +157,7 @@ def expire_stages(context: QueueContext) -> None:
 def _current(
     context: QueueContext, command: SinkStage | SinkPublish | SinkDrop
 ) -> SinkRun | Refused:
-    """The run, when no newer driver has it. One that is new here is not remembered yet."""
+    """Return the run unless a newer driver has it; a run that is new here is not remembered yet."""
     runs = context.state.runs.get(command.sink)
     run = runs.get(command.run) if runs is not None else None
     if run is None:
@@ -169,7 +169,7 @@ def _current(
             "driver writes this run; stop this one",
         )
     if command.epoch > run.epoch:
-        # What older drivers staged can be published no more: they are fenced, and this one did
+        # What older drivers staged can no longer be published: they are fenced, and this one did
         # not stage it.
         run.epoch = command.epoch
         for key in list(run.stages):
@@ -180,7 +180,7 @@ def _current(
 def _remember(
     state: QueueState, command: SinkStage | SinkPublish, run: SinkRun, last: bool = False
 ) -> None:
-    """Keep the run; last: it published just now. The bounds are kept, at the cost of the oldest."""
+    """Keep the run, within the bounds; the oldest is dropped. last: it has just published."""
     runs = state.runs.get(command.sink)
     if runs is not None and command.run in runs and not last:
         return
@@ -200,7 +200,7 @@ def _remember(
 
 
 def _drop_up_to(state: QueueState, run: SinkRun, batch: int) -> None:
-    """Stages of this batch and of earlier ones go; blocks that were made ready are not theirs."""
+    """Drop the stages of this batch and of earlier ones; blocks made ready are no longer theirs."""
     for key in [key for key in run.stages if key[0] <= batch]:
         _forget(state, run.stages.pop(key))
 

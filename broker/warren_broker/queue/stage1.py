@@ -1,6 +1,6 @@
 """Staged publishing before version 3 of the machine: sinks without runs, without epochs.
 
-Nothing submits these commands any more; logs that hold them are applied as they were.
+No current code submits these commands; logs that hold them are applied as they were.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DONE: Final = Done()
 LOST_STAGES_MAX: Final = 4_096
 """Names of expired stages that a sink remembers: a late publish is refused rather than partial."""
 SINKS_MAX: Final = 65_536
-"""Sinks whose last batch is remembered; beyond it the one that published longest ago goes."""
+"""Sinks with a remembered last batch; beyond it the one that published longest ago is forgotten."""
 
 
 def stage(context: QueueContext, command: Stage) -> AnyReply:
-    """The entry's block joins a stage; one of a batch that was published already is dropped."""
+    """Add the entry's block to a stage, or drop it if its batch was published already."""
     shape = enqueue.shape_of(context)
     if isinstance(shape, Refused):
         return shape
@@ -47,8 +47,8 @@ def stage(context: QueueContext, command: Stage) -> AnyReply:
     if part.lost:
         return _lost(context, command.sink, key)
     # 1. A writer stages 7, 8 through node A.  2. A dies unanswered; both may be applied.
-    # 3. The writer sends 7, 8 again through B.  Each uplink hands them on in order, from the first
-    # unanswered one, so whatever is not above the last one seen is here already.
+    # 3. The writer sends 7, 8 again through B.  Each uplink submits them in order, from the first
+    # unanswered one, so whatever is not above the last one seen has been applied already.
     # Replayed by test_stage_resend.py
     if command.seq and command.seq <= part.last_seq:
         return DONE
@@ -74,7 +74,7 @@ def _lost(context: QueueContext, sink: str, key: tuple[int, int, int]) -> Refuse
 
 
 def publish(context: QueueContext, command: PublishBatch) -> AnyReply:
-    """The winning attempts become ready, in the order given, and the batch is recorded."""
+    """Make the winning attempts ready, in the order given, and record the batch."""
     state = context.state
     sink = state.sinks.get(command.sink) or Sink()
     if command.batch <= sink.last_batch:
@@ -125,7 +125,7 @@ def _drop(state: QueueState, part: StagePart) -> None:
 
 
 def drop(context: QueueContext, command: DropStages) -> AnyReply:
-    """An aborted batch: its stages go."""
+    """Drop the stages of an aborted batch."""
     state = context.state
     sink = state.sinks.get(command.sink)
     if sink is None:
@@ -138,7 +138,7 @@ def drop(context: QueueContext, command: DropStages) -> AnyReply:
 
 
 def expire_stages(context: QueueContext) -> None:
-    """Drop stages that nobody published in time, keep their names; ask for the next timer."""
+    """Drop stages that were not published in time, keep their names; arm the next timer."""
     for sink in context.state.sinks.values():
         for part in sink.stages.values():
             if not part.expires_ms:

@@ -1,4 +1,4 @@
-"""What a queue is: the state that its log builds, with its invariants."""
+"""The state of a queue that its log builds, with its invariants."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ StageKey: TypeAlias = tuple[int, int, int]
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """One that messages are handed to; a getter is one that asks by `Get` only.
+    """A consumer of the queue; a getter is one that takes messages by `Get` only.
 
     order        of attachment, unique in a queue
     limit        unsettled messages it may hold; not for explicit credit
     windowed     the limit is the machine's, so bytes are bounded too
     credit       explicit credit that is left
-    held         what it has not settled; for no_ack: what may not have left for the client yet
+    held         messages not settled; for no_ack: those that may not have left for the client
     held_bytes   of `held`; counted for windowed ones only
-    cancelled    gets nothing more; goes when it holds nothing
-    suspended    its node is suspected: gets nothing until that is back
-    quiescing    single active, but one of higher priority waits for it to settle
-    queued       stands in the service queue
+    cancelled    gets nothing more; removed when it holds nothing
+    suspended    its node is suspected: gets nothing until the node is back
+    quiescing    it is the single active one, and one of higher priority waits for it to settle
+    queued       is in the service queue
 
     Invariants: held_count is the messages in `held`; ids in `held` ascend and are < next_msg_id;
     queued implies that it may be served
@@ -64,19 +64,19 @@ class Consumer:
 
     @property
     def key(self) -> ConsumerKey:
-        """Its name in the queue."""
+        """Its identity in the queue."""
         return self.uplink, self.id
 
 
 @dataclass(slots=True, eq=False)
 class SeenUplink:
-    """One life of a node, as far as this queue has heard of it.
+    """One incarnation of a node, as far as this queue knows it.
 
     last_seq      highest submission applied
-    kept          replies to submissions that had more to say than Done, ascending by seq, at most
+    kept          replies other than Done, by seq of their submission, ascending, at most
                   machine.REPLIES_KEPT back
     suspected_ms  since when its node is suspected; 0: it is not
-    incarnation   the number of that life; 0: it has none
+    incarnation   its number; 0: it has none
     yields        while suspected: its single active consumer makes way (`NodeSuspected.hand_over`)
     """
 
@@ -92,7 +92,7 @@ class SeenUplink:
 
 @dataclass(slots=True, eq=False)
 class HeldClaim:
-    """What a micro-batch holds, if anything. ttl_ms 0: does not expire; expires_ms then 0.
+    """The messages held by a micro-batch, possibly none. ttl_ms 0: no expiry; expires_ms then 0.
 
     uses  see `OpenClaim.uses`
     """
@@ -113,7 +113,7 @@ class ReaderState:
     settled   last settled claim
     opened    highest number ever opened; not settled and not in `claims`: lost
     heard_ms  last sign of life of its driver
-    calls     (name, epoch) of the latest calls to register that bore a name, at most CALLS_KEPT_MAX
+    calls     (name, epoch) of the latest named calls to register, at most CALLS_KEPT_MAX
 
     Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
     """
@@ -129,10 +129,10 @@ class ReaderState:
 
 @dataclass(slots=True, eq=False)
 class StagePart:
-    """Blocks staged under one name; lost: it expired, which a publish must be told.
+    """Blocks staged under one name; lost: it expired, so that a publish of it is refused.
 
-    blocks    (index, count, priority runs) in the order they came
-    last_seq  the highest block number that came; 0: none was numbered
+    blocks    (index, count, priority runs) in the order they arrived
+    last_seq  the highest block number received; 0: none was numbered
     """
 
     blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
@@ -157,11 +157,11 @@ class Sink:
 class RunStage:
     """What one attempt at a partition has staged for a batch of a run.
 
-    blocks    (index, count, priority runs) in the order they came; empty for a repeat
-    count     blocks that came
-    digest    of the messages that came (`SinkStage.digest`), added up
+    blocks    (index, count, priority runs) in the order they arrived; empty for a repeat
+    count     blocks received
+    digest    of the messages received (`SinkStage.digest`), added up
     repeat    the batch was published before: blocks are counted, not kept
-    last_seq  the highest block number that came; 0: none was numbered
+    last_seq  the highest block number received; 0: none was numbered
     """
 
     blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
@@ -178,7 +178,7 @@ class PublishedBatch:
     """What a run has published as one batch.
 
     digest  of its messages, in whatever order (`SinkStage.digest`)
-    named   a digest of the attempts that were published, or last found to hold the same
+    named   digest of the attempts published, or of those last found to hold the same messages
     """
 
     batch: int
@@ -191,7 +191,7 @@ class PublishedBatch:
 class SinkRun:
     """One run of a staging sink: what its drivers have staged and published in this queue.
 
-    epoch       the highest that a driver came with
+    epoch       the highest of a driver so far
     last_batch  -1: none was published yet
     published   the latest batches, ascending, at most stage.BATCHES_KEPT
 
@@ -205,31 +205,31 @@ class SinkRun:
     stages: dict[StageKey, RunStage] = field(default_factory=dict)
 
     def find(self, batch: int) -> PublishedBatch | None:
-        """The batch as it was published, if that is remembered."""
+        """Return the batch as it was published, if it is remembered."""
         return next((known for known in self.published if known.batch == batch), None)
 
 
 class QueueState:
-    """A queue. Changed by `apply` only.
+    """The state of a queue; changed by `apply` only.
 
     service      consumers that may be served, by priority, in turn
-    active       with single active consumer: the one
+    active       the consumer that is active, with single active consumer
     ever_used    it had a consumer once (auto-delete)
-    unused_ms    since when nobody consumes, gets or claims (x-expires), unless somebody does now;
+    unused_ms    since when there is no consumer, get or claim (x-expires), unless there is one now;
                  0: no command was applied yet
-    timer_ms     when the timer that was asked for is due; 0: none
+    timer_ms     when the requested timer is due; 0: none
     ready_bytes  bodies and properties of ready messages
     runs         sink to run; both in the order of their last publish or first stage, the latest
-                 one last
-    sinks        of versions 1 and 2, whose commands named no run
+                 last
+    sinks        of versions 1 and 2, without runs in their commands
     claim_floor  claims of readers that are new here are numbered above it: above every claim of a
                  reader that was forgotten, and of the queues that had this one's name before
     next_epoch   of the next registration; no reader of a queue of this name had it before
-    over         node to the highest number of its lives that are known to be over; one entry per
-                 node, whatever the number of its restarts
+    over         node to the highest number of its incarnations that have ended; one entry per node,
+                 whatever the number of its restarts
 
     Every live message is in exactly one place: ready, returned, held by one consumer, in one claim,
-    in one stage. `check()` says so.
+    in one stage. `check()` asserts it.
     """
 
     __slots__ = (
@@ -282,30 +282,30 @@ class QueueState:
         self.timer_ms = 0
 
     def all_consumers(self) -> Iterator[Consumer]:
-        """Every consumer and getter, by uplink in order of appearance."""
+        """Yield every consumer and getter, by uplink in order of appearance."""
         for uplink in self.uplinks.values():
             yield from uplink.consumers.values()
 
     @property
     def in_use(self) -> bool:
-        """Somebody consumes, or has a claim."""
+        """Whether there is a consumer or a claim."""
         return bool(self.consumer_count) or any(
             claim.uses for reader in self.readers.values() for claim in reader.claims.values()
         )
 
     def find(self, uplink: int, consumer: int) -> Consumer | None:
-        """The consumer of that name."""
+        """Return the consumer with that key."""
         owner = self.uplinks.get(uplink)
         return owner.consumers.get(consumer) if owner is not None else None
 
     def all_runs(self) -> Iterator[tuple[str, SinkRun]]:
-        """Every sink's runs, each with the sink's name."""
+        """Yield every run with the name of its sink."""
         for name, runs in self.runs.items():
             for run in runs.values():
                 yield name, run
 
     def runs_in_use(self) -> Iterator[tuple[str, int, int, int]]:
-        """(where, index, first, last) of every run that the state refers to."""
+        """Yield (where, index, first, last) of every run that the state refers to."""
         for index, first, last, _, _ in self.order:
             yield "ready", index, first, last
         for consumer in self.all_consumers():
@@ -327,7 +327,7 @@ class QueueState:
                     yield f"stage {name}", index, 0, count - 1
 
     def check(self) -> None:
-        """Every invariant; for simulations and tests, as it looks at everything."""
+        """Assert every invariant; for simulations and tests, as it reads the whole state."""
         self._check_places()
         self._check_counts()
         self._check_consumers()
@@ -359,7 +359,7 @@ class QueueState:
                 assert part.messages == sum(block[1] for block in part.blocks), (name, key)
 
     def _check_places(self) -> None:
-        """Each live message is in one place, and nothing else is kept of blocks."""
+        """Assert that each live message is in one place, and that no other blocks are kept."""
         places: dict[int, list[tuple[int, int, str]]] = {}
         for where, index, first, last in self.runs_in_use():
             assert 0 <= first <= last, (where, index, first, last)

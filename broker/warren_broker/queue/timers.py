@@ -1,4 +1,4 @@
-"""What is due at a time."""
+"""Deadlines: the timer command and what every apply does first when it is due."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from warren_broker.queue.commands import AnyReply, Done, Timer
 
 DONE: Final = Done()
 EXPIRED_AGAIN_MS: Final = 60_000
-"""A queue that has expired says so again after that long, in case nobody heard."""
+"""An expired queue asks again for its deletion after this time, in case the effect was lost."""
 
 
 def timer(context: QueueContext, command: Timer) -> AnyReply:
-    """Nothing by itself: every apply does first what is due. One that came early is repeated."""
+    """Ask again for a timer that came early; every apply does first what is due."""
     del command
     context.repeat_timer()
     return DONE
 
 
 def run_due(context: QueueContext) -> None:
-    """Do what is due, ask for the next timer; message expiry is looked at by every apply anyway."""
+    """Do what is due and arm the next timer; message expiry is checked by every apply anyway."""
     state = context.state
     state.timer_ms = 0
     disconnects.take_back_overdue(context)

@@ -1,20 +1,20 @@
 """The versions of the machine's behaviour.
 
-A log is applied by the version it was written under, on every member alike. A change of behaviour
-gets a new number here, and the handlers of the old one stay.
+A log is applied by the version under which it was written, on every member. A change of behaviour
+gets a new number here, and the handlers of the old version stay.
 
 1   the first
 2   a named call to register a reader is answered once (`claim.register`); the calls of version 1
-    bear no name, and behave as they did. Its snapshots are packed (`snapshot`), which a member of
+    have no name, and behave as before. Its snapshots are packed (`snapshot`), which a member of
     version 1 cannot read
 3   sinks have runs, epochs and a memory of content (`stage`: SinkStage, SinkPublish, SinkDrop; the
     commands without a run are in `stage1`); settling a claim that was lost is refused
-    (SettleClaims.strict); readers are forgotten (RegisterReader.idle_ms) and their numbers not used
-    again (ReleaseClaim.lasting). Lives of nodes are numbered: what one that is over still has on
-    its way is refused (Submission.incarnation, NodeDown.incarnation). A suspected node's single
-    active consumer makes way (NodeSuspected.hand_over, gone). A claim is a use of its queue
-    (OpenClaim.uses), and may be empty (OpenClaim.keep_empty). Commands of version 2 lack these
-    fields, and do what they did
+    (SettleClaims.strict); readers are forgotten (RegisterReader.idle_ms) and their numbers not
+    used again (ReleaseClaim.lasting). Incarnations of nodes are numbered: what one that has
+    ended still has on its way is refused (Submission.incarnation, NodeDown.incarnation). A
+    suspected node's single active consumer makes way (NodeSuspected.hand_over, gone). A claim
+    is a use of its queue (OpenClaim.uses), and may be empty (OpenClaim.keep_empty). Commands of
+    version 2 lack these fields, and behave as before
 """
 
 from __future__ import annotations
@@ -88,4 +88,4 @@ AFTER_DELETE: Final[frozenset[type]] = frozenset(
         commands.Timer,
     }
 )
-"""What a deleted queue still hears without complaint: there is nothing left for these to do."""
+"""Commands accepted without error by a deleted queue: they have nothing left to do."""

@@ -1,4 +1,4 @@
-"""Nodes that are not heard of, as routing sees them."""
+"""The suspected nodes, as routing sees them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class AbsentNodes:
         self.version = 0
 
     def add(self, node: str) -> None:
-        """It is suspected."""
+        """Add a node that is now suspected."""
         self.nodes[node] = None
         self.version += 1
 
     def remove(self, node: str) -> None:
-        """It is heard of again, or has left the cluster."""
+        """Remove a node that is reachable again, or has left the cluster."""
         if node in self.nodes:
             del self.nodes[node]
             self.version += 1
 
     def holds(self, queue: QueueRecord) -> bool:
-        """Whether the queue lives on such a node, and nowhere else."""
+        """Return whether the queue exists on such a node, and nowhere else."""
         return bool(self.nodes) and queue.home in self.nodes
 
     def hides(self, queue: QueueRecord) -> bool:
-        """Whether the queue takes no part in routing: it is there for as long as its node is."""
+        """Return whether routing skips the queue, which ends when its node stays away."""
         return self.holds(queue) and queue.passing

@@ -1,4 +1,4 @@
-"""Direct exchanges: the routing key is the binding's."""
+"""Direct exchanges: the routing key equals the binding's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fanout exchanges: everything goes everywhere."""
+"""Fanout exchanges: every message matches every binding."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Headers exchanges: a binding's arguments are compared with a message's headers.
 
-x-match `all` (the default) and `any` skip arguments whose name begins with `x-`; `all-with-x` and
-`any-with-x` skip only x-match itself. An argument without a value asks only that the header is
-there.
+x-match `all` (the default) and `any` skip arguments with names in `x-`; `all-with-x` and
+`any-with-x` skip only x-match itself. An argument without a value only requires that the header is
+present.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from warren_broker.routing.matcher import Destination, Headers
 
 
 class HeadersMatcher:
-    """Bindings as pairs to be compared, in the order in which they came."""
+    """Bindings as pairs to be compared, in the order in which they were added."""
 
     __slots__ = ("rules",)
 
@@ -45,14 +45,14 @@ class HeadersMatcher:
 
 
 def holds(headers: Headers, name: str, value: Any) -> bool:
-    """Whether that header is there, with that value unless None is asked for."""
+    """Return whether the header is present, with that value unless None is given."""
     if name not in headers:
         return False
     return value is None or same(headers[name], value)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal by value and kind: true is not 1, 1 is not 1.0; text and bytes are both strings."""
+    """Compare by value and kind: true is not 1, 1 is not 1.0; text and bytes are both strings."""
     if isinstance(one, str):
         one = one.encode("utf-8", "surrogatepass")
     if isinstance(other, str):
@@ -67,7 +67,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def kind(value: Any) -> type:
-    """Its type, where a subclass of int (a timestamp) counts as int."""
+    """Return a value's type, where a subclass of int (a timestamp) counts as int."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int
     return type(value)

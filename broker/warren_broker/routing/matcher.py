@@ -1,4 +1,4 @@
-"""What an exchange type must be able to do."""
+"""The interface of an exchange type."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Headers: TypeAlias = Mapping[str, Any]
 class Matcher(Protocol):
     """The bindings of one exchange, arranged so that matching is cheap.
 
-    `add` and `remove` are told each binding once; `match` puts destinations into `found`, whose
-    keys are kept in order and whose values mean nothing.
+    `add` and `remove` are called once per binding; `match` adds destinations to `found`, of which
+    only the keys and their order matter.
     """
 
     def add(self, key: BindingKey, binding: Binding) -> None:
-        """A binding is there now."""
+        """Add a binding."""
         ...
 
     def remove(self, key: BindingKey, binding: Binding) -> None:
-        """A binding is there no more."""
+        """Remove a binding."""
         ...
 
     def match(
         self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
     ) -> None:
-        """Put in where a message goes; headers None: they were not looked at."""
+        """Add the message's destinations to `found`; headers None: they were not decoded."""
         ...
 
 
 class CountedDestinations:
-    """Destinations, each there as long as one binding names it."""
+    """Destinations with the number of bindings that name each."""
 
     __slots__ = ("counts",)
 
@@ -44,11 +44,11 @@ class CountedDestinations:
         self.counts: dict[Destination, int] = {}
 
     def add(self, destination: Destination) -> None:
-        """One more binding to it."""
+        """Count one more binding to it."""
         self.counts[destination] = self.counts.get(destination, 0) + 1
 
     def remove(self, destination: Destination) -> None:
-        """One binding less."""
+        """Count one binding less; drop the destination with its last one."""
         left = self.counts[destination] - 1
         if left:
             self.counts[destination] = left

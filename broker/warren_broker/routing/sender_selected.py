@@ -1,4 +1,4 @@
-"""Routing keys that a message names itself: the headers CC, BCC."""
+"""Sender-selected distribution: the routing keys in a message's headers CC and BCC."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from warren_broker.routing.matcher import Headers
 
 
 def further_keys(headers: Headers) -> tuple[str, ...]:
-    """The routing keys beside the message's own; raises PreconditionFailed unless they are lists.
+    """Return the routing keys beside the message's own; raises PreconditionFailed unless lists.
 
-    Entries that are no text are passed over, as RabbitMQ does. BCC is to be taken out of the
-    headers before the message is stored.
+    Entries that are not text are skipped, as in RabbitMQ. The caller removes BCC from the headers
+    before the message is stored.
     """
     keys: list[str] = []
     for name in ("CC", "BCC"):

@@ -11,14 +11,14 @@ from warren_broker.routing.matcher import CountedDestinations, Destination, Head
 
 
 def split_words(key: str) -> list[str]:
-    """The words of a routing key or pattern."""
+    """Return the words of a routing key or pattern."""
     return key.split(".") if key else []
 
 
 class TrieNode:
-    """A place in the trie: where patterns end, and what may follow.
+    """A node of the trie: the patterns that end here, and the possible next words.
 
-    hash  the place after `#`; a key that has come there may stay for any number of words
+    hash  the node after `#`; matching may stay there for any number of words
     """
 
     __slots__ = ("ends", "greedy", "hash", "next", "star")
@@ -31,13 +31,13 @@ class TrieNode:
         self.hash: TrieNode | None = None
 
     def child(self, word: str) -> TrieNode | None:
-        """The place after that word of a pattern."""
+        """Return the node after that word of a pattern."""
         if word == "#":
             return self.hash
         return self.star if word == "*" else self.next.get(word)
 
     def grow(self, word: str) -> TrieNode:
-        """The same, made when there is none."""
+        """Return the node after that word, created if needed."""
         there = self.child(word)
         if there is None:
             there = TrieNode(greedy=word == "#")
@@ -45,7 +45,7 @@ class TrieNode:
         return there
 
     def prune(self, word: str) -> None:
-        """Cut the place after that word off when no pattern needs it."""
+        """Remove the node after that word when no pattern needs it."""
         child = self.child(word)
         assert child is not None, word
         if child.ends is None and not child.next and child.star is None and child.hash is None:
@@ -65,8 +65,8 @@ class TrieNode:
 class TopicMatcher:
     """A trie of patterns.
 
-    A routing key walks it with all the places that its words so far can have led to, each place
-    once: at most (places) x (words) steps, however many `#` the patterns have.
+    A routing key is matched with the set of nodes that its words so far can have led to, each node
+    once: at most (nodes) x (words) steps, however many `#` the patterns have.
     """
 
     __slots__ = ("root",)
@@ -119,7 +119,7 @@ class TopicMatcher:
 
 
 def _reach(node: TrieNode | None, places: dict[TrieNode, None]) -> None:
-    """A place has been reached, and with it those that lie behind a `#` that takes no word."""
+    """Add a node, and those behind a `#` that matches no word."""
     while node is not None and node not in places:
         places[node] = None
         node = node.hash

@@ -1,4 +1,4 @@
-"""Where messages go, by what is declared now."""
+"""Routing by the current definitions: exchanges, bindings, alternate exchanges."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
     "headers": HeadersMatcher,
 }
 CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of exchange names, routing keys and results kept per vhost; beyond it the cache starts again."""
+"""Bytes of names, routing keys and results cached per vhost; beyond it the cache is emptied."""
 ENTRY_BYTES: Final = 200
-"""What an entry costs beside its texts, about."""
+"""Approximate bytes of a cache entry besides its texts."""
 
 
 class VhostDefinitions(Protocol):
     """A vhost as routing sees it (`metadata.state.Scope`).
 
     version          rises with every change
-    source_versions  exchange to the version of its last change; absent: none since the beginning
-    journal          the latest changes of bindings: (version, key, binding, whether it came),
-                     ascending; older ones are forgotten
+    source_versions  exchange to the version of its last change; absent: none so far
+    journal          the latest changes of bindings: (version, key, binding, whether it was added),
+                     ascending; older ones are dropped
     """
 
     exchanges: dict[str, Exchange]
@@ -49,8 +49,8 @@ class Arranged:
     """One exchange's bindings in its matcher, as of a version of its vhost.
 
     onward   the exchanges that it is bound to
-    version  of the last change to its bindings that it knows
-    seen     of the vhost when it was last brought up to date
+    version  of the last change to its bindings that was applied here
+    seen     of the vhost at the last update
     """
 
     __slots__ = ("held", "kind", "matcher", "onward", "seen", "version")
@@ -63,10 +63,11 @@ class Arranged:
         self.version = self.seen = -1
 
     def follow(self, name: str, definitions: VhostDefinitions) -> None:
-        """Bring it up to date with the bindings of the exchange of that name.
+        """Update it to the current bindings of the exchange of that name.
 
-        By the journal where that goes back far enough: a binding more among twenty thousand costs
-        what one costs. Else, after a snapshot or many changes elsewhere, by comparing all of them.
+        The journal is used where it reaches back far enough: adding one binding to twenty thousand
+        costs one update. Else, after a snapshot or many changes elsewhere, all bindings are
+        compared.
         """
         version, since = definitions.source_versions.get(name, 0), self.seen
         self.seen = definitions.version
@@ -102,9 +103,9 @@ class Arranged:
 
 
 def _changes_since(journal: deque[BindingChange], since: int) -> list[BindingChange] | None:
-    """The changes after a version, in order; None: it does not go back so far.
+    """Return the changes after a version, in order; None: the journal does not reach back to it.
 
-    Versions rise with other changes, too, so a full journal goes back as far as its first entry.
+    Versions rise with other changes, too, so a full journal reaches back to its first entry.
     """
     if len(journal) == journal.maxlen and journal[0][0] > since + 1:
         return None
@@ -116,7 +117,7 @@ def _changes_since(journal: deque[BindingChange], since: int) -> list[BindingCha
 class VhostTopology:
     """Routing within one vhost.
 
-    Invariant: what is cached was computed at `version`, with the nodes absent that `seen` counts.
+    Invariant: cached results were computed at `version`, with the absent nodes of version `seen`.
     """
 
     __slots__ = (
@@ -158,7 +159,7 @@ class VhostTopology:
         self.cached_bytes = 0
 
     def route(self, exchange: str, routing_key: str, headers: Headers | None) -> tuple[str, ...]:
-        """The names of the queues, sorted, each once; the exchange exists."""
+        """Return the sorted names of the queues, each once; the exchange exists."""
         self._refresh()
         if exchange == "":
             return (routing_key,) if self._there(routing_key) else ()
@@ -171,14 +172,14 @@ class VhostTopology:
         return cached
 
     def _there(self, name: str) -> bool:
-        """Whether messages may go to that queue."""
+        """Return whether messages may be routed to that queue."""
         queue = self.definitions.queues.get(name)
         return queue is not None and not self.absent.hides(queue)
 
     def route_all(
         self, exchange: str, routing_keys: Sequence[str], headers: Headers | None
     ) -> tuple[str, ...]:
-        """The same for a message with several routing keys: each exchange on its way sees all."""
+        """Route a message with several routing keys: every exchange matches all of them."""
         self._refresh()
         return self._search(exchange, routing_keys, headers)
 
@@ -192,7 +193,7 @@ class VhostTopology:
     def _search(
         self, start: str, routing_keys: Sequence[str], headers: Headers | None
     ) -> tuple[str, ...]:
-        """Breadth first over exchanges, each visited once: cycles end there."""
+        """Search breadth first over exchanges, visiting each once, which ends cycles."""
         queues: dict[str, None] = {}
         visited = {start: None}
         waiting = [start]
@@ -200,7 +201,7 @@ class VhostTopology:
             name = waiting.pop()
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
-                continue  # an alternate exchange that is not there
+                continue  # an alternate exchange that does not exist
             found: dict[Destination, None] = {}
             for routing_key in routing_keys:
                 found.update(self._match(exchange, routing_key, headers))
@@ -230,7 +231,7 @@ class VhostTopology:
         return found
 
     def _arranged(self, exchange: Exchange) -> Arranged:
-        """The exchange's bindings as they are now."""
+        """Return the exchange's current bindings."""
         arranged = self.arranged.get(exchange.name)
         if arranged is None or arranged.kind != exchange.kind:
             arranged = self.arranged[exchange.name] = Arranged(exchange.kind)
@@ -238,7 +239,7 @@ class VhostTopology:
         return arranged
 
     def needs_headers(self, exchange: str) -> bool:
-        """Whether a headers exchange can be reached from it."""
+        """Return whether a headers exchange can be reached from it."""
         self._refresh()
         known = self.with_headers.get(exchange)
         if known is None:
@@ -266,14 +267,14 @@ class VhostTopology:
 
 
 class Topology:
-    """Routing over all vhosts of a state; cheap to make, it arranges what is asked for."""
+    """Routing over all vhosts of a state; exchanges are indexed on first use."""
 
     __slots__ = ("absent", "scopes", "vhosts")
 
     def __init__(
         self, scopes: Mapping[str, VhostDefinitions], absent: AbsentNodes | None = None
     ) -> None:
-        """absent: nodes that are not heard of, as they are at any time; None: never any."""
+        """absent: the nodes suspected at any time, updated by their owner; None: never any."""
         self.scopes = scopes
         self.absent = AbsentNodes() if absent is None else absent
         self.vhosts: dict[str, VhostTopology] = {}
@@ -295,9 +296,9 @@ class Topology:
         headers: Headers | None = None,
         further_keys: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """The names of the queues that a message goes to, sorted, each once; raises NotFound.
+        """Return the sorted names of the queues of a message, each once; raises NotFound.
 
-        headers       plain values; None will do unless `needs_headers`
+        headers       plain values; may be None unless `needs_headers`
         further_keys  from `sender_selected.further_keys`
         """
         there = self._vhost(vhost, exchange)
@@ -306,5 +307,5 @@ class Topology:
         return there.route(exchange, routing_key, headers)
 
     def needs_headers(self, vhost: str, exchange: str) -> bool:
-        """Whether `route` depends on the message's headers; raises NotFound."""
+        """Return whether `route` depends on the message's headers; raises NotFound."""
         return self._vhost(vhost, exchange).needs_headers(exchange)

@@ -1,1 +1,1 @@
-"""What this node asks of the leaders of queues on behalf of its clients."""
+"""This node's requests to the leaders of queues on behalf of its clients."""

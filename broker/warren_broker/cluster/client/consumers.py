@@ -1,4 +1,4 @@
-"""This node's consumers, basic.get included, at the queues they speak to."""
+"""This node's consumers, basic.get included."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Answer = Callable[[requests.Result], None]
 
 
 class Consumers:
-    """Which consumer number belongs to which queue, until its session ends.
+    """The queue of each consumer number, until the consumer's session ends.
 
-    A queue may be deleted and declared again under its name while a consumer of the old one is
-    still there: what is settled goes by number, never by name.
+    A queue may be deleted and declared again under its name while a consumer of the old one still
+    exists: messages are settled by number, never by name.
     """
 
     def __init__(self, queues: QueueClients) -> None:
@@ -44,7 +44,7 @@ class Consumers:
     def checkout(
         self, queue: QueueRecord, command: commands.Checkout, receiver: Receiver, done: Answer
     ) -> None:
-        """A consumer joins; `done` comes before its first message."""
+        """Add a consumer; `done` is called before its first message."""
         number = command.consumer
         client = self._remember(number, command.session, queue)
         timeout_ms = command.timeout_ms
@@ -58,9 +58,9 @@ class Consumers:
             if isinstance(reply, errors.Refusal):
                 client.consumers.pop(number, None)
                 if isinstance(reply, errors.Unavailable):
-                    # 1. It joins all the same, when the queue is back, and is given a message.
-                    # 2. It is cancelled, and what it holds stays its own.  So its session does not
-                    # forget it: with that the message goes back.
+                    # 1. The consumer joins anyway when the queue is back, and is given a message.
+                    # 2. It is cancelled, and keeps what it holds.  So its session does not forget
+                    # it: when the session ends, the message goes back to the queue.
                     # Replayed by tests/broker/cluster/membership/test_absences.py
                     client.command(commands.Cancel(number))
                 else:
@@ -72,7 +72,7 @@ class Consumers:
         self._queues.ask(queue, command, joined)
 
     def cancel(self, consumer: int, done: Answer) -> None:
-        """It gets nothing more once `done` was called; what it holds stays its own."""
+        """Cancel a consumer; it gets nothing more after `done`, and keeps what it holds."""
         client = self._client(consumer)
         queue = self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
         if client is None or queue is None or consumer not in client.consumers:
@@ -80,7 +80,7 @@ class Consumers:
             return
 
         def cancelled(reply: Any) -> None:
-            # Whatever the answer is: what comes from now on is not for the client.
+            # Whatever the answer is, later deliveries are not for the client.
             client.consumers.pop(consumer, None)
             done(requests.RequestDone())
 
@@ -89,26 +89,26 @@ class Consumers:
         self._queues.ask(queue, commands.Cancel(consumer), cancelled)
 
     def credit(self, command: commands.Credit) -> None:
-        """A consumer's flow."""
+        """Pass on a consumer's flow."""
         client = self._client(command.consumer)
         if client is not None:
             client.command(command)
 
     def settle(self, command: commands.Settle | commands.Return | commands.Discard) -> None:
-        """What a consumer says of messages it holds."""
+        """Pass on a consumer's acknowledgements."""
         client = self._client(command.consumer)
         if client is not None:
             client.command(command)
 
     def set_aside(self, consumer: int, index: int, msg_id: int, reason: str) -> None:
-        """A message for a consumer could not be sent as it is."""
+        """Record that a message for a consumer could not be sent as it is."""
         group = self._groups.get(consumer)
         if group is not None:
             where = f"entry {index}, delivery {msg_id} of consumer {consumer}"
             self._queues.cluster.set_aside.note(group, where, reason)
 
     def session_down(self, session: int, failed: bool) -> None:
-        """A channel has ended: its consumers go, what they hold returns."""
+        """End a channel: remove its consumers and return what they hold."""
         told: dict[int, None] = {}
         for consumer in self._sessions.pop(session, ()):
             group = self._groups.pop(consumer)
@@ -127,7 +127,7 @@ class Consumers:
     # ------------------------------------------------------------ gets
 
     def get(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
-        """One message, or none."""
+        """Get one message, or none."""
         self._remember(command.consumer, command.session, queue)
 
         def got(reply: Any) -> None:
@@ -143,14 +143,14 @@ class Consumers:
                     cluster.host.repair.when(queue.group, damage.index, lambda: got(reply))
                     return
                 except (KeyError, UnknownGroup):
-                    # It was purged while its damaged entry was awaited, here or where the queue is
-                    # led: the session that got it has ended.
+                    # Purged while its damaged entry was awaited, here or on the queue's leader: the
+                    # session that got it has ended.
                     done(requests.GotNothing())
                     return
                 done(requests.GotMessage(delivery, block, reply.messages_ready))
 
         def late(reply: Any) -> None:
-            # The client was told that the queue is out of reach: the message goes back at once.
+            # The client was told that the queue is out of reach: return the message at once.
             if isinstance(reply, commands.GetReply) and reply.delivery is not None:
                 number = reply.delivery.first_msg_id
                 self.settle(commands.Return(command.consumer, ((number, number),), False))

@@ -1,4 +1,4 @@
-"""Dead letters: messages that a queue gave up, published again with their history."""
+"""Dead letters: messages dropped by a queue and published again with their history."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from warren_raft.storage.errors import EntryDamaged
 
 log = logging.getLogger(__name__)
 TABLE_BYTES_MAX = 8 << 20
-"""Published at once, about."""
+"""Approximate bytes of messages published at once."""
 TURN_MESSAGES = 2_000
-"""Published in one turn of the loop, of all queues: some 30 ms."""
+"""Messages published in one pass of the loop, of all queues: some 30 ms."""
 DEATHS_MIN = 1
-"""The newest death stays where the properties are too long with it: without it, what expires in a
-circle of queues would go round for ever."""
+"""Deaths kept when the properties are too long. Without the newest death, expiring messages would
+circulate in a cycle of queues forever."""
 DEATHS_COUNT_MAX = 1 << 32
-"""Of a death: the client that wrote the header may have written anything."""
+"""Bound of a death's count; a client may have written any number into the header."""
 Death = dict[str, Any]
 Run = tuple[int, int, int]
 """(index, first, last) of messages in one block, closed."""
@@ -44,13 +44,13 @@ Run = tuple[int, int, int]
 class DeadLetters:
     """Carries out `DeadLetter` effects, at most once, at the queue's leader.
 
-    Headers come from publishers, who may write anything into them, an x-death of their own
-    included: nothing in them may raise here, where every client of the node would suffer. A message
-    that cannot be published all the same is dropped, named and counted (`set_aside`).
+    Headers come from publishers, which may write anything into them, including an x-death of their
+    own: nothing in them may raise here, where every client of the node would be affected. A message
+    that still cannot be published is dropped, logged and counted (`set_aside`).
 
-    So many messages may die at once that the node could do nothing else for seconds (a queue of
-    millions expires, or is cut to a new limit): each turn takes TURN_MESSAGES of them.
-    Invariant: a turn is asked for exactly while runs wait.
+    Many messages may die at once (a queue of millions expires, or gets a lower limit) and would
+    block the node for seconds: each pass handles TURN_MESSAGES of them.
+    Invariant: a pass is scheduled exactly while runs wait.
     """
 
     def __init__(self, queues: QueueClients, publishing: Publisher, frame_max: int) -> None:
@@ -61,7 +61,7 @@ class DeadLetters:
         self._waiting: deque[tuple[int, str, Run]] = deque()
 
     def publish(self, group: int, effect: DeadLetter) -> None:
-        """Publish the messages to the queue's dead letter exchange, now or in later turns."""
+        """Publish the messages to the queue's dead letter exchange, now or in later passes."""
         began = bool(self._waiting)
         self._waiting.extend((group, effect.reason, run) for run in effect.runs)
         if self._waiting and not began:
@@ -108,10 +108,10 @@ class DeadLetters:
         except EntryDamaged:
             cluster.host.repair.when(group, index, lambda: self._publish(group, reason, run))
         except (KeyError, UnknownGroup):
-            # 1. It waits, for a damaged entry or for its turn. 2. The queue does not need that one
-            # any more, and lets go of it.
+            # 1. The run waits, for a damaged entry or for its pass.  2. The queue no longer needs
+            # that entry, and releases it.
             log.error(
-                "dead letters of queue %r in vhost %r are lost: entry %s was let go of before they "
+                "dead letters of queue %r in vhost %r are lost: entry %s was released before they "
                 "were published",
                 queue.name,
                 queue.vhost,
@@ -136,7 +136,7 @@ class DeadLetters:
             cluster.set_aside.note(
                 queue.group,
                 f"dead letter {i} of entry {index}",
-                "its properties are malformed; x-unreadable-properties takes their place",
+                "its properties are malformed, replaced by x-unreadable-properties",
             )
 
     def _send(self, letters: Letters) -> None:
@@ -148,10 +148,10 @@ class DeadLetters:
 
 
 class Letters:
-    """Messages of one queue that die together.
+    """Messages of one queue that are dead-lettered together.
 
     deaths      the x-death of each, newest first
-    unreadable  ordinals of those whose properties were malformed
+    unreadable  ordinals of those with malformed properties
     """
 
     def __init__(self, queue: QueueRecord, reason: str, now_s: int, properties_max: int) -> None:
@@ -165,7 +165,7 @@ class Letters:
         self._properties_max = properties_max
 
     def add(self, block: Block, i: int) -> None:
-        """One more; nothing has been added when it raises."""
+        """Add one message; nothing has been added when it raises."""
         config = self.queue.config
         stored = bytes(block.properties(i))
         raw = readable(stored)
@@ -193,7 +193,7 @@ class Letters:
             headers.pop("CC", None)
             key = config.dead_letter_routing_key.encode()
         elif "CC" in headers and not further:
-            headers.pop("CC")  # no list of keys: nothing can be routed by it
+            headers.pop("CC")  # not a list of keys: it cannot be used for routing
         headers.pop("BCC", None)
         flags = CC if "CC" in headers else 0
         route = Route((config.dead_letter_exchange or "").encode(), key, False)
@@ -210,21 +210,22 @@ class Letters:
         self.deaths.append(deaths)
 
     def _priority(self, block: Block, i: int, said: int | None) -> int:
-        """What the message said, not what its queue made of it: the next one has its own."""
+        """Return the publisher's priority, not its queue's default: the next queue has its own."""
         if said is not None:
             return min(said, PRIORITY_MAX)
         own = self.queue.config.priority_default != PRIORITY_DEFAULT
         return PRIORITY_DEFAULT if own else block.priority(i)
 
     def keep(self, queue: str, i: int) -> bool:
-        """False: it was there before, and has come back by itself."""
+        """Return False when the message died in that queue before, without a rejection since."""
         return not is_cycle(self.deaths[i], queue)
 
 
 def is_cycle(deaths: list[Death], queue: str) -> bool:
-    """Whether a message died in `queue` before and no consumer has rejected it since.
+    """Return whether a message died in `queue` before and no consumer has rejected it since.
 
-    RabbitMQ's rule: a loop that a consumer takes part in may continue, one of timers alone ends.
+    This is RabbitMQ's rule: a cycle that involves a consumer may continue, one of expiry alone
+    ends.
     """
     for death in deaths:
         if death.get("reason") == "rejected":

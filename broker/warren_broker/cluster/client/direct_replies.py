@@ -1,4 +1,4 @@
-"""Direct reply-to: messages for a connection, past all queues."""
+"""Direct reply-to: messages sent to a connection without a queue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from warren_broker.kernel import MessageTable, Selection, assemble, load_block
 
 REPLY_PREFIX = "amq.rabbitmq.reply-to."
 Take = Callable[[MessageTable, int], None]
-"""Gets a message for the name it was opened with: its table, its position there."""
+"""Receives a message for the name with which it was opened: its table and position."""
 
 
 class DirectReplies:
-    """The reply names of this node's clients; a name tells the node that has it.
+    """The reply names of this node's clients; a name contains the node that has it.
 
-    Replies are lost when their consumer is gone: that is what the protocol promises.
+    Replies are lost when their consumer has ended, as the protocol allows.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -28,15 +28,15 @@ class DirectReplies:
         cluster.handlers[messages.ReplyFor] = self._on_reply_for
 
     def open(self, name: str, take: Take) -> None:
-        """What is published to that name goes there."""
+        """Deliver what is published to that name to `take`."""
         self._takers[name] = take
 
     def close(self, name: str) -> None:
-        """No more."""
+        """Stop delivering to that name."""
         self._takers.pop(name, None)
 
     def exists(self, name: str) -> bool:
-        """Whether a consumer may be there: known here, assumed of another reachable node."""
+        """Return whether a consumer may exist: known here, assumed on another reachable node."""
         if not name.startswith(REPLY_PREFIX):
             return False
         node = node_of(name)
@@ -46,7 +46,7 @@ class DirectReplies:
         return node is not None and host.connected(node) and not host.suspected(node)
 
     def publish(self, name: str, selection: Selection) -> bool:
-        """Hand messages over; False: there is no consumer."""
+        """Deliver messages to a reply name; return False when it has no consumer."""
         node = node_of(name)
         if node == self._cluster.host.node_id:
             return self._take(name, selection.table, list(selection))
@@ -71,7 +71,7 @@ class DirectReplies:
 
 
 def node_of(name: str) -> str | None:
-    """The node that gave a reply name out; None when it is no such name."""
+    """Return the node of a reply name; None when the name is malformed."""
     encoded = name.rpartition(".")[2]
     try:
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()

@@ -1,4 +1,4 @@
-"""Messages to the queues they are routed to."""
+"""The publisher: routes messages and submits them to their queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.sender_selected import further_keys
 
 OnRouted: TypeAlias = Callable[[list[Selection]], None]
-"""One part per queue; a message that is in none is unroutable."""
+"""Called with one part per queue; a message in no part is unroutable."""
 Keep: TypeAlias = Callable[[str, int], bool]
 """(queue, table position) to whether the queue may get that message."""
 OnConfirmed: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
@@ -29,7 +29,7 @@ BCC = "BCC"
 
 
 class QueuePart(NamedTuple):
-    """What one queue (or, in its place, a direct reply's consumer) gets of a run.
+    """The messages of a run for one queue, or for a direct reply's consumer.
 
     stored  the same messages without their BCC headers; the same object where there are none
     """
@@ -40,7 +40,7 @@ class QueuePart(NamedTuple):
 
 
 class Publisher:
-    """Routes runs of messages and hands them to the queues' uplinks."""
+    """Routes runs of messages and passes them to the queues' uplinks."""
 
     def __init__(self, queues: QueueClients, replies: DirectReplies) -> None:
         self._queues = queues
@@ -57,12 +57,12 @@ class Publisher:
         flags: int = 0,
         keep: Keep | None = None,
     ) -> list[GroupClient]:
-        """Messages first <= i < last; the uplinks they went to, for backpressure.
+        """Publish messages first <= i < last; return their uplinks, for backpressure.
 
         flags         of the messages, or-ed (`kernel.items`)
         on_routed     called once, before any confirm; None: not wanted
-        on_confirmed  called once for each part
-        keep          asked for each queue and message; None: every queue gets its messages
+        on_confirmed  called once per part
+        keep          called for each queue and message; None: every queue gets its messages
         """
         parts = self._route(vhost, table, first, last, flags)
         if keep is not None:
@@ -80,14 +80,15 @@ class Publisher:
                 assert there or name.startswith(REPLY_PREFIX), name
                 continue
             if self._queues.absent(queue):
-                # RabbitMQ: the queue's process cannot be reached, so the message is not confirmed.
+                # As in RabbitMQ: the queue's process is unreachable, so the message is nacked.
                 if on_confirmed is not None:
                     on_confirmed(number, False, None)
                 continue
             client = self._queues.client(queue)
             touched.append(client)
             if queue.config.overflow == "reject-publish":
-                # Part of a block may be refused: its own block, so that ordinals are positions.
+                # Part of a block may be refused: it gets its own block, so that ordinals are
+                # positions.
                 own = _OwnBlock(selection, queue.config)
                 block = own.of(stored)
                 client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own))
@@ -121,7 +122,7 @@ class Publisher:
         return [QueuePart(name, some, some) for name, some in zip(names, selections, strict=True)]
 
     def _look_up(self, vhost: str, table: MessageTable, route_id: int) -> tuple[str, ...] | None:
-        """The queues of a route; None: the messages' headers decide."""
+        """Return the queues of a route; None: the messages' headers decide."""
         topology = self._queues.definitions.topology
         route = table.routes.entries[route_id]
         exchange = route.exchange.decode("utf-8", "surrogateescape")
@@ -136,7 +137,7 @@ class Publisher:
     def _route_slowly(
         self, vhost: str, table: MessageTable, first: int, last: int
     ) -> list[QueuePart]:
-        """Message by message, where its headers decide."""
+        """Route message by message, where headers decide."""
         topology = self._queues.definitions.topology
         positions: dict[str, list[int]] = {}
         blind = False
@@ -163,7 +164,7 @@ class Publisher:
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
-    """Messages first <= i < last, without their BCC headers."""
+    """Copy messages first <= i < last without their BCC headers."""
     stored = MessageTable()
     for i in range(first, last):
         raw = table.properties_of(i)
@@ -177,7 +178,7 @@ def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
 
 
 def _kept(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
-    """The parts without what a queue may not get; only for tables that hold no BCC."""
+    """Drop the messages that a queue may not get; only for tables without BCC."""
     kept = []
     for name, selection, _ in parts:
         chosen = array("I", [i for i in selection if keep(name, i)])
@@ -188,18 +189,18 @@ def _kept(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
 
 
 class _OwnBlock:
-    """A block for a queue that may refuse a part of it."""
+    """The block of messages for a queue that may refuse a part of it."""
 
     def __init__(self, selection: Selection, config: QueueConfig) -> None:
         self._selection = selection
         self._config = config
 
     def of(self, stored: Selection) -> bytes:
-        """The block; stored: the selection as it is stored."""
+        """Encode the block; stored: the selection as it is stored."""
         return block_for(self._config, [stored])
 
     def after(self, accepted: int) -> list[int]:
-        """Table positions of all messages but the first `accepted` of the block."""
+        """Return the table positions of all messages but the first `accepted` of the block."""
         table = self._selection.table
         of_queue = lanes(self._config.priority_max, self._config.priority_default)
         order = sorted(self._selection, key=lambda i: -table.lane(i, of_queue))
@@ -213,8 +214,8 @@ def _confirmer(
         return None
 
     def on_reply(reply: Any, index: int) -> None:
-        # A queue deleted under way takes nothing and refuses nothing: to the publisher it is as if
-        # it had never been routed to.
+        # A queue deleted in the meantime accepts and refuses nothing: for the publisher it is as if
+        # the messages had never been routed to it.
         if not isinstance(reply, Refused):
             tell(number, not isinstance(reply, errors.Refusal), None)
             return

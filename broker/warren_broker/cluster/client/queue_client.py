@@ -1,9 +1,10 @@
-"""This node's side of one group: what is sent to its leader, and what comes back from it.
+"""This node's side of one group: submissions to its leader, replies and deliveries from it.
 
-1. Commands and messages gather in the uplink during a turn.  2. `pump` sends what is new to the
-leader, or keeps it while there is none.  3. A new leader is told everything unanswered again, then
-asked to resume each consumer after the last delivery that came.  The machine applies each
-submission once and names deliveries by consecutive ids, so neither step loses or doubles anything.
+1. Commands and messages gather in the uplink during a pass of the loop.  2. `pump` sends what is
+new to the leader, or keeps it while there is none.  3. A new leader is sent everything unanswered
+again, then asked to resume each consumer after the last delivery received.  The machine applies
+each submission once and numbers deliveries consecutively, so neither step loses or doubles
+anything.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
 
 OnReply: TypeAlias = Callable[[Any, int], None]
-"""Called once with the command's reply and the raft index it was applied at."""
+"""Called once with the command's reply and the raft index at which it was applied."""
 Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
-"""(seq, commands, block, highest seq answered) to an entry's data."""
+"""Encodes (seq, commands, block, highest seq answered) as an entry's data."""
 Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
-"""Parts of one turn to one block."""
+"""Assembles the parts of one pass into one block."""
 
 SUBMISSION_BLOCK_BYTES = 1024 * 1024
-"""A block that has grown to this is closed; one message may be larger."""
+"""A block that has reached this size is closed; one message may be larger."""
 COMMANDS_MAX = 4096
 """Commands in one submission to a queue."""
 UNANSWERED_MAX = 256
-"""Submissions to a queue under way; it remembers the replies of at least that many."""
+"""Unanswered submissions to a queue; it remembers the replies of at least that many."""
 
 
 @dataclass(slots=True)
@@ -65,9 +66,9 @@ class InFlight:
 
 
 class Uplink:
-    """Numbers submissions, keeps them until answered, hands out what is to be sent.
+    """Numbers submissions, keeps them until answered, and returns those to be sent.
 
-    parked  the queue is unreachable and nothing waits for it: what is under way is not counted
+    parked  the queue is unreachable: unanswered submissions are not counted as bytes in flight
 
     Invariants: unanswered seqs are consecutive; sent_seq <= the last of them; bytes_unanswered is
     their sum, and part of the node's bytes in flight unless it is parked.
@@ -98,10 +99,10 @@ class Uplink:
         commands_max: int | None = None,
         unanswered_max: int | None = None,
     ) -> None:
-        """commands_max, unanswered_max: None: COMMANDS_MAX, UNANSWERED_MAX as they are then.
+        """commands_max, unanswered_max: None: COMMANDS_MAX, UNANSWERED_MAX.
 
-        Together they must not be more than the machine remembers replies for: of a
-        repeat after that only the fact that it was applied is known.
+        Their product must not exceed the number of replies that the machine remembers: beyond
+        that a repeat only tells that it was applied.
         """
         self._commands_max = COMMANDS_MAX if commands_max is None else commands_max
         self._unanswered_max = UNANSWERED_MAX if unanswered_max is None else unanswered_max
@@ -117,7 +118,7 @@ class Uplink:
         self.parked = False
 
     def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
-        """Messages that join this turn's block; `part` is what `assemble` takes, with a length."""
+        """Add messages to this pass's block; `part` is an argument of `assemble`, with a length."""
         pending = self._open
         full = (
             pending.part_bytes >= SUBMISSION_BLOCK_BYTES
@@ -132,7 +133,7 @@ class Uplink:
         pending.part_replies.append(on_reply)
 
     def command(self, command: Any, on_reply: OnReply | None = None, ordered: bool = False) -> None:
-        """A command; `ordered`: nothing published later may be applied before it."""
+        """Add a command; `ordered`: nothing published later may be applied before it."""
         pending = self._open
         pending.commands.append(command)
         pending.replies.append(on_reply)
@@ -141,7 +142,7 @@ class Uplink:
             self._close()
 
     def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
-        """A command that owns a ready-made block, in a submission of its own."""
+        """Add a command with a ready-made block, in a submission of its own."""
         self._close()
         self._append((command,), block, (on_reply,), ())
 
@@ -181,10 +182,11 @@ class Uplink:
         return 0 if self.parked else self.size_bytes
 
     def park(self, reply: Any) -> None:
-        """The queue is unreachable for now: publishers get `reply` instead.
+        """Stop counting an unreachable queue's submissions; answer its publishers with `reply`.
 
-        What is under way stays so: its numbers are given out, and it may have been applied. It is
-        sent again as ever. Commands keep their callbacks: `cluster.client.queues` tells the caller.
+        Unanswered submissions remain: their numbers are given out, and they may have been applied.
+        They are sent again later. Commands keep their callbacks: `cluster.client.queues` answers
+        their callers.
         """
         if not self.parked:
             self.parked = True
@@ -202,18 +204,18 @@ class Uplink:
                 on_reply(reply, 0)
 
     def unpark(self) -> None:
-        """The queue is reachable again."""
+        """Count the submissions again: the queue is reachable."""
         if self.parked:
             self.parked = False
             self._in_flight.size_bytes += self.bytes_unanswered
 
     @property
     def size_bytes(self) -> int:
-        """What is unanswered or gathering."""
+        """Bytes of unanswered and gathering messages."""
         return self.bytes_unanswered + self._open.part_bytes
 
     def take(self) -> list[Sent]:
-        """What may be sent now and was not yet, in order; the open submission is closed for it."""
+        """Return what may be sent and was not yet, in order; closes the open submission."""
         held = len(self.unanswered)
         if held < self._unanswered_max:
             self._close()
@@ -230,25 +232,25 @@ class Uplink:
 
     @property
     def waiting(self) -> bool:
-        """There is something to send that has not been."""
+        """Whether something is to be sent."""
         return bool(self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1)
 
     def rewind(self, seq: int = 0) -> None:
-        """Send again from `seq` on (0: everything unanswered): there is a new leader, or a gap."""
+        """Send again from `seq` on (0: everything unanswered), after a new leader or a gap."""
         first = self.unanswered[0].seq if self.unanswered else self.next_seq
         self.sent_seq = min(self.sent_seq, max(seq, first) - 1)
 
     def answered(self, seq: int, replies: Sequence[Any], index: int) -> bool:
-        """Hand out the replies of submission `seq`; False when it was answered before.
+        """Call back with the replies of submission `seq`; return False when it was answered before.
 
-        Answers come in order; one that is missing is asked for again by `rewind`.
+        Answers come in order; `rewind` asks again for a missing one.
         """
         if not self.unanswered or self.unanswered[0].seq != seq:
             return False
         sent = self.unanswered.popleft()
         self._count(-len(sent.data))
         # 1. A leader change rewound sent_seq below this submission.  2. The old leader's answer
-        # arrives after all.  sent_seq must not stay below the first unanswered submission.
+        # arrives late.  sent_seq must not stay below the first unanswered submission.
         self.sent_seq = max(self.sent_seq, seq)
         rest = list(replies)
         if sent.enqueue_replies:
@@ -262,7 +264,7 @@ class Uplink:
         return True
 
     def abandon(self) -> list[OnReply]:
-        """The group is gone: drop everything; what waited for answers, oldest first."""
+        """Drop everything, for a deleted group; return the callbacks that wait, oldest first."""
         waiting = [r for sent in self.unanswered for r in (*sent.enqueue_replies, *sent.replies)]
         waiting += [*self._open.part_replies, *self._open.replies]
         self._open = _Open()
@@ -272,7 +274,7 @@ class Uplink:
         return [on_reply for on_reply in waiting if on_reply is not None]
 
     def check(self) -> None:
-        """The class's invariants."""
+        """Assert the invariants."""
         seqs = [sent.seq for sent in self.unanswered]
         assert seqs == list(range(self.next_seq - len(seqs), self.next_seq)), seqs
         assert self.next_seq - 1 - len(seqs) <= self.sent_seq < self.next_seq, self.sent_seq
@@ -280,38 +282,38 @@ class Uplink:
 
 
 class Carrier(Protocol):
-    """What a group client needs from the node."""
+    """The part of the node that a group client needs."""
 
     def leader_of(self, group: int) -> str | None:
-        """The node to send to, when one is known."""
+        """Return the node to send to, if one is known."""
         ...
 
     def submit(self, leader: str, group: int, sent: Sent) -> bool:
-        """Hand a submission to the leader; False: it could not even be sent."""
+        """Send a submission to the leader; return False when it could not be sent."""
         ...
 
     def touch(self, client: GroupClient) -> None:
-        """Call `client.pump()` at this turn's end."""
+        """Call `client.pump()` at the end of this pass."""
         ...
 
     def seek(self, client: GroupClient) -> None:
-        """No leader is known: find it, then touch."""
+        """Find the unknown leader, then touch the client."""
         ...
 
     def answered(self, client: GroupClient) -> None:
-        """Bytes in flight went down."""
+        """Note that bytes in flight decreased."""
         ...
 
 
 class Receiver(Protocol):
-    """Where a consumer's messages go."""
+    """The receiver of a consumer's messages."""
 
     def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
-        """Messages delivery.first … delivery.last of this block."""
+        """Take messages delivery.first … delivery.last of this block."""
         ...
 
     def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
-        """It is a consumer no longer; timeout_ms: how long it might hold a message."""
+        """Note the consumer's cancellation; timeout_ms: how long it may hold a message."""
         ...
 
 
@@ -319,8 +321,8 @@ class Receiver(Protocol):
 class LocalConsumer:
     """A consumer of one of this node's clients.
 
-    next_msg_id  everything below it has been handed to the receiver
-    timeout_ms   how long it may hold a message; None: as long as it likes
+    next_msg_id  deliveries below it have been passed to the receiver
+    timeout_ms   how long it may hold a message; None: no limit
     """
 
     consumer: int
@@ -363,7 +365,7 @@ class GroupClient:
     def publish(
         self, part: Any, size_bytes: int, on_reply: Callable[[Any, int], None] | None
     ) -> None:
-        """Messages for this turn's block."""
+        """Add messages to this pass's block."""
         self.uplink.publish(part, size_bytes, on_reply)
         self._touch()
 
@@ -373,20 +375,20 @@ class GroupClient:
         on_reply: Callable[[Any, int], None] | None = None,
         ordered: bool = False,
     ) -> None:
-        """A command for this turn's submission."""
+        """Add a command to this pass's submission."""
         self.uplink.command(command, on_reply, ordered)
         self._touch()
 
     def with_block(
         self, command: Any, block: bytes | memoryview, on_reply: Callable[[Any, int], None] | None
     ) -> None:
-        """A command with a block of its own."""
+        """Add a command with a block of its own."""
         self.uplink.with_block(command, block, on_reply)
         self._touch()
 
     @property
     def busy(self) -> bool:
-        """Something waits for the leader, or is to come from it."""
+        """Whether something waits for the leader, or may come from it."""
         return bool(self.consumers or self.uplink.unanswered or self.uplink.waiting)
 
     def _touch(self) -> None:
@@ -408,9 +410,9 @@ class GroupClient:
                 return
 
     def leader_found(self, leader: str, term: int, reconnected: bool = False) -> None:
-        """There is a leader, new or again within reach: tell it everything it may have missed.
+        """Resume with a leader that is new or reachable again: send it all that it may have missed.
 
-        The news comes by several ways (Raft, an announcement); only the first counts.
+        The event arrives in several ways (Raft, an announcement); only the first one counts.
         """
         if (leader, term) == self.told and not self.seeking and not reconnected:
             return
@@ -423,9 +425,9 @@ class GroupClient:
         self._touch()
 
     def resume(self, local: LocalConsumer) -> None:
-        """Ask for what was delivered to this consumer and has not come.
+        """Ask for deliveries to this consumer that were not received.
 
-        The answer comes before the deliveries: those that were taken back meanwhile never come.
+        The answer comes before the deliveries: those taken back in the meantime never come.
         """
 
         def resumed(reply: Any, index: int) -> None:
@@ -444,14 +446,14 @@ class GroupClient:
         expected_seq: int,
         retired: bool = False,
     ) -> None:
-        """The answer to a submission; with expected_seq the leader misses what came before it.
+        """Handle the answer to a submission; with expected_seq the leader lacks earlier ones.
 
-        Raises RuntimeError when the queue says that this process's life is over.
+        Raises RuntimeError when the queue reports that this incarnation has ended.
         """
         if retired:
-            # Only what a later process of this node has begun, or the node's removal, ends a life.
+            # Only the start of a later process of this node, or its removal, ends an incarnation.
             raise RuntimeError(
-                f"group {self.group} says that this process has been replaced by a later one of "
+                f"group {self.group} reports that this process was replaced by a later one of "
                 "the same node, or that the node was removed; this process ends"
             )
         if expected_seq:
@@ -463,20 +465,20 @@ class GroupClient:
                 self._touch()
 
     def delivered(self, consumer: int, delivery: Delivery, block: Block) -> None:
-        """Messages for a consumer, possibly again, possibly with some missing before them.
+        """Pass messages on to a consumer; they may be repeated, or earlier ones be missing.
 
-        block  what delivery.first and delivery.last speak of
+        block  the block to which delivery.first and delivery.last refer
         """
         local = self.consumers.get(consumer)
         if local is None:
-            return  # cancelled here before it left there; the session's end returns it
+            return  # cancelled here while it was on its way; the session's end returns it
         first_id = delivery.first_msg_id
         end_id = first_id + delivery.last - delivery.first + 1
         if end_id <= local.next_msg_id:
             return
         # 1. The leader sends 0-9 and dies.  2. The next one applies a settle and sends 20-29.
         # 3. 10-19 come with the answer to our Resume, and then 20-29 again: wait for those.
-        # Without acknowledgements nothing is held for a Resume: what is missing is gone.
+        # Without acknowledgements nothing is held for a Resume: what is missing is lost.
         if first_id > local.next_msg_id and not local.no_ack:
             return
         seen = max(0, local.next_msg_id - first_id)
@@ -493,7 +495,7 @@ class GroupClient:
         local.receiver.deliver(consumer, delivery, block)
 
     def cancelled(self, consumer: int, reason: str) -> None:
-        """The queue has given a consumer up."""
+        """Tell a consumer that the queue cancelled it."""
         local = self.consumers.get(consumer)
         if local is not None:
             local.receiver.cancelled(consumer, reason, local.timeout_ms)

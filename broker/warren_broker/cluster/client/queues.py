@@ -1,4 +1,4 @@
-"""Finds the client of a queue by name, and turns the machine's refusals into the protocol's."""
+"""The clients of queues by name, and the mapping of the machine's refusals to the protocol's."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Done = Callable[[Any], None]
 
 
 def block_for(config: QueueConfig, selections: Sequence[Selection]) -> bytes:
-    """One block of all these, in the order of the queue's own priorities.
+    """Assemble one block of all these, in the order of the queue's own priorities.
 
-    Sorted by the priorities that clients gave, a queue without priorities would hand out the
-    messages of one block in another order than they came in.
+    If it were sorted by the publishers' priorities, a queue without priorities would deliver the
+    messages of one block in another order than they arrived.
     """
     return assemble(selections, FORM_AMQP091, config.priority_max, config.priority_default)
 
 
 def to_refusal(refused: Refused, queue: QueueRecord) -> errors.Refusal:
-    """What the client is told."""
+    """Return the refusal for the client."""
     name, vhost = queue.name, queue.vhost
     match refused.reason:
         case "in_use":
@@ -60,7 +60,7 @@ def to_refusal(refused: Refused, queue: QueueRecord) -> errors.Refusal:
 
 
 class QueueClients:
-    """The clients of every queue of the cluster, on this node."""
+    """The clients of all queues of the cluster, on this node."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class QueueClients:
         timeout_ms: int,
         compress_bytes_min: int | None = None,
     ) -> None:
-        """compress_bytes_min: of blocks that are tried to be compressed; None: none are."""
+        """compress_bytes_min: smallest block to be compressed; None: none is."""
         self.cluster = cluster
         self._compress_bytes_min = compress_bytes_min
         self.definitions = definitions
@@ -78,9 +78,9 @@ class QueueClients:
         definitions.on_deleted = self._deleted
 
     def find(self, vhost: str, name: str, connection: int = 0) -> QueueRecord:
-        """The queue; raises NotFound, ResourceLocked.
+        """Return the queue; raises NotFound, ResourceLocked.
 
-        connection  of the client that asks; 0: the broker itself
+        connection  of the requesting client; 0: the broker itself
         """
         queue = self.definitions.state.queue(vhost, name)
         if queue is None:
@@ -90,7 +90,7 @@ class QueueClients:
         return queue
 
     def client(self, queue: QueueRecord) -> GroupClient:
-        """The uplink of a queue that exists."""
+        """Return the uplink of an existing queue."""
         known = self.cluster.client(queue.group)
         if known is not None:
             return known
@@ -99,7 +99,7 @@ class QueueClients:
         smallest = self._compress_bytes_min
 
         def encode(seq: int, commands: tuple[AnyCommand, ...], block: Any, answered: int) -> bytes:
-            # Here, once: what travels to the leader, to its followers and to their disks is this.
+            # Compressed once, here: for the way to the leader, to its followers and to their disks.
             if smallest is not None and block is not None and len(block) >= smallest:
                 block = compress(bytes(block), smallest)
             number = self.definitions.incarnation
@@ -119,10 +119,10 @@ class QueueClients:
     def ask(
         self, queue: QueueRecord, command: AnyCommand, done: Done, late: Done | None = None
     ) -> None:
-        """A command that nothing published later may overtake.
+        """Send a command that nothing published later may overtake.
 
         done  called with the reply, a Refusal, or Unavailable after the timeout
-        late  called with a reply that comes after that: it was applied all the same
+        late  called with a reply that comes after that: the command was applied nevertheless
         """
         if self.absent(queue):
             done(self.unavailable(queue))
@@ -151,18 +151,18 @@ class QueueClients:
             del self._asked[group]
 
     def absent(self, queue: QueueRecord) -> bool:
-        """Whether the only node that has the queue is unreachable."""
+        """Return whether the only node that has the queue is unreachable."""
         return self.definitions.absent.holds(queue)
 
     def park(self, queue: QueueRecord) -> None:
-        """Its only node is unreachable: stop waiting for it.
+        """Stop waiting for a queue because its only node is unreachable.
 
-        A queue that does not outlive its node is as if it had never been routed to. What was
-        published to another one is refused, as RabbitMQ does when a queue's process is lost.
+        A queue that does not outlive its node is treated as if messages had never been routed to
+        it. Messages for another queue are refused, as in RabbitMQ when a queue's process is lost.
         """
         client = self.cluster.client(queue.group)
         if client is not None:
-            gone = Refused("deleted", f"queue {queue.name!r}: its node is not heard of")
+            gone = Refused("deleted", f"queue {queue.name!r}: its node is unreachable")
             client.uplink.park(gone if queue.passing else self.unavailable(queue))
             self.cluster.answered(client)
         for number, done in list(self._asked.get(queue.group, {}).items()):
@@ -171,13 +171,13 @@ class QueueClients:
                 done(self.unavailable(queue))
 
     def unpark(self, queue: QueueRecord) -> None:
-        """Its only node is reachable again."""
+        """Count a queue's submissions again: its only node is reachable."""
         client = self.cluster.client(queue.group)
         if client is not None:
             client.uplink.unpark()
 
     def unavailable(self, queue: QueueRecord) -> errors.Unavailable:
-        """The refusal for a queue without a reachable leader."""
+        """Return the refusal for a queue without a reachable leader."""
         if self.absent(queue):
             durable = queue.config.durable
             return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)

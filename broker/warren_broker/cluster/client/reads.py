@@ -1,7 +1,7 @@
-"""Reads that change nothing: what a claim holds, what is ready, how much there is.
+"""Read-only requests: the messages of a claim, the ready messages, counts.
 
 A read is answered from this node's own member when that has applied enough, otherwise by the
-leader; while there is none it is tried again until its deadline.
+leader; without a leader it is repeated until its deadline.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FETCH_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """A read that found no answer; unavailable: no member could be asked."""
+    """A failed read; unavailable: no member could be asked."""
 
     detail: str
     unavailable: bool
@@ -37,10 +37,10 @@ class ReadFailed:
 
 @dataclass(slots=True)
 class _Pending:
-    """A read under way.
+    """A read without an answer.
 
-    ask     makes the question of a request number
-    number  in the deadlines
+    ask     builds the question for a request number
+    number  its number in the timeouts
     """
 
     group: int
@@ -53,8 +53,8 @@ class _Pending:
 class RemoteReads:
     """Questions to other members and answers to theirs.
 
-    Invariants: a pending read has either been asked somewhere or has a timer to be; `_of_group`
-    names exactly the pending ones, by group.
+    Invariants: a pending read either has been sent somewhere or is scheduled; `_of_group` holds
+    exactly the pending ones, by group.
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
@@ -62,7 +62,7 @@ class RemoteReads:
         self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._pending: dict[int, _Pending] = {}
         # 1. Every queue of thousands is asked for its counts.  2. All their leaders change.
-        # 3. Each change would look through all pending reads: minutes of it.
+        # 3. Without this index each change would scan all pending reads: minutes of work.
         self._of_group: dict[int, dict[int, _Pending]] = {}
         self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
@@ -92,7 +92,7 @@ class RemoteReads:
         last: int,
         done: Callable[[Runs | ReadFailed], None],
     ) -> None:
-        """Which messages a slice of a claim holds; with an empty reader: what is ready."""
+        """Find the messages of a slice of a claim; with an empty reader: the ready messages."""
         try:
             if reader or self._cluster.host.is_leader(group):
                 found = self._local_runs(group, reader, number, first, last)
@@ -114,7 +114,7 @@ class RemoteReads:
         max_bytes: int,
         done: Callable[[tuple[int, bytes] | ReadFailed], None],
     ) -> None:
-        """The first messages of `runs` as one block: how many, and its bytes."""
+        """Read the first messages of `runs` as one block: their number, and its bytes."""
         try:
             found: tuple[int, bytes] | ReadFailed = self._local_block(group, runs, max_bytes)
         except (UnknownGroup, KeyError):
@@ -127,7 +127,7 @@ class RemoteReads:
         done(found)
 
     def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
-        """A leader's counts, as of now or a moment ago."""
+        """Read a leader's counts, as of now or a moment ago."""
         if self._cluster.host.is_leader(group):
             done(counts(self._cluster.host.state(group)))
             return
@@ -162,7 +162,7 @@ class RemoteReads:
         )
 
     def give_up(self, group: int) -> None:
-        """The only node that has the group is unreachable."""
+        """Fail the reads of a group because its only node is unreachable."""
         for request, pending in list(self._of_group.get(group, {}).items()):
             self._timeouts.answered(pending.number)
             self._give_up(request)
@@ -224,7 +224,7 @@ class RemoteReads:
                 self._again(request, pending)
 
     def _new_leader(self, group: int) -> None:
-        # The one that was asked may be paused or cut off: it would answer late, or never.
+        # The node that was asked may be paused or cut off: it would answer late, or never.
         for request, pending in self._of_group.get(group, {}).items():
             if pending.asked is not None:
                 self._again(request, pending)
@@ -278,7 +278,7 @@ class RemoteReads:
             end = _fitting(block, first, fitting, limit - size)
             if end < first and parts:
                 break
-            end = max(end, first)  # one message goes even when it is larger
+            end = max(end, first)  # one message is read even when it is larger
             parts.append((block, first, end + 1))
             taken += end - first + 1
             size += block.size_bytes(first, end + 1)
@@ -287,7 +287,7 @@ class RemoteReads:
         return taken, bytes(concat(parts))
 
     def _unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
-        """The text about an unreadable block, for the log and for the client."""
+        """Log an unreadable block, and return the text for the client."""
         entries = f"entries {runs[0][0]} to {runs[-1][0]}"
         self._cluster.set_aside.note(group, f"a read of {entries}", str(error))
         return f"queue {self._cluster.set_aside.name(group)}: {entries} cannot be read: {error}"
@@ -321,7 +321,7 @@ class RemoteReads:
 
 
 def ready_runs(order: Order, count_max: int) -> Runs:
-    """The first messages in delivery order, without touching them."""
+    """Return the first ready messages in delivery order, without changing their state."""
     found: list[tuple[int, int, int, int, int]] = []
     left = count_max
     for index, first, last, failed, acquired in order:
@@ -334,7 +334,7 @@ def ready_runs(order: Order, count_max: int) -> Runs:
 
 
 def _fitting(block: Block, first: int, last: int, limit: int) -> int:
-    """The last message of the range up to which it holds at most `limit` bytes; first - 1: none."""
+    """Return the last message up to which the range fits into `limit` bytes; first - 1: none."""
     if block.size_bytes(first, last + 1) <= limit:
         return last
     low, high = first - 1, last

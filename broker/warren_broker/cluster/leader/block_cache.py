@@ -1,4 +1,4 @@
-"""The blocks of this node's logs, decoded once."""
+"""A cache of decoded blocks of this node's logs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LENGTH = struct.Struct("<I")
 
 
 class BlockCache:
-    """A cache over the log: the blocks used last, bounded by bytes.
+    """The most recently used blocks of the log, bounded by bytes.
 
-    Invariant: bytes_held is the sum of what is cached, at most bytes_max or one block.
+    Invariant: bytes_held is the sum of the cached blocks, at most bytes_max or one block.
     """
 
     __slots__ = ("_blocks", "_read", "bytes_held", "bytes_max")
@@ -29,9 +29,9 @@ class BlockCache:
         self.bytes_max = bytes_max
 
     def get(self, group: int, index: int, data: bytes | None = None) -> Block:
-        """The block of that entry; raises what reading the log raises when it is not held here.
+        """Return the block of that entry; raises what reading the log raises.
 
-        data  the entry's, where it is at hand
+        data  the entry's, if the caller has it
         """
         key = (group, index)
         found = self._blocks.get(key)
@@ -41,13 +41,13 @@ class BlockCache:
         return self.put(group, index, self._read(group, index) if data is None else data)
 
     def for_delivery(self, group: int, index: int, last: int, data: bytes | None = None) -> Block:
-        """The same; where the entry's block cannot be read, one that no client can be sent.
+        """Return the block of an entry; an unreadable one is replaced by one that cannot be sent.
 
-        Only areas that were compressed wrongly come so far: everything before them the queue's
-        machine has read. The consumer's node sets the messages aside, as it does with any that
-        fits no client; else they would stay with their consumer for good.
+        Only wrongly compressed areas get this far: the queue's machine has read everything before
+        them. The consumer's node sets the messages aside, as any that fit no client; otherwise they
+        would stay with their consumer forever.
 
-        last  the last message that is asked for
+        last  the last message requested
         """
         try:
             return self.get(group, index, data)
@@ -58,7 +58,7 @@ class BlockCache:
             return Block.decode(empty, verify=False)
 
     def put(self, group: int, index: int, data: bytes) -> Block:
-        """The block of an entry whose bytes are at hand."""
+        """Decode and cache the block of an entry with these bytes."""
         (length,) = _LENGTH.unpack_from(data)
         stored = memoryview(data)[_LENGTH.size + length :]
         block = Block.decode(stored, verify=False)  # the log's own checksum has been verified
@@ -70,7 +70,7 @@ class BlockCache:
         return block
 
     def drop_group(self, group: int) -> None:
-        """A group was deleted."""
+        """Drop the blocks of a deleted group."""
         for key in [key for key in self._blocks if key[0] == group]:
             self.bytes_held -= self._blocks.pop(key)[1]
 
@@ -78,9 +78,9 @@ class BlockCache:
 def check_entry(data: bytes | memoryview) -> None:
     """Raise BlockError unless every member of the queue will be able to read an entry's block.
 
-    For a submission that another node hands over. That node has looked at each message when its
-    client sent it, so only what the queue's machine reads is looked at again: the header, the
-    columns. An entry without a block, or one that is no submission, is the machine's business.
+    For a submission received from another node. That node has checked each message when its client
+    sent it, so only what the queue's machine reads is checked again: the header and the columns.
+    An entry without a block, or one that is no submission, is left to the machine.
     """
     if len(data) < _LENGTH.size:
         return

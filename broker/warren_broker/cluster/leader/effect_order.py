@@ -15,12 +15,12 @@ log = logging.getLogger(__name__)
 
 WhenHealed = Callable[[int, int, Callable[[], None]], None]
 Lane: TypeAlias = tuple[int, int | None]
-"""(uplink, consumer): what goes to one consumer is in order; (uplink, None): the answers."""
+"""(uplink, consumer): deliveries to one consumer are in order; (uplink, None): the answers."""
 
 
 @dataclass(slots=True)
 class Due:
-    """What one applied submission asks for; reply: None when there is none, or it was given."""
+    """The effects of one applied submission; reply: None when there is none, or it was sent."""
 
     index: int
     reply: Any
@@ -28,21 +28,21 @@ class Due:
 
 
 def lane_of(effect: Any) -> Lane | None:
-    """The order that it belongs to; None: none."""
+    """Return the lane of an effect; None: it belongs to none."""
     consumer = getattr(effect, "consumer", None)
     return None if consumer is None else (effect.uplink, consumer)
 
 
 class EffectOrder:
-    """Carries out each group's effects in their order; one that needs a damaged entry waits for it.
+    """Carries out each group's effects in order; one that needs a damaged entry waits for it.
 
-    What follows for the same consumer waits behind it, for deliveries must not overtake each other.
-    Others continue: perhaps no node has that entry, and it never comes. Answers continue, so
-    publishers are confirmed, unless one of them waits itself (a get of that message): the answers
-    to one node are in order, too, and its consumers hear that they are ones before their first
-    message. What is for no consumer (timers, dead letters, the queue's end) never waits. Effects
-    may be run twice, so one that got half way starts again.
-    Bound: what waits is bounded as what is in flight, and by the consumers' credit.
+    Later effects for the same consumer wait behind it, since deliveries must not overtake each
+    other. Other effects continue: the entry may be lost on all nodes and never come. Answers
+    continue, so publishers are confirmed, unless one of them waits itself (a get of that message):
+    the answers to one node are in order, too, and its consumers learn that they were accepted
+    before their first message. Effects without a consumer (timers, dead letters, the queue's end)
+    never wait. Effects may be run twice, so a half-done one is repeated.
+    Bound: what waits is bounded by the bytes in flight and the consumers' credit.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EffectOrder:
     ) -> None:
         """answer: (group, index, reply); run: (group, effect); both may raise EntryDamaged.
 
-        missing  (group, effect): run raised KeyError, an entry that it needs is not here
+        missing  (group, effect): run raised KeyError because an entry that it needs is not here
         """
         self._missing = missing
         self._when_healed = when_healed
@@ -64,7 +64,7 @@ class EffectOrder:
         self._awaited: set[tuple[int, int]] = set()
 
     def carry_out(self, group: int, index: int, reply: Any, effects: tuple[Any, ...]) -> None:
-        """Answer, then do the rest: now, or when it is its turn."""
+        """Answer, then carry out the effects: now, or after those that they wait for."""
         due = Due(index, reply, effects)
         held = self._held.get(group)
         damaged = self._go(group, due, self._waiting(held) if held else set(), False)
@@ -73,7 +73,7 @@ class EffectOrder:
         self._await(group, damaged)
 
     def drop(self, group: int) -> None:
-        """This node does not lead it any more."""
+        """Drop the effects of a group that this node no longer leads."""
         self._held.pop(group, None)
 
     @staticmethod
@@ -84,10 +84,10 @@ class EffectOrder:
         return lanes
 
     def _go(self, group: int, due: Due, waiting: set[Lane], late: bool) -> list[int]:
-        """Do what need not wait; returns the entries that something of it began to wait for.
+        """Do what need not wait; return the damaged entries that its parts wait for.
 
-        waiting  lanes in which something before this waits; those in which this waits are added
-        late     something of it has waited: the state has gone on since
+        waiting  lanes in which something earlier waits; those in which this waits are added
+        late     a part of it has waited: the state has changed since
         """
         damaged: list[int] = []
         reply = due.reply
@@ -114,9 +114,9 @@ class EffectOrder:
                 damaged.append(damage.index)
             except KeyError:
                 # 1. A delivery waits for an entry.  2. Its consumer ends, the message is purged.
-                # 3. The entry is released: no consumer is to get it any more.
+                # 3. The entry is released: no consumer needs it any more.
                 if late:
-                    log.info("group %s: a delivery to %s is needed no longer", group, lane)
+                    log.info("group %s: a delivery to %s is no longer needed", group, lane)
                 else:
                     self._missing(group, effect)
         due.effects = left

@@ -1,4 +1,4 @@
-"""Carries out the effects of the queues that this node leads."""
+"""Side effects of the queues that this node leads."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from warren_raft.runtime.loop import Loop, LoopTimer
 log = logging.getLogger(__name__)
 
 EFFECTS_RETRY_MS = 100
-"""What was refused because the leadership is being handed over is proposed again so often."""
+"""Interval between proposals that are refused during a leadership transfer."""
 
 
 class _Life(NamedTuple):
-    """An uplink of a queue: its node, its number (0: none), whether it counts as suspected."""
+    """An uplink of a queue: its node, incarnation number (0: none), and whether it is suspected."""
 
     uplink: int
     node: str
@@ -43,7 +43,7 @@ class _Life(NamedTuple):
 
 
 class QueueNodes(Protocol):
-    """What the effects of a queue need of the cluster."""
+    """The part of the cluster that the effects of a queue need."""
 
     loop: Loop
     host: Host
@@ -51,25 +51,25 @@ class QueueNodes(Protocol):
     set_aside: SetAsideCounts
 
     def client(self, group: int) -> GroupClient | None:
-        """This node's own client of the group."""
+        """Return this node's own client of the group."""
         ...
 
     def node_of(self, uplink: int) -> str | None:
-        """The node that runs with this boot id; None: none does now."""
+        """Return the node that runs with this boot id; None: there is none now."""
         ...
 
     def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
-        """Send a reply to the submission's node; False: there is none."""
+        """Send a reply to the submission's node; return False when there is none."""
         ...
 
 
 class LeaderEffects:
-    """Effects of queues led here.
+    """Carries out the effects of queues led here.
 
-    is_over         whether a life of a node is known to have ended: (node, uplink, number)
-    on_expired      a queue that is to be deleted: (group, reason)
-    on_dead_letter  messages for the dead letter exchange: (group, effect)
-    Invariant: timers, and commands that wait, only of groups in `led`.
+    is_over         returns whether an incarnation is known to have ended: (node, uplink, number)
+    on_expired      called with a queue to be deleted: (group, reason)
+    on_dead_letter  called with messages for the dead letter exchange: (group, effect)
+    Invariant: there are timers and waiting commands only of groups in `led`.
     """
 
     def __init__(self, cluster: QueueNodes) -> None:
@@ -100,14 +100,15 @@ class LeaderEffects:
     # ------------------------------------------------------------ leadership
 
     def start(self, group: int, effects: tuple[Any, ...]) -> None:
-        """This node leads from now on: catch up with what happened to the consumers' nodes."""
+        """Start leading a group: report to it what happened to its consumers' nodes."""
         self.led.add(group)
         self._held.carry_out(group, 0, None, effects)
         host = self._cluster.host
         for one in self._uplinks(group):
-            # Only the definitions know which life is the older one. 1. A node restarts and submits
-            # here. 2. The leader dies; this member takes over, still connected to the old life.
-            # 3. "Not the life I know" would end the new one: its consumers, its numbers.
+            # Only the definitions know which incarnation is the older one. 1. A node restarts and
+            # submits here. 2. The leader dies; this member takes over, still connected to the old
+            # incarnation. 3. Ending every incarnation unknown here would end the new one: its
+            # consumers, its numbers.
             node = one.node
             if self.is_over(node, one.uplink, one.number):
                 self._end(group, one)
@@ -115,12 +116,12 @@ class LeaderEffects:
                 self.command(group, self._suspicion(node))
             elif one.suspected:
                 # 1. The leader suspects a node, and says so in the log.  2. The node is back, or
-                # only that leader could not hear it, or it is this one.  3. The leader dies.
-                # Nothing changes any more, so no other event would ever serve its consumers again.
+                # only that leader could not reach it, or it is this one.  3. The leader dies.
+                # Nothing changes any more, so no other event would ever resume its consumers.
                 self.command(group, NodeBack(node))
 
     def stop(self, group: int) -> None:
-        """This node leads no longer."""
+        """Stop leading a group."""
         self.led.discard(group)
         self._waiting.pop(group, None)
         self._held.drop(group)
@@ -129,7 +130,7 @@ class LeaderEffects:
             timer[1].cancel()
 
     def _uplinks(self, group: int) -> list[_Life]:
-        """The lives that the queue knows, as applied."""
+        """Return the incarnations known to the queue, as applied."""
         uplinks = self._cluster.host.state(group).uplinks
         return [
             _Life(uplink, entry.node, entry.incarnation, bool(entry.suspected_ms))
@@ -140,11 +141,11 @@ class LeaderEffects:
         self.command(group, NodeDown(life.uplink, life.node if life.number else "", life.number))
 
     def command(self, group: int, command: AnyCommand) -> None:
-        """Propose something of the node's own; lost with the leadership, and then found again.
+        """Propose a command of this node's own; a new leader derives it again.
 
-        1. The leadership is being handed over: nothing can be proposed. A node's life ends, or a
-        timer is due.  2. The target does not take it.  3. This node keeps leading:
-        what it was about to propose must not be forgotten, since no other node proposes it.
+        1. The leadership is being transferred: nothing can be proposed. A node's incarnation ends,
+        or a timer is due.  2. The target does not take the leadership.  3. This node keeps leading:
+        it must not forget the command, since no other node proposes it.
         """
         waiting = self._waiting.get(group)
         if waiting is not None:
@@ -167,26 +168,26 @@ class LeaderEffects:
         return True
 
     def _again(self, group: int) -> None:
-        """In the order in which they came."""
+        """Propose the waiting commands in their order."""
         for command in self._waiting.pop(group, ()):
             self.command(group, command)
 
     def definitions_replaced(self) -> None:
-        """They are another node's snapshot: which lives have ended was not told one by one.
+        """End the incarnations that are over, after the definitions were restored from a snapshot.
 
-        1. A node starts, and leads a queue before it knows the definitions: no life is known to
-        have ended.  2. It gets them as a snapshot.
+        1. A node starts, and leads a queue before it knows the definitions: no incarnation is known
+        to have ended.  2. It receives them as a snapshot.
         """
         self._end_all(lambda life: self.is_over(life.node, life.uplink, life.number))
 
     def node_renewed(self, node: str) -> None:
-        """The node has begun another life, or has left: all that came before are over."""
+        """End a node's earlier incarnations, after it has restarted or has left."""
         self._end_all(
             lambda life: life.node == node and self.is_over(node, life.uplink, life.number)
         )
 
     def node_down(self, uplink: int) -> None:
-        """That life of a node has ended."""
+        """End that incarnation of a node."""
         self._end_all(lambda life: life.uplink == uplink)
 
     def _end_all(self, ended: Callable[[_Life], bool]) -> None:
@@ -196,14 +197,14 @@ class LeaderEffects:
                     self._end(group, life)
 
     def _end_what_is_over(self, group: int, uplink: int) -> None:
-        """An uplink that is new to the queue, or that no connected node has, has submitted.
+        """End incarnations after a submission by an uplink that is new to the queue or unreachable.
 
         1. A node's first submission to this queue is on its way.  2. The node restarts; the queue
-        knows nothing of its old life, so nothing is ended.  3. The submission is applied.
+        does not know its old incarnation, so nothing is ended.  3. The submission is applied.
         Its consumers would hold messages in vain until the leader changes.
 
-        Or: 1. The node restarts.  2. Its new life submits here before this node learns of that
-        from the definitions.  The older life's consumers would hold messages until then.
+        Or: 1. The node restarts.  2. Its new incarnation submits here before this node learns of
+        that from the definitions.  The old one's consumers would hold messages until then.
         """
         lives = self._uplinks(group)
         entry = next((life for life in lives if life.uplink == uplink), None)
@@ -215,11 +216,11 @@ class LeaderEffects:
                 self._end(group, life)
 
     def _suspect_if_silent(self, group: int, uplink: int) -> None:
-        """An uplink that is new to the queue has submitted something.
+        """Report the suspicion of a node after the first submission of its uplink to the queue.
 
-        1. A node's first submission to this queue is on its way.  2. The node falls silent: the
-        queues that know it are told, this one does not know it.  3. The submission is applied.
-        Its consumers would be given messages, and hold them for as long as it is away.
+        1. A node's first submission to this queue is on its way.  2. The node becomes unreachable:
+        the queues that know it are told, this one does not know it.  3. The submission is applied.
+        Its consumers would be given messages, and hold them for as long as the node is away.
         """
         entry = self._cluster.host.state(group).uplinks.get(uplink)
         if entry is not None and not entry.suspected_ms:
@@ -230,11 +231,11 @@ class LeaderEffects:
         return NodeSuspected(node, hand_over=True, gone=self._cluster.host.gone(node))
 
     def node_suspected(self, node: str) -> None:
-        """Its consumers get nothing more for now; or, its process being gone, hold nothing more."""
+        """Suspend a node's consumers; take back what they hold when its process has ended."""
         self._tell(node, self._suspicion(node))
 
     def node_back(self, node: str) -> None:
-        """The node is reachable again."""
+        """Resume the consumers of a node that is reachable again."""
         self._tell(node, NodeBack(node))
 
     def _tell(self, node: str, command: AnyCommand) -> None:
@@ -245,12 +246,12 @@ class LeaderEffects:
     # ------------------------------------------------------------ effects
 
     def _carry_out(self, group: int, effect: Any) -> None:
-        """One effect; its fault stays its own (`set_aside`)."""
+        """Run one effect; a failure concerns its messages only (`set_aside`)."""
         run = self._run[type(effect)]
         self._cluster.set_aside.attempt(group, type(effect).__name__, run, group, effect)
 
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied) -> None:
-        """Answer, then carry out; a consumer hears that it is one before its first message."""
+        """Answer, then carry out the effects: a consumer is accepted before its first message."""
         reply = applied.reply
         self._held.carry_out(
             group,
@@ -315,7 +316,7 @@ class LeaderEffects:
             cluster.host.send(node, messages.encode(messages.ConsumerCancelled(group, effect)))
 
     def _drained(self, group: int, effect: queue_effects.Drained) -> None:
-        """Only links drain, which have no per-message form yet."""
+        """Do nothing: only links drain, and they have no per-message form yet."""
 
     def _set_timer(self, group: int, effect: queue_effects.SetTimer) -> None:
         known = self._timers.get(group)

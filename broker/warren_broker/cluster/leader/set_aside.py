@@ -1,8 +1,8 @@
-"""Messages that could not be handled, and the boundary that keeps their faults to themselves.
+"""Messages that could not be handled, and the boundary that contains their faults.
 
-Whatever is done for one message (a delivery, a dead letter, an answer to basic.get) is done by code
-that serves every client of the node. A fault there concerns that message alone: it is named in the
-log, it is counted, and the queue continues.
+The code that handles one message (a delivery, a dead letter, an answer to basic.get) serves every
+client of the node. A fault there must affect that message alone: it is logged, it is counted, and
+the queue continues.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ WINDOW_MS = 10_000
 
 
 class LeaderView(Protocol):
-    """What `SetAsideCounts` needs of the cluster."""
+    """The part of the cluster that `SetAsideCounts` needs."""
 
     loop: Loop
     host: Host
     handlers: dict[type, Callable[[str, Any, memoryview], None]]
 
     def leader_of(self, group: int) -> str | None:
-        """The node to send to, when one is known."""
+        """Return the node to send to, if one is known."""
         ...
 
 
 class SetAsideCounts:
-    """Counts the messages that were set aside, by group.
+    """The number of messages that were set aside, by group.
 
-    A queue's leader has its count since it was started: what another node sets aside (a message
-    that one of its clients cannot be sent) it tells the leader.
+    A queue's leader counts since its start: another node that sets a message aside (one that cannot
+    be sent to a client there) reports it to the leader.
     """
 
     def __init__(self, cluster: LeaderView) -> None:
@@ -49,23 +49,23 @@ class SetAsideCounts:
         cluster.handlers[messages.MessagesSetAside] = self._on_set_aside
 
     def count(self, group: int) -> int:
-        """Messages of that queue, as far as this node knows."""
+        """Return the number of messages of that queue, as far as this node knows."""
         return self._counts.get(group, 0)
 
     def learn(self, group: int, count: int) -> None:
-        """The leader says so."""
+        """Set the count reported by the leader."""
         if count or group in self._counts:
             self._counts[group] = count
 
     def forget(self, group: int) -> None:
-        """The queue was deleted."""
+        """Drop the count of a deleted queue."""
         self._counts.pop(group, None)
         self._windows.pop(group, None)
 
     def note(self, group: int, where: str, reason: str, count: int = 1) -> None:
-        """Messages of that queue were set aside.
+        """Count and log messages of that queue that were set aside.
 
-        where  which: the entry, and the ordinals in its block or the delivery's number
+        where  the entry, and the ordinals in its block or the delivery's number
         """
         self._add(group, count)
         if self._may_log(group):
@@ -77,7 +77,7 @@ class SetAsideCounts:
             )
 
     def name(self, group: int) -> str:
-        """The queue's name where this node is a member of it, else the group's number."""
+        """Return the queue's name if this node is a member of it, else the group's number."""
         try:
             config = self._cluster.host.state(group).config
         except UnknownGroup:
@@ -87,9 +87,9 @@ class SetAsideCounts:
     def attempt(
         self, group: int, where: str, call: Callable[..., Any], *args: Any, count: int = 1
     ) -> bool:
-        """Call it; False when it failed: the messages are noted, the fault goes no further.
+        """Call it; return False when it failed: the messages are noted, the fault is contained.
 
-        An entry that is damaged or no longer here is no fault: the caller handles it.
+        An entry that is damaged or no longer here is not a fault: the caller handles it.
         """
         try:
             call(*args)

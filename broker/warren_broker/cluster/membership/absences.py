@@ -1,16 +1,17 @@
-"""Queues of a single node while that node is unreachable: they delay no other queue.
+"""Queues of a single node while that node is unreachable: they must not delay other queues.
 
 1. A node dies or hangs; one of its exclusive queues is bound to a fanout exchange.  2. A client
 publishes to the exchange, on another node.  3. The confirm would wait until the node is back, and
-what is published without confirms would pile up, for as long as it is away.
+messages published without confirms would accumulate, for as long as it is away.
 
-So from the moment that this node suspects the other one, its exclusive, auto-delete and transient
-queues take no part in routing, nothing waits for what is under way to them, and operations on them
-are refused. A durable one is refused by itself alone. Each node decides by what it hears itself.
+So as soon as this node suspects the other one, that node's exclusive, auto-delete and transient
+queues take no part in routing, nothing waits for submissions to them, and operations on them are
+refused. Publishes to a durable one are refused for that queue alone. Each node decides by its own
+suspicions.
 
-The node that leads the metadata group deletes the former when the node is gone, or has been silent
-for `queues.consumer_disconnected_timeout_ms`: should it come back after all, its clients are told
-like those of any queue that was deleted.
+The leader of the metadata group deletes the former when the node's process has ended, or when the
+node was unreachable for `queues.consumer_disconnected_timeout_ms`: if it comes back later, its
+clients are told that the queues were deleted.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ log = logging.getLogger(__name__)
 class Absences:
     """Follows which nodes are suspected.
 
-    patience_ms  how long a silent node's passing queues are kept
+    patience_ms  how long an unreachable node's passing queues are kept
     Invariant: `definitions.absent` holds exactly the nodes that the host suspects and that have not
-    left the cluster; `_since` counts the suspicions, so that a plan for an older one does nothing.
+    left the cluster; `_since` numbers the suspicions, so that the timer of an older one does
+    nothing.
     """
 
     def __init__(self, queues: QueueClients, reading: RemoteReads, patience_ms: int) -> None:
@@ -73,13 +75,13 @@ class Absences:
             self._since.pop(node, None)
 
     def _local(self, node: str) -> list[QueueRecord]:
-        """The queues that live on that node alone."""
+        """Return the queues that exist on that node alone."""
         return [queue for queue in self._definitions.state.queues() if queue.home == node]
 
     # ------------------------------------------------------------ deleting
 
     def _led(self, group: int) -> None:
-        """The previous leader may have died with its timers."""
+        """Plan the deletions again: the previous leader may have died with its timers."""
         if group == METADATA_GROUP:
             for node in self._definitions.absent.nodes:
                 if self._cluster.host.gone(node):
@@ -99,7 +101,7 @@ class Absences:
         self._cluster.loop.call_later(self._patience_ms, due)
 
     def _delete(self, node: str, why: str) -> None:
-        """Delete what does not outlive the node, if this one leads the definitions."""
+        """Delete what does not outlive the node, if this node leads the metadata group."""
         state = self._definitions.state
         if not self._cluster.host.is_leader(METADATA_GROUP):
             return

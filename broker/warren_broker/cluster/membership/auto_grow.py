@@ -1,6 +1,6 @@
 """Continuous membership reconciliation: queues grow towards their target size by themselves.
 
-Each node looks at the queues that it leads: every `interval`, and `trigger_interval` after a
+Each node checks the queues that it leads: every `interval`, and `trigger_interval` after a
 node has joined or left. One timer per node; a queue costs nothing in between. Off unless enabled,
 as in RabbitMQ.
 """
@@ -24,7 +24,7 @@ TARGET_ARGUMENT = "x-quorum-target-group-size"
 
 
 class AutoGrow:
-    """Changes the intent only; the steps towards it are `Reconciler`'s."""
+    """Grows queues by changing the intent; `Reconciler` takes the steps towards it."""
 
     def __init__(
         self,
@@ -45,12 +45,13 @@ class AutoGrow:
             definitions.on_nodes.append(self._nodes_changed)
 
     def policy_changed(self) -> None:
-        """Queues may have another target now."""
+        """Check soon: policies may have changed the target of queues."""
         if self._settings.enabled and self._definitions.ready:
             self._plan(self._settings.trigger_interval)
 
     def _nodes_changed(self, name: str) -> None:
-        # Nameless changes (an address, maintenance) are no trigger; nor is a node's failure.
+        # Changes without a node name (an address, maintenance) do not trigger; nor does a node's
+        # failure.
         if name and self._definitions.ready:
             self._plan(self._settings.trigger_interval)
 
@@ -66,18 +67,20 @@ class AutoGrow:
             for queue in list(self._definitions.state.queues()):
                 if queue.replicated and host.is_leader(queue.group):
                     changed += self._reconcile(queue)
-        # As in RabbitMQ: what was changed is looked at again soon, all the rest can wait.
+        # As in RabbitMQ: after a change the queues are checked again soon, otherwise later.
         settings = self._settings
         self._plan(settings.trigger_interval if changed else settings.interval)
 
     def target(self, queue: QueueRecord) -> int:
-        """How many members it should have: the largest of setting, argument and policy; 0: as many
-        as it has. (Policies are not there yet: theirs is the key `target-group-size`.)"""
+        """Return the wanted number of members: the largest of setting, argument and policy.
+
+        0: as many as there are. Policies do not exist yet: their key is `target-group-size`.
+        """
         asked: int = queue.arguments.get(TARGET_ARGUMENT, 0)
         return max(asked, self._settings.target_group_size or 0)
 
     def _reconcile(self, queue: QueueRecord) -> bool:
-        """Whether its members are to be others than before."""
+        """Change the queue's wanted members if needed; return whether it did."""
         nodes = self._definitions.nodes()
         dangling = tuple(node for node in queue.nodes if node not in nodes)
         if dangling and self._settings.auto_remove and len(dangling) < len(queue.nodes):

@@ -1,8 +1,8 @@
-"""A node's way into the cluster, with the ways between its nodes.
+"""Joining the cluster, and the addresses of its nodes.
 
 A starting node sends `Join` to every reachable node until it knows the definitions. The leader of
 the metadata group registers it, directly or through another node. Every node then connects to it,
-also where the configuration does not name it, and the leader adds it to the group.
+even if its configuration does not name it, and the leader adds it to the group.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 JOIN_INTERVAL_MS = 500
-"""A node that does not know the definitions asks again so often."""
+"""Interval in which a node that does not know the definitions asks again."""
 
 
 class Joining:
-    """This node's part in joining: its own, and that of others.
+    """This node's part in joining: its own, and that of other nodes.
 
-    Invariants: `_told` holds the addresses that the host was given last; `_configured` the nodes
-    with an address in this node's configuration, which takes precedence: it may lead through a
-    proxy, or another network, and a node that has moved says so when it calls.
+    Invariants: `_told` holds the addresses last given to the host; `_configured` the nodes with an
+    address in this node's configuration, which takes precedence: it may lead through a proxy, or
+    another network, and a node that has moved reports its address when it connects.
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions, peers: dict[str, str]) -> None:
@@ -43,9 +43,9 @@ class Joining:
         definitions.on_nodes.append(self._nodes_changed)
 
     def start(self, address: str) -> None:
-        """Begin; the host has been started.
+        """Start; the host has been started.
 
-        address  where peers reach this node; "": where they see it come from
+        address  where peers reach this node; "": the address from which it connects
         """
         self._address = address
         host = self._cluster.host
@@ -54,7 +54,7 @@ class Joining:
         self._definitions.start((*others, host.node_id), address)
         self._cluster.loop.call_later(JOIN_INTERVAL_MS, self._ask)
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ joining
 
     def _ask(self) -> None:
         if self._definitions.ready:
@@ -84,10 +84,10 @@ class Joining:
                 passed = messages.Join(message.node, message.disk, message.address, True)
                 host.send(leader, messages.encode(passed))
 
-    # ------------------------------------------------------------ between
+    # ------------------------------------------------------------ addresses
 
     def _nodes_changed(self, name: str) -> None:
-        """Call nodes where they are now; those that have left, no longer."""
+        """Connect to nodes at their present addresses; disconnect those that have left."""
         state, host = self._definitions.state, self._cluster.host
         client = self._cluster.client(METADATA_GROUP)
         if client is not None and state.nodes:
@@ -107,7 +107,7 @@ class Joining:
                 log.info("node %s has left the cluster", gone)
 
     def judge(self, hello: Hello) -> str | None:
-        """Why a node that knows the secret is no peer all the same; None: it is one."""
+        """Return why an authenticated node is refused as a peer; None: it is accepted."""
         state = self._definitions.state
         if hello.disk in state.removed:
             return (
@@ -123,8 +123,9 @@ class Joining:
         known, host = state.nodes.get(hello.node), self._cluster.host
         if known is None or known.disk == hello.disk:
             return None
-        # 1. A machine dies without a word: the connection to it stands, silent, for as long as TCP
-        # likes.  2. The node comes back elsewhere with an empty disk.  It is not "running" twice.
+        # 1. A machine fails without closing its connections: the connection to it stays open,
+        # silent, until TCP times out.  2. The node comes back elsewhere with an empty disk.  It is
+        # not "running" twice.
         if not host.connected(known.name) or host.suspected(known.name):
             return None
         met = host.peer_hello(known.name)
@@ -138,7 +139,7 @@ class Joining:
 
 
 def own_address(listen: tuple[str, int], configured: str | None) -> str:
-    """Where peers reach this node: as configured, else where it listens; "": they must look."""
+    """Return where peers reach this node: as configured, else where it listens; "": unknown."""
     if configured is not None and parse_address(configured)[1]:
         return configured
     host, port = listen

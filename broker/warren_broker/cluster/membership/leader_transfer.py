@@ -1,4 +1,4 @@
-"""Leaderships that are handed from one node to another on purpose."""
+"""Leadership transfers from one node to another on request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from warren_raft.runtime.host import UnknownGroup
 
 log = logging.getLogger(__name__)
 MOVES_MAX = 16
-"""Leaderships on their way at one time, of those that were asked for here."""
+"""Requested leadership transfers in progress at one time."""
 TRANSFER_PATIENCE_MS = 5_000
-"""One that has not arrived by then is given up: its node may have died, or be far behind."""
+"""A transfer that takes longer is given up: its node may have died, or lag far behind."""
 
 Arrived = Callable[[bool], None]
 """Called once: whether the node leads."""
@@ -25,7 +25,7 @@ Arrived = Callable[[bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """That group is to be led by that node."""
+    """A requested transfer of a group's leadership to a node."""
 
     group: int
     to: str
@@ -33,10 +33,10 @@ class Move:
 
 
 class LeaderTransfer:
-    """Asks leaders, this node included, to hand over; a bounded number at a time.
+    """Asks leaders, this node included, to transfer leaderships; a bounded number at a time.
 
-    Invariant: a move is in `_waiting` or in `_under_way`, and leaves it by arriving, by taking too
-    long, or by a later move of the same group.
+    Invariant: a move is in `_waiting` or in `_under_way`, and leaves it by completion, by timeout,
+    or by a later move of the same group.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -49,11 +49,11 @@ class LeaderTransfer:
 
     @property
     def count(self) -> int:
-        """Moves that have not arrived."""
+        """Moves that are not complete."""
         return len(self._waiting) + len(self._under_way)
 
     def move(self, group: int, to: str, done: Arrived = lambda arrived: None) -> None:
-        """Let `to` lead the group, when its turn has come; an earlier move of it is given up."""
+        """Transfer the group's leadership to `to` when its turn comes; gives up an earlier move."""
         older = self._waiting.pop(group, None)
         if older is not None:
             older.done(False)
@@ -62,8 +62,10 @@ class LeaderTransfer:
         self._go_on()
 
     def candidates(self, group: int, unfit: Iterable[str]) -> list[str]:
-        """Which nodes could lead a group that this node leads, the furthest first: voters that are
-        reachable; of these the ones with fast disks, where there are any."""
+        """Return the nodes that could lead a group led here, the most up-to-date first.
+
+        These are reachable voters; of them the ones with fast disks, if there are any.
+        """
         host = self._cluster.host
         if not host.is_leader(group):
             return []
@@ -116,7 +118,7 @@ class LeaderTransfer:
         if self._cluster.leader_of(group) == found[0].to:
             self._finish(group, True)
         else:
-            self._ask(found[0])  # another one leads than was asked
+            self._ask(found[0])  # the leader is not the one that was asked
 
     def _on_hand_over(self, node: str, message: messages.HandOver, rest: memoryview) -> None:
         host = self._cluster.host
@@ -125,4 +127,4 @@ class LeaderTransfer:
         try:
             host.transfer(message.group, message.to)
         except (NotLeader, UnknownGroup, UsageError) as error:
-            log.info("group %d is not handed over to %s: %s", message.group, message.to, error)
+            log.info("group %d: no leadership transfer to %s: %s", message.group, message.to, error)

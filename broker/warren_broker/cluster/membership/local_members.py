@@ -1,16 +1,16 @@
-"""Which queues this node carries: their members here begin and end as the definitions say.
+"""This node's members of queues: started and stopped as the definitions say.
 
-A member begins either as a founder (an empty log that may vote: the group is new, and this disk has
+A member starts either as a founder (an empty log that may vote: the group is new, and this disk has
 never held it) or as one that joins (an empty log that may not). Taking the one for the other could
-lose what was confirmed, so it is decided by definitions that are no older than this process:
+lose confirmed messages, so the decision needs definitions that are no older than this process:
 
-1. A node is a founder of a queue, and holds it.  2. It is taken out of the queue's members, and
-forgets its log.  3. It is wanted again, and dies before it has begun again.  4. It starts, and
+1. A node is a founder of a queue, and holds it.  2. It is removed from the queue's members, and
+deletes its log.  3. It is added again, and dies before its member has started.  4. It starts, and
 replays the definitions from its disk: for a moment they say that it is a founder, as in step 1.
 
-So nothing that is not on disk begins until this process's own NodeStarted has come back, after
-everything that its earlier lives can have seen (`_current`). Nor does anything end before: a replay
-passes as well through the time when the queue was not here yet. Replayed by
+So no member that is not on disk starts until this process's own NodeStarted was applied, after
+everything that its earlier incarnations can have seen (`_current`). Nor is one stopped before: a
+replay also passes through the time before the queue was placed here. Replayed by
 tests/broker/cluster/membership/test_membership.py.
 """
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class LocalMembers:
     """This node's members of queues.
 
-    known   every queue of the definitions as last looked at, carried here or not
+    known   every queue of the definitions when last checked, with a member here or not
     """
 
     def __init__(self, cluster: Cluster, on_deleted: Callable[[QueueRecord], None]) -> None:
@@ -42,7 +42,7 @@ class LocalMembers:
         self.known: dict[int, QueueRecord] = {}
 
     def settle(self, state: MetadataState, groups: Iterable[int]) -> None:
-        """Do for these groups what the definitions say."""
+        """Start and stop the members of these groups as the definitions say."""
         host = self._cluster.host
         for group in groups:
             queue = state.groups.get(group)
@@ -59,15 +59,15 @@ class LocalMembers:
                 if leader is not None and leader not in queue.carriers:
                     host.leader_denied(group, leader)
             elif host.stored(group) and self._current(state):
-                log.info("%s: its member here is no longer wanted and goes", _name(queue))
+                log.info("%s: its member here is no longer wanted: deleting it", _name(queue))
                 host.delete_group(group)
 
     def settle_all(self, state: MetadataState) -> None:
-        """The definitions are others than before as a whole, or known to be current only now."""
+        """Compare all groups, after the definitions were restored or have become current."""
         self.settle(state, sorted(self.known.keys() | state.groups.keys()))
         if not self._current(state):
             return
-        # Queues that were declared and deleted while this node was away left their logs here.
+        # Logs of queues that were declared and deleted while this node was away.
         for group in self._cluster.host.stored_groups():
             if group != METADATA_GROUP and group not in state.groups:
                 self._cluster.host.delete_group(group)
@@ -98,7 +98,7 @@ class LocalMembers:
             joining=not stored and not founder,
         )
         if spec.joining and queue.group not in host.groups():
-            log.info("%s: a member of it begins here, with nothing yet", _name(queue))
+            log.info("%s: starting an empty member on this node", _name(queue))
         host.start_group(spec, QueueMachine(queue.config, queue.numbered_above))
 
 

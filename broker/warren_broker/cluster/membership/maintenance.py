@@ -1,4 +1,4 @@
-"""This node in maintenance: it serves no client, and leads nothing that another one can lead."""
+"""Maintenance mode: this node serves no client, and leads nothing that another node can lead."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from warren_raft.runtime.host import UnknownGroup
 
 log = logging.getLogger(__name__)
 HANDED_OVER_MAX = 32
-"""Leaderships handed over in one step."""
+"""Leaderships transferred in one step."""
 STEP_MS = 100
 DRAIN_RETRY_MS = 2_000
-"""Between two rounds over groups that no other node could take."""
+"""Interval between attempts for groups that no other node could take."""
 MAINTENANCE_REASON = "Node was put into maintenance mode"
-"""As RabbitMQ says it to the connections that it closes."""
+"""RabbitMQ's text for the connections that it closes."""
 
 
 class Maintenance:
@@ -44,11 +44,11 @@ class Maintenance:
         cluster.on_led.append(self._led)
 
     def answer_first(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
-        """The same as done; until it is called, no client of this node is sent away.
+        """Wrap `done`; until it is called, no client of this node is disconnected.
 
         1. A client asks this node to put itself into maintenance.  2. The definitions say so.
-        3. Its connection is closed. Were that before the answer, the client would ask again, and
-        if it knows no other node, until it gives up: this one's port is closed.
+        3. Its connection is closed. If that happened before the answer, the client would ask again,
+        and without another known node until it gives up: this node's port is closed.
         """
         self._answering += 1
 
@@ -60,16 +60,16 @@ class Maintenance:
         return answered
 
     def unfit(self) -> list[str]:
-        """Nodes that are to lead nothing: drained, or on their way out."""
+        """Return the nodes that must not lead anything: drained, or leaving the cluster."""
         nodes = self._definitions.state.nodes.values()
         return [one.name for one in nodes if one.drained or one.forgetting]
 
     def hand_over(self, group: int) -> bool:
-        """Let another node lead that group, the furthest of those that are fit; whether one is."""
+        """Transfer the group's leadership to an up-to-date fit node; return whether one exists."""
         candidates = self._leader_transfer.candidates(group, self.unfit())
         queue = self._definitions.state.groups.get(group)
         if queue is not None:
-            # Who is to leave the group would hand it back.
+            # A node that is to leave the group would hand it back.
             candidates = [node for node in candidates if node in queue.nodes]
         if not candidates:
             return False
@@ -80,15 +80,15 @@ class Maintenance:
         return True
 
     def _look(self) -> None:
-        # Until this process's own start is known, the definitions speak of an older life, which
-        # may have been drained; its end was the end of that.
+        # Until this process's own start is known, the definitions describe an older incarnation,
+        # which may have been drained; the restart ended that.
         own = self._definitions.state.nodes.get(self._cluster.host.node_id)
         drained = own is not None and own.drained and self._definitions.ready
         if drained == self.drained or (drained and self._answering):
             return
         self.drained = drained
         log.warning(
-            "this node is put into maintenance: clients are sent away, leaderships handed over"
+            "this node is put into maintenance: closing connections, transferring leaderships"
             if drained
             else "this node is in service again"
         )

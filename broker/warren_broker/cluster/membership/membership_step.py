@@ -1,4 +1,4 @@
-"""The next step from the members that a group has towards those that it is to have."""
+"""The next step from the members that a group has towards the wanted ones."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from warren_raft.types import MemberState
 
 @dataclass(frozen=True, slots=True)
 class AddMember:
-    """Take the node in, as a learner; the group promotes it by itself when it has caught up."""
+    """Add the node as a learner; the group promotes it when it has caught up."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """Let the node go."""
+    """Remove the node from the group."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
-    """This node leads and is to go: let that one lead, which removes it then."""
+    """Transfer the leadership from this node, which is to leave, to one that then removes it."""
 
     to: str
 
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """A learner gets what it lacks; voters are removed after that."""
+    """Wait for a learner to catch up; voters are removed after that."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done now; `why` is for the log."""
+    """Nothing can be done now; `why` is logged."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The voters are exactly those that are wanted."""
+    """The voters are exactly the wanted ones."""
 
 
 Step: TypeAlias = AddMember | RemoveMember | TransferLeadership | CatchingUp | Wait | Settled
@@ -58,18 +58,18 @@ def next_step(
     members: Sequence[MemberState],
     reachable: Callable[[str], bool],
 ) -> Step:
-    """One step of at most one member; members are added before others are removed.
+    """Return the next step, which changes at most one member; additions come before removals.
 
     own        this node, which leads
     members    as this leader sees them
-    reachable  whether a node that is no member could be one now
+    reachable  whether a node that is no member could become one now
 
     A learner that catches up does not hold up the next one:
     1. n3 comes back with a disk that hangs; its heartbeats are fine.  2. n4 joins. If it were added
-    after n3 had caught up, it would never be added.
+    only after n3 had caught up, it would never be added.
 
-    A live voter goes only when enough of them remain: were the new ones not there yet, the group
-    would for a while have fewer copies than it had, or was to have.
+    A live voter is removed only when enough others remain: before the new ones have joined, the
+    group would temporarily have fewer copies than it had, or should have.
     """
     wanted = tuple(wanted)
     here = {member.node: member for member in members}
@@ -90,7 +90,7 @@ def next_step(
         names = ", ".join([*missing, *(one.node for one in coming)])
         return Wait(f"{names} cannot be reached")
     if any(one.node not in wanted for one in members):
-        return Wait("nobody who is to stay can take over")
+        return Wait("no remaining member can take over")
     return Settled()
 
 

@@ -1,4 +1,4 @@
-"""What an operator asks of the nodes of the cluster; see `cluster.membership.service`."""
+"""Operators' requests about the nodes of the cluster; see `cluster.membership.service`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a value of `management.membership`, or with a Refusal."""
 MISSED_BY_ALL_MS = 3_000
-"""So long all nodes need at most to miss one that has stopped, with the default settings."""
+"""Longest time until all nodes suspect one that has stopped, with the default settings."""
 QUERY_RETRY_MS = 100
 
 
 class NodeService:
-    """Listing, maintenance, departure."""
+    """Lists nodes, and handles maintenance and removal."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class NodeService:
         self._placement = placement
         self._maintenance = maintenance
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ status
 
     def list_nodes(self, done: Answer) -> None:
-        """A list of NodeInfo, by name."""
+        """Answer a list of NodeInfo, by name."""
 
         def asked(led: Led) -> None:
             unsettled = _unsettled(led)
@@ -56,7 +56,7 @@ class NodeService:
         self._leader_queries.ask_led(asked)
 
     def node_status(self, node: str, done: Answer) -> None:
-        """NodeStatus. Refused: no such node (NotFound)."""
+        """Answer NodeStatus. Refused: no such node (NotFound)."""
         try:
             self.check_known(node)
         except errors.Refusal as refusal:
@@ -77,9 +77,10 @@ class NodeService:
         self._leader_queries.ask_led(asked)
 
     def quorum_critical(self, node: str, done: Answer) -> None:
-        """QuorumCritical: what would lose its majority if that node stopped.
+        """Answer QuorumCritical: the queues that would lose their majority if that node stopped.
 
-        A cluster of one node is not critical, as in RabbitMQ: it was made to stop with it.
+        As in RabbitMQ, a cluster of one node is not critical: its queues are expected to stop with
+        it.
         """
         try:
             self.check_known(node)
@@ -113,7 +114,7 @@ class NodeService:
         return sorted({*self._definitions.nodes(), *self._definitions.state.nodes})
 
     def check_known(self, node: str) -> None:
-        """Raise NotFound unless the node is one of the cluster's."""
+        """Raise NotFound unless the node is in the cluster."""
         if node not in self._names():
             raise errors.no_node(node, self._names())
 
@@ -159,7 +160,7 @@ class NodeService:
         return "learner" if name in members.learners else "none"
 
     def _moving(self, node: str, unsettled: Facts) -> list[QueueRecord]:
-        """Queues of which the member on the node is being added or removed."""
+        """Return the queues of which the member on the node is being added or removed."""
         state = self._definitions.state
         found = {queue.group: queue for queue in state.queues() if node in queue.leaving}
         for group, facts in unsettled.items():
@@ -183,8 +184,10 @@ class NodeService:
         return member(node, known, queue, facts, running)
 
     def _to_hand_over(self, node: str, led: Led) -> bool:
-        """Whether it leads something that another node could lead; what lives on it alone, or has
-        all its other members down or in maintenance, stays."""
+        """Return whether it leads something that another node could lead.
+
+        Queues on it alone, or with all other members down or in maintenance, do not count.
+        """
         if node not in led:
             return False
         if METADATA_GROUP in led[node].led and self._others_fit(node):
@@ -201,12 +204,12 @@ class NodeService:
     # ------------------------------------------------------------ maintenance
 
     def drain(self, node: str, done: Answer) -> None:
-        """NodeStatus: in maintenance, until it is revived or starts again."""
+        """Put a node into maintenance until it is revived or restarts; answer NodeStatus."""
         own = node == self._cluster.host.node_id
         self._set_drained(node, True, self._maintenance.answer_first(done) if own else done)
 
     def revive(self, node: str, done: Answer) -> None:
-        """NodeStatus: in service again."""
+        """End a node's maintenance; answer NodeStatus."""
         self._set_drained(node, False, done)
 
     def _set_drained(self, node: str, drained: bool, done: Answer) -> None:
@@ -235,14 +238,14 @@ class NodeService:
 
         self._definitions.submit(commands.SetDrained(node, drained), set_so)
 
-    # ------------------------------------------------------------ departure
+    # ------------------------------------------------------------ removal
 
     def forget(self, node: str, done: Answer) -> None:
-        """Forgetting: the node leaves the cluster for good. Refused while it is running.
+        """Start removing a node for good; answer Forgetting. Refused while it is running.
 
-        Its members leave every queue, it leaves the metadata group, then the registry: all of it
-        is intent in the definitions, carried out by the current leaders. Queues that live on it
-        alone are deleted, with their messages, as RabbitMQ does.
+        Its members leave every queue, it leaves the metadata group, then the registry: all of it is
+        intent in the definitions, carried out by the current leaders. As in RabbitMQ, queues on
+        that node alone are deleted, with their messages.
         """
         try:
             self.check_known(node)
@@ -252,9 +255,9 @@ class NodeService:
             done(refusal)
             return
 
-        # 1. The node stops; this one has just missed it.  2. The leader misses it a moment later.
-        # It is asked again for a while: else a script that stops a node and then has it forgotten
-        # would be refused now and then.
+        # 1. The node stops; this one has just noticed.  2. The leader notices a moment later. It is
+        # asked again for a while: otherwise a script that stops a node and then forgets it would be
+        # refused now and then.
         loop = self._cluster.loop
         patience = loop.now_ms + MISSED_BY_ALL_MS
 
@@ -283,7 +286,7 @@ class NodeService:
             lost = tuple((queue.vhost, queue.name) for queue in reply.queues)
             for vhost, name in lost:
                 log.warning(
-                    "%s lived on node %s alone, and is deleted with it",
+                    "%s existed only on node %s and is deleted with it",
                     errors.named("queue", name, vhost),
                     node,
                 )
@@ -303,7 +306,7 @@ class NodeService:
     def _departure_refused(self, facts: GroupFacts | None, node: str) -> errors.Refusal | None:
         if facts is None:
             return errors.Unavailable(
-                "the metadata group is led by nobody: most nodes of the cluster are out of reach; "
+                "the metadata group has no leader: most nodes of the cluster are out of reach; "
                 "start them, or try again"
             )
         if _hears(facts, node):
@@ -321,7 +324,7 @@ class NodeService:
 
 
 def _hears(facts: GroupFacts, node: str) -> bool:
-    """Whether the group's leader hears of its member there."""
+    """Return whether the group's leader can reach its member there."""
     return any(one.node == node and (one.leader or not one.suspected) for one in facts.members)
 
 

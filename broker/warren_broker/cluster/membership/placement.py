@@ -1,4 +1,4 @@
-"""Choice of nodes for a new queue or member, and of its first leader."""
+"""Placement: the choice of nodes for a new queue or member, and of its first leader."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 
 BALANCED_QUEUES_MAX = 1_000
-"""From so many queues on leaders are not counted any more, but drawn: RabbitMQ's rule."""
+"""From this number of queues on, leaders are drawn at random instead of counted, as in RabbitMQ."""
 
 
 class Placement:
-    """Choices among nodes; a node that is in maintenance or unreachable is the last choice.
+    """Chooses among nodes; a node that is in maintenance or unreachable is the last choice.
 
-    rng  `random`, or what a test puts in its place
+    rng  `random`, or a test's substitute
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions, rng: Any) -> None:
@@ -25,20 +25,22 @@ class Placement:
         self._rng = rng
 
     def fit(self, node: str) -> bool:
-        """Whether something new may be placed there now: reachable, not in maintenance, staying,
-        with a disk that answers quickly."""
+        """Return whether something new may be placed there now.
+
+        The node is reachable, not in maintenance, not leaving, and its disk answers quickly.
+        """
         known = self._definitions.state.nodes.get(node)
         if known is not None and (known.drained or known.forgetting):
             return False
         return self.running(node) and not self._cluster.host.disk_slow(node)
 
     def running(self, node: str) -> bool:
-        """Whether the node is reachable."""
+        """Return whether the node is reachable."""
         host = self._cluster.host
         return node == host.node_id or (host.connected(node) and not host.suspected(node))
 
     def check_size(self, vhost: str, name: str, size: int) -> None:
-        """Raise InvalidArgument when there are fewer nodes than a new queue asks for members."""
+        """Raise InvalidArgument when the cluster has fewer nodes than the queue wants members."""
         nodes = self._definitions.nodes()
         if size > len(nodes):
             raise errors.InvalidArgument(
@@ -48,7 +50,7 @@ class Placement:
             )
 
     def members(self, kind: str, size: int) -> tuple[str, ...]:
-        """This node and others drawn at random, fit ones first; a classic queue: this node."""
+        """Draw the members of a queue: this node, random others (fit ones first) if not classic."""
         own = self._cluster.host.node_id
         if kind == "classic":
             return (own,)
@@ -58,7 +60,7 @@ class Placement:
         return tuple(sorted([own, *others[: size - 1]]))
 
     def leader(self, nodes: Sequence[str], locator: str) -> str:
-        """Which of `nodes` is to lead first, by `client-local` or `balanced`."""
+        """Choose the first leader among `nodes`, by `client-local` or `balanced`."""
         own = self._cluster.host.node_id
         fit = [node for node in nodes if self.fit(node)] or list(nodes)
         if len(fit) == 1 or (locator == "client-local" and own in fit):
@@ -74,8 +76,11 @@ class Placement:
         return min(fit, key=lambda node: (counts[node], node != own))
 
     def to_add(self, nodes: Sequence[str], target: int) -> tuple[str, ...]:
-        """Nodes for the members that a queue lacks; as in RabbitMQ, a group of an odd size does not
-        grow to an even one when there is no node to make it odd again."""
+        """Draw nodes for the members that a queue lacks.
+
+        As in RabbitMQ, a group of odd size does not grow to an even one without a node for the
+        next.
+        """
         free = [node for node in self._definitions.nodes() if node not in nodes and self.fit(node)]
         self._rng.shuffle(free)
         size, added = len(nodes), 0
@@ -89,7 +94,7 @@ class Placement:
 def balanced(
     leaders: Mapping[int, str], candidates: Mapping[int, Iterable[str]], nodes: Iterable[str]
 ) -> list[tuple[int, str]]:
-    """(group, its new leader): each move narrows the gap between two nodes.
+    """Return moves (group, new leader), each of which narrows the gap between two nodes.
 
     leaders     the leader of each group; candidates: nodes that could lead it; nodes: to be used
     """
@@ -97,7 +102,7 @@ def balanced(
     if not counts:
         return []
     able = set(counts)
-    where = dict(sorted(leaders.items()))  # ends: the sum of squares falls with each move
+    where = dict(sorted(leaders.items()))  # terminates: the sum of squares falls with each move
     for leader in where.values():
         counts.setdefault(leader, 0)
         counts[leader] += 1
@@ -108,7 +113,7 @@ def balanced(
         for group, source in where.items():
             free = [one for one in candidates[group] if one in able and one != source]
             target = min(free, key=lambda one: (counts[one], one), default=None)
-            # From 3 and 1 to 2 and 2; but 2 and 1 would only change places.
+            # 3 and 1 become 2 and 2; but 2 and 1 would only be swapped.
             if target is not None and (source not in able or counts[source] - counts[target] > 1):
                 counts[source] -= 1
                 counts[target] += 1

@@ -1,18 +1,17 @@
-"""Groups led here get the members that the definitions say.
+"""Reconciliation of the groups led here with the members wanted by the definitions.
 
-The intent is in the definitions, so it outlives the node that began it: each leader compares it
-with its group's members and takes one step at a time, and the next leader continues wherever this
-one dies. It is looked at when something happened (the intent, the leader or the members changed, a
-node came back) and, while a group is not as it is to be, now and then. Groups that are as they are
-to be cost nothing.
+The intent is in the definitions, so it outlives the node that recorded it: each leader compares it
+with its group's members and takes one step at a time, and the next leader continues where this one
+stopped. It is checked after events (the intent, the leader or the members changed, a node came
+back) and, while a group is not as wanted, periodically. Groups that are as wanted cost nothing.
 
 | after a crash, the next leader finds | and does |
 | --- | --- |
 | intent changed, members as before | the first step |
-| a learner that is wanted | nothing: Raft promotes it |
+| a wanted learner | nothing: Raft promotes it |
 | a CONFIG that is not committed | commits it, or loses it and takes the step again |
-| removed, `Left` not said | says `Left` |
-| `Left` said twice | the second changes nothing |
+| removed, `Left` not submitted | submits `Left` |
+| `Left` submitted twice | the second changes nothing |
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 MOVING_MAX = 8
-"""Groups led here with members that catch up at one time: each transfer moves all live data."""
+"""Most groups led here with members catching up at one time: each transfer moves all live data."""
 RECONCILE_INTERVAL_MS = 2_000
-"""A group that is not as it is to be is looked at again so often, whatever happens."""
+"""Interval in which a group that is not as wanted is checked."""
 LOOKED_AT_MAX = 200
-"""Groups looked at in one such turn, so that thousands hold nothing up."""
+"""Most groups checked in one pass, so that thousands do not block the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """wanted: nodes that are to be members; leaving: nodes to be reported when they have left."""
+    """wanted: nodes that should be members; leaving: nodes to be reported once they have left."""
 
     wanted: tuple[str, ...]
     leaving: tuple[str, ...]
@@ -60,8 +59,8 @@ class Reconciler:
     """The members of the groups that this node leads.
 
     Invariants: `_open` holds the groups led here that are not known to be settled, in the order in
-    which they are looked at; `_moving` and `_queued` are parts of it; while it is not empty a timer
-    is planned.
+    which they are checked; `_moving` and `_queued` are parts of it; while it is not empty a timer
+    is scheduled.
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
@@ -82,10 +81,10 @@ class Reconciler:
         definitions.on_nodes.append(lambda node: self.look(METADATA_GROUP))
 
     def unsettled(self) -> tuple[int, ...]:
-        """Groups led here with other members than wanted."""
+        """Return the groups led here with other members than wanted."""
         return tuple(self._open)
 
-    # ------------------------------------------------------------ when to look
+    # ------------------------------------------------------------ when to check
 
     def _led(self, group: int) -> None:
         self._proposed.pop(group, None)
@@ -93,7 +92,7 @@ class Reconciler:
 
     def _intent_changed(self, group: int) -> None:
         self.look(group)
-        # Its departure from that queue may have been the last that a forgotten node waited for.
+        # A forgotten node may have been waiting for its removal from this queue as the last one.
         state = self._definitions.state
         if not self._metadata_asked and any(one.forgetting for one in state.nodes.values()):
             self._metadata_asked = True
@@ -105,7 +104,7 @@ class Reconciler:
 
     def _members_changed(self, group: int) -> None:
         # A voter that lost its disk is demoted, and promoted again, by the group itself: that it is
-        # on its way is to be seen all the same.
+        # catching up must be visible nevertheless.
         if group in self._open or self._cluster.host.members(group).learners:
             self.look(group)
 
@@ -126,14 +125,14 @@ class Reconciler:
     def _look_around(self) -> None:
         for group in list(self._open)[:LOOKED_AT_MAX]:
             if group in self._open:
-                del self._open[group]  # to the end of the line
+                del self._open[group]  # to the end
                 self._open[group] = None
                 self.look(group)
 
-    # ------------------------------------------------------------ what to do
+    # ------------------------------------------------------------ steps
 
     def look(self, group: int) -> None:
-        """Take the next step of that group, if it is led here and one is needed."""
+        """Take the next step for that group, if it is led here and one is needed."""
         host = self._cluster.host
         intent = self._intent(group) if host.is_leader(group) else None
         if intent is None:
@@ -160,14 +159,14 @@ class Reconciler:
         return Intent(tuple(sorted(queue.nodes)), queue.leaving)
 
     def _metadata_intent(self) -> Intent:
-        """All nodes carry the definitions; one that is forgotten, until no queue needs it."""
+        """All nodes carry the definitions; a forgotten one does until no queue needs it."""
         state = self._definitions.state
         members = self._cluster.host.members(METADATA_GROUP)
         forgotten = [name for name, one in state.nodes.items() if one.forgetting]
         if forgotten:
             needed = {name for queue in state.queues() for name in queue.carriers}
             forgotten = [name for name in forgotten if name not in needed]
-        # A founder that has never connected is not registered; it is a member all the same.
+        # A founder that has never connected is not registered, but is a member.
         wanted = {*members.voters, *members.learners, *state.nodes} - {*forgotten}
         return Intent(tuple(sorted(wanted)), tuple(sorted(forgotten)))
 
@@ -215,11 +214,11 @@ class Reconciler:
         try:
             self._cluster.host.transfer(group, to)
         except (NotLeader, UnknownGroup, UsageError):
-            return  # looked at again soon
-        log.info("%s: %s is to lead it, this node is to leave it", self._name(group), to)
+            return  # checked again soon
+        log.info("%s: leadership transfer to %s, this node is to leave", self._name(group), to)
 
     def _tell_left(self, group: int, intent: Intent) -> None:
-        """A removal that is committed is told once per leader; twice changes nothing."""
+        """Report committed removals, once per leader; a repeat changes nothing."""
         host = self._cluster.host
         if self._proposed.get(group, 0) > host.applied_index(group):
             return

@@ -1,9 +1,10 @@
-"""What an operator asks of the members of the cluster's queues.
+"""Operators' requests about the members of the cluster's queues.
 
-Every node answers for the whole cluster. Each call ends in `done`, called once with a value of
-`management.membership`, or with a Refusal. Long work answers as soon as it is sure to be done (the
-intent is in the definitions, so that it survives the node that began it), and is watched through
-`queue_status` and `node_status`. A rebalancing is no intent: it ends with the node that was asked.
+Every node answers for the whole cluster. Each call ends with `done`, called once with a value of
+`management.membership`, or with a Refusal. A long operation answers as soon as its completion is
+ensured (the intent is in the definitions, where it outlives the node that recorded it), and is
+followed through `queue_status` and `node_status`. A rebalancing is no intent: it ends with the node
+that was asked.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a value of `management.membership`, or with a Refusal."""
 LEADERLESS_MS = 3_000
-"""Queues that are just between two leaders are waited for so long before they are left as they
-are when many are changed at once; a change of one is refused at once, its client asks again."""
+"""How long bulk changes wait for queues that are electing a leader before skipping them; a change
+of a single queue is refused at once, and its client asks again."""
 
 
 class MemberService:
-    """Members of queues: listing, change, transfer of leadership.
+    """Members of queues: listing, changes, leadership transfers.
 
     nodes  the same for nodes
     """
@@ -63,8 +64,11 @@ class MemberService:
     # ------------------------------------------------------------ one queue
 
     def add_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
-        """MembersChanged. Refused: no such queue or node (NotFound), a queue that lives on one node
-        (classic, exclusive, transient), a node that is down or drained (PreconditionFailed)."""
+        """Add a member; answer MembersChanged.
+
+        Refused: no such queue or node (NotFound), a queue on a single node (classic, exclusive,
+        transient), a node that is down or drained (PreconditionFailed).
+        """
         try:
             found = self._replicated(vhost, queue)
             if node not in found.nodes:
@@ -85,7 +89,10 @@ class MemberService:
         self._leader_queries.ask([found.group], asked)
 
     def delete_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
-        """MembersChanged. Refused as add_member, the last member, a loss of the majority."""
+        """Remove a member; answer MembersChanged.
+
+        Refused: as for add_member, the last member, a loss of the majority.
+        """
         try:
             found = self._replicated(vhost, queue)
             if node not in found.carriers:
@@ -110,7 +117,7 @@ class MemberService:
         self._leader_queries.ask([found.group], asked)
 
     def queue_status(self, vhost: str, queue: str, done: Answer) -> None:
-        """QueueMembers."""
+        """Answer QueueMembers."""
         try:
             found = self._queues.find(vhost, queue)
         except errors.Refusal as refusal:
@@ -123,7 +130,10 @@ class MemberService:
         self._leader_queries.ask([found.group], asked)
 
     def transfer_leadership(self, vhost: str, queue: str, node: str, done: Answer) -> None:
-        """LeaderMoved, when it has. Refused: no such queue, no in-step member there."""
+        """Transfer a queue's leadership; answer LeaderMoved once it leads.
+
+        Refused: no such queue, no up-to-date member there.
+        """
         try:
             found = self._replicated(vhost, queue)
             if node not in found.nodes:
@@ -181,14 +191,14 @@ class MemberService:
 
     def _leaderless(self, queue: QueueRecord) -> errors.Unavailable:
         return errors.Unavailable(
-            f"{_name(queue)} is led by nobody: a change of its members needs most of them, "
+            f"{_name(queue)} has no leader: a change of its members needs most of them, "
             f"{', '.join(queue.nodes)}; start them, or try again"
         )
 
     def _removal_refused(
         self, queue: QueueRecord, facts: GroupFacts | None, node: str
     ) -> errors.Refusal | None:
-        """Why the queue cannot do without that member now."""
+        """Return why the queue needs that member now; None: it does not."""
         if facts is None:
             return self._leaderless(queue)
         left = [one for one in facts.members if one.voter and one.node != node]
@@ -217,8 +227,11 @@ class MemberService:
         queue_pattern: str,
         done: Answer,
     ) -> None:
-        """Resizing: every quorum queue (even: every one with an even number of members) that
-        matches gets a member on the node. Patterns are regular expressions found anywhere."""
+        """Add a member on the node to every matching quorum queue; answer Resizing.
+
+        strategy  even: only queues with an even number of members
+        patterns  regular expressions, found anywhere
+        """
         try:
             if strategy not in ("all", "even"):
                 raise errors.InvalidArgument(
@@ -257,9 +270,9 @@ class MemberService:
         self._leader_queries.ask_led(asked)
 
     def shrink(self, node: str, errors_only: bool, done: Answer) -> None:
-        """Resizing: every quorum queue with a member on the node gives it up.
+        """Remove the node's member from every quorum queue; answer Resizing.
 
-        errors_only  name only those that could not be
+        errors_only  name only the queues where it failed
         """
         try:
             self.nodes.check_known(node)
@@ -311,8 +324,7 @@ class MemberService:
         command: Callable[[QueueRecord], commands.ChangeMembers],
         done: Callable[[values.Resizing], None],
     ) -> None:
-        """Submit a change for each queue that is not refused; answer when all are decided, in the
-        order of their names."""
+        """Submit a change for each queue that is not refused; answer when all are decided."""
         queues = sorted(queues, key=lambda queue: (queue.vhost, queue.name))
         found: dict[int, values.Resized] = {}
 
@@ -336,7 +348,7 @@ class MemberService:
             done(values.Resizing(node, ()))
 
     def rebalance(self, vhost_pattern: str, queue_pattern: str, done: Answer) -> None:
-        """Rebalanced: no node leads more of the matching quorum queues than it must."""
+        """Spread the leaders of matching quorum queues over the nodes; answer Rebalanced."""
         try:
             matches = _matching(vhost_pattern, queue_pattern)
             if self._leader_transfer.count:
@@ -392,12 +404,12 @@ def _why_not(member: Any) -> str:
     if member is None:
         return "the group has not taken it in yet"
     if member.suspected:
-        return "its node is not heard of"
+        return "its node is unreachable"
     return "it lost its disk" if member.lost else "it is still catching up"
 
 
 def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[QueueRecord], bool]:
-    """Whether a queue's vhost and name have the patterns somewhere; raises InvalidArgument."""
+    """Return whether a queue's vhost and name contain the patterns; raises InvalidArgument."""
     compiled = []
     for what, pattern in (("vhost", vhost_pattern), ("queue", queue_pattern)):
         try:

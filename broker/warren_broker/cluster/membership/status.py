@@ -1,4 +1,4 @@
-"""Membership and progress of groups, asked of their leaders and rendered for an operator."""
+"""Membership and progress of groups, queried from their leaders for operators."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
 
 STATUS_PATIENCE_MS = 2_000
-"""A leader that does not answer by then is taken for none."""
+"""A leader that does not answer within this time counts as none."""
 SEEK_MS = 300
-"""Groups without a known leader are asked for, and looked at again after this time."""
+"""Leaders of groups without a known one are searched for during this time."""
 UNCERTAIN_MS = 30_000
-"""So long after a node has connected groups are looked through for members that have not answered:
+"""For this long after a node has connected, groups are scanned for members that have not answered:
 later there are none, or their groups are being changed."""
 IN_STEP_ENTRIES = 1_000
 """A member that lacks more entries would have to catch up before it could replace another."""
@@ -29,14 +29,14 @@ ASKED_MAX = 500
 """Groups in one question."""
 
 Facts = dict[int, GroupFacts]
-"""Of groups with a known leader; the others are missing."""
+"""Facts of groups with a known leader; the others are missing."""
 Led = dict[str, messages.LedAre]
-"""By node; those that did not answer are missing."""
+"""Answers by node; those that did not answer are missing."""
 
 
 @dataclass(slots=True)
 class _Question:
-    """parts: how many answers are awaited; number: in the deadlines."""
+    """parts: number of answers awaited; number: in the timeouts."""
 
     done: Callable[[Facts], None]
     found: Facts = field(default_factory=dict)
@@ -46,7 +46,7 @@ class _Question:
 
 @dataclass(slots=True)
 class _LedQuestion:
-    """missing: nodes that have not answered; number: in the deadlines."""
+    """missing: nodes that have not answered; number: in the timeouts."""
 
     done: Callable[[Led], None]
     found: Led = field(default_factory=dict)
@@ -55,10 +55,10 @@ class _LedQuestion:
 
 
 class LeaderQueries:
-    """Questions to the leaders of groups; groups led here are answered at once.
+    """Queries to the leaders of groups; groups led here are answered at once.
 
-    replicated  whether a group lives on more nodes than one, or could
-    unsettled   groups led here with other members than wanted
+    replicated  returns whether a group is, or could be, on more than one node
+    unsettled   returns the groups led here with other members than wanted
     """
 
     def __init__(
@@ -82,11 +82,10 @@ class LeaderQueries:
         cluster.on_peer_up.append(self._peer_up)
         cluster.on_peer_down.append(self._peer_down)
 
-    # ------------------------------------------------------------ how groups stand
+    # ------------------------------------------------------------ facts of groups
 
     def ask(self, groups: Iterable[int], done: Callable[[Facts], None]) -> None:
-        """Call `done` with what is known of these groups, at the latest after about
-        STATUS_PATIENCE_MS."""
+        """Call `done` with the facts of these groups, within about STATUS_PATIENCE_MS."""
         groups = list(groups)
         unknown = [group for group in groups if self._cluster.leader_of(group) is None]
         if not unknown:
@@ -134,7 +133,7 @@ class LeaderQueries:
     # ------------------------------------------------------------ which node leads which group
 
     def ask_led(self, done: Callable[[Led], None], stopping: str = "") -> None:
-        """Call `done` with what every node in reach leads, this one included."""
+        """Call `done` with what every reachable node leads, this one included."""
         host = self._cluster.host
         self._last += 1
         request = self._last
@@ -173,7 +172,7 @@ class LeaderQueries:
         for request in list(self._led_questions):
             self._heard(request, node)
 
-    # ------------------------------------------------------------ what this node answers
+    # ------------------------------------------------------------ answers
 
     def _here(self, groups: Iterable[int]) -> Facts:
         host = self._cluster.host
@@ -220,19 +219,21 @@ class LeaderQueries:
         return messages.LedAre(asked.request, led, critical, facts)
 
     def _uncertain(self, group: int) -> bool:
-        """A member has come back, and has not said yet what it holds; or what it held is lost."""
+        """Return whether a reachable member has not reported its log yet, or has lost it."""
         states = self._cluster.host.member_states(group)
         return any((one.lost or one.probing) and not one.suspected for one in states)
 
     def _needs(self, group: int, node: str) -> bool:
-        """Whether the group would be without a majority: a member counts that is a voter under its
-        own id, is reachable, and holds nearly all that the leader does."""
+        """Return whether the group would have no majority without the node.
+
+        Only voters that are reachable and hold nearly everything count.
+        """
         host = self._cluster.host
         members = host.members(group)
         if node not in members.voters or not self._replicated(group):
             return False
-        # A connection that has just broken counts at once: suspicion waits a moment for it to be
-        # made again, and in that moment the next node would be said to be safe to stop.
+        # A connection that has just broken counts at once: suspicion allows time for a
+        # reconnection, and in that time the next node would be reported as safe to stop.
         left = [
             one
             for one in host.member_states(group)
@@ -256,7 +257,7 @@ class LeaderQueries:
 def members_of(
     queue: QueueRecord, facts: GroupFacts | None, running: Callable[[str], bool]
 ) -> QueueMembers:
-    """A queue's members; facts None: it has no reachable leader."""
+    """Return a queue's members; facts None: it has no reachable leader."""
     if facts is None:
         members = tuple(_unknown(node, running) for node in sorted(queue.carriers))
         return QueueMembers(
@@ -288,7 +289,7 @@ def member(
     facts: GroupFacts,
     running: Callable[[str], bool],
 ) -> MemberInfo:
-    """One member of a group with a leader; known None: it is not a member (yet, or any longer)."""
+    """Return one member of a group with a leader; known None: it is not a member now."""
     if known is None:
         state: MemberState = "starting" if node in queue.nodes else "leaving"
         return MemberInfo(node, "none", state if running(node) else "down", lag=facts.last)
@@ -315,7 +316,7 @@ def _state(known: MemberFacts, queue: QueueRecord) -> MemberState:
     if known.snapshotting:
         return "snapshot"
     # 1. A node comes back with an empty disk.  2. Until it has answered, its group's leader knows
-    # what it held before.  Who waits for it must not take that for the end.
+    # what it held before.  A caller that waits for it must not take that for completion.
     return "running" if known.voter and not known.probing else "catching_up"
 
 

@@ -1,1 +1,1 @@
-"""Where `build_kernel` puts the compiled kernel; empty where no C compiler is."""
+"""The package for the compiled kernel of `build_kernel`; empty without a C compiler."""

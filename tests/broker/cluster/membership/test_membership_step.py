@@ -63,7 +63,7 @@ def step(now: str, wanted: str, away: Sequence[str] = ()) -> Step:
         ("A (b) c", "ac", RemoveMember("b")),
         ("A b c", "bc", TransferLeadership("b")),
         ("A b? c", "bc", TransferLeadership("c")),
-        ("A b! c?", "bc", Wait("nobody who is to stay can take over")),
+        ("A b! c?", "bc", Wait("no remaining member can take over")),
         ("A b c*", "ab", Wait("a change is under way")),
         ("A b c", "abx", Wait("x cannot be reached")),  # c stays until x has come
         ("A b c?", "abx", RemoveMember("c")),  # what is down is no copy
