@@ -19,7 +19,7 @@ from warren_broker.permissions import Kind, Permission, Tag
 from warren_broker.routing.sender_selected import further_keys
 
 IMPERSONATOR = "impersonator"
-"""The tag of users whose messages may have any user_id."""
+"""The tag of users that may publish under any user_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Access:
         self._declare("exchange", name, arguments.get("alternate-exchange"), passive)
 
     def _declare(self, kind: Kind, name: str, gets: Any, passive: bool) -> None:
-        """gets: the argument that names an exchange which gets the declared one's messages."""
+        """Check a declaration; gets: the exchange named to get the messages, if any."""
         if passive:
             self._may_any(kind, name)
             return

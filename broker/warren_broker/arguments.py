@@ -86,7 +86,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(item, depth + 1) for item in value]
     if isinstance(value, Decimal):
         return str(value)
-    raise PreconditionFailed(f"an argument of type {type(value).__name__} cannot be kept")
+    raise PreconditionFailed(f"an argument of type {type(value).__name__} cannot be stored")
 
 
 def type_word(value: Any) -> str:

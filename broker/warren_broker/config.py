@@ -249,14 +249,14 @@ def _override(values: dict[str, Any], environment: Mapping[str, str]) -> None:
         for table in tables:
             place = place.setdefault(table, {})
             if not isinstance(place, dict):
-                raise ConfigError(f"{name}: {table!r} is no table; {_unknown_variable(name)}")
+                raise ConfigError(f"{name}: {table!r} is not a table; {_unknown_variable(name)}")
         place[key] = environment[name]
 
 
 def _unknown_variable(name: str) -> str:
     near = difflib.get_close_matches(name, (*_variables(), *OTHER_VARIABLES), 1, 0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"environment variable {name} is no setting of a node{hint}"
+    return f"environment variable {name} is not a setting of a node{hint}"
 
 
 def _variables(model: type[BaseModel] | None = None, prefix: str = ENVIRONMENT_PREFIX) -> list[str]:

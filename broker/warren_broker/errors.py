@@ -361,7 +361,7 @@ def default_exchange() -> AccessRefused:
 def permission_refused(
     permission: str, kind: str, name: str, vhost: str, user: str
 ) -> AccessRefused:
-    """permission: `configure`, `write`, `read`; the default exchange is shown as amq.default."""
+    """Return the refusal for a missing permission; the default exchange is amq.default."""
     shown = "amq.default" if kind == "exchange" and name == "" else name
     return AccessRefused(
         f"{permission} access to {named(kind, shown, vhost)} refused for user '{user}'"

@@ -24,7 +24,7 @@ class ResourceAlarms:
     reasons  all of them together, sorted, for publishers
 
     A node with a full disk transfers its leaderships to members with space: the group commits on
-    their disks. It keeps them where those are no majority: no member could lead then.
+    their disks. It keeps them where those are not a majority: no member could lead then.
     """
 
     def __init__(self, cluster: Cluster) -> None:

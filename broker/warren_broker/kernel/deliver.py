@@ -323,7 +323,7 @@ def _number(frames: bytearray, tag: cython.ulonglong) -> None:
 def _content(
     channel: int, method: int, fields: bytes, properties: bytes, body: object, frame_max: int
 ) -> bytes:
-    """Method, header and body frames of one message; method is one of class 60."""
+    """Return the method, header and body frames of one message; method is one of class 60."""
     size = len(body)
     head = _METHOD.pack(1, channel, 4 + len(fields), 60, method)
     header = _HEADER.pack(2, channel, 12 + len(properties), 60, 0, size)
@@ -409,7 +409,7 @@ class _Range:
 
     @cython.cfunc
     def measure(self) -> cython.Py_ssize_t:
-        """The bytes of all frames; every offset lies in the block, `_Looked` has seen to it."""
+        """Return the bytes of all frames; `_Looked` has checked that offsets lie in the block."""
         i: cython.Py_ssize_t
         total: cython.Py_ssize_t = 0
         size: cython.Py_ssize_t

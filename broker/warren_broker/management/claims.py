@@ -314,7 +314,9 @@ def _rows(what: str, value: Any, width: int) -> Rows:
     for text in value.split(",") if value else ():
         parts = text.split(":")
         if len(parts) != width:
-            raise InvalidArgument(f"{what}: {text[:80]!r} is no row of {width} numbers with colons")
+            raise InvalidArgument(
+                f"{what}: {text[:80]!r} is not a row of {width} numbers with colons"
+            )
         rows.append(tuple(path_number(what, part) for part in parts))
     return tuple(rows)
 

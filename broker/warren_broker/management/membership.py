@@ -66,7 +66,7 @@ class QueueMembers(msgspec.Struct, frozen=True):
 class MembersChanged(msgspec.Struct, frozen=True):
     """The members that a queue is to have; `queue_status` shows the progress.
 
-    changed  False: they were the same before (as in RabbitMQ, that is no error)
+    changed  False: they were the same before (as in RabbitMQ, that is not an error)
     """
 
     vhost: str

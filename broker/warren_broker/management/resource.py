@@ -152,7 +152,7 @@ def read_body(kind: type[B], value: Any) -> B:
 
 @cache
 def _fields(kind: type[Body]) -> dict[str, inspect.Field]:
-    """The fields of a body by name."""
+    """Return the fields of a body by name."""
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType), kind
     return {field.encode_name: field for field in found.fields}

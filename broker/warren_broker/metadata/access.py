@@ -25,7 +25,7 @@ from warren_broker.metadata.records import Grant, Vhost
 from warren_broker.metadata.state import new_scope
 
 ADMINISTRATOR = "administrator"
-"""The tag of users who may change everything."""
+"""The tag of users that may change everything."""
 
 
 def check_patterns(grant: Grant) -> None:

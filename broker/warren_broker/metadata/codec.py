@@ -15,7 +15,7 @@ _REPLIES: Final = msgspec.msgpack.Decoder(MetadataSubmissionReply)
 
 
 class MalformedMetadata(ValueError):
-    """Bytes that are no submission or reply; the machine ignores such an entry on every member."""
+    """Malformed submission or reply bytes; the machine ignores such an entry on every member."""
 
 
 def encode_submission(

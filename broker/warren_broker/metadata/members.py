@@ -40,7 +40,7 @@ def set_members(
     add: tuple[str, ...] = (),
     remove: tuple[str, ...] = (),
 ) -> QueueRecord:
-    """Change the members of a queue; a removed founder that is added again is no founder."""
+    """Change the members of a queue; a removed founder that is added again is not one."""
     wanted = sorted({*queue.nodes, *add} - set(remove))
     gone = {node for node in queue.nodes if node in remove}
     founders = queue.nodes if queue.founders is None else queue.founders

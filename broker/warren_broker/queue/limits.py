@@ -107,7 +107,7 @@ def _expire_lane(context: QueueContext, lane: int, left: int) -> int:
 
 
 def drop_head(context: QueueContext) -> None:
-    """With overflow drop-head: dead-letter or drop the head of what exceeds the limits."""
+    """Dead-letter or drop at the head what exceeds the limits, with overflow drop-head."""
     state, config = context.state, context.config
     if config.overflow != "drop-head":
         return

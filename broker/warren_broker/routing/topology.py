@@ -274,7 +274,7 @@ class Topology:
     def __init__(
         self, scopes: Mapping[str, VhostDefinitions], absent: AbsentNodes | None = None
     ) -> None:
-        """absent: the nodes suspected at any time, updated by their owner; None: never any."""
+        """Route by `scopes`; absent: the suspected nodes, updated by their owner; None: none."""
         self.scopes = scopes
         self.absent = AbsentNodes() if absent is None else absent
         self.vhosts: dict[str, VhostTopology] = {}

@@ -99,7 +99,7 @@ class Uplink:
         commands_max: int | None = None,
         unanswered_max: int | None = None,
     ) -> None:
-        """commands_max, unanswered_max: None: COMMANDS_MAX, UNANSWERED_MAX.
+        """Start without submissions; None: COMMANDS_MAX, UNANSWERED_MAX.
 
         Their product must not exceed the number of replies that the machine remembers: beyond
         that a repeat only tells that it was applied.

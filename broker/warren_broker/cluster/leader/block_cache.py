@@ -80,7 +80,7 @@ def check_entry(data: bytes | memoryview) -> None:
 
     For a submission received from another node. That node has checked each message when its client
     sent it, so only what the queue's machine reads is checked again: the header and the columns.
-    An entry without a block, or one that is no submission, is left to the machine.
+    An entry without a block, or one that is not a submission, is left to the machine.
     """
     if len(data) < _LENGTH.size:
         return

@@ -52,8 +52,9 @@ class EffectOrder:
         run: Callable[[int, Any], None],
         missing: Callable[[int, Any], None],
     ) -> None:
-        """answer: (group, index, reply); run: (group, effect); both may raise EntryDamaged.
+        """Take the callbacks, of which `answer` and `run` may raise EntryDamaged.
 
+        answer   (group, index, reply); run: (group, effect)
         missing  (group, effect): run raised KeyError because an entry that it needs is not here
         """
         self._missing = missing

@@ -62,7 +62,7 @@ def next_step(
 
     own        this node, which leads
     members    as this leader sees them
-    reachable  whether a node that is no member could become one now
+    reachable  whether a node that is not a member could become one now
 
     A learner that catches up does not hold up the next one:
     1. n3 comes back with a disk that hangs; its heartbeats are fine.  2. n4 joins. If it were added

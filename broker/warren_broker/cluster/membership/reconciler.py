@@ -159,7 +159,7 @@ class Reconciler:
         return Intent(tuple(sorted(queue.nodes)), queue.leaving)
 
     def _metadata_intent(self) -> Intent:
-        """All nodes carry the definitions; a forgotten one does until no queue needs it."""
+        """Return all nodes: all carry the definitions, a forgotten one until no queue needs it."""
         state = self._definitions.state
         members = self._cluster.host.members(METADATA_GROUP)
         forgotten = [name for name, one in state.nodes.items() if one.forgetting]

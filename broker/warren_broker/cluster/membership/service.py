@@ -3,8 +3,8 @@
 Every node answers for the whole cluster. Each call ends with `done`, called once with a value of
 `management.membership`, or with a Refusal. A long operation answers as soon as its completion is
 ensured (the intent is in the definitions, where it outlives the node that recorded it), and is
-followed through `queue_status` and `node_status`. A rebalancing is no intent: it ends with the node
-that was asked.
+followed through `queue_status` and `node_status`. A rebalancing ends with the node that was
+asked.
 """
 
 from __future__ import annotations
