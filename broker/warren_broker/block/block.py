@@ -130,7 +130,7 @@ class Block:
         verify     check the checksum and every offset; without it only that the header's areas lie
                    inside the buffer: for bytes that this process or its log has verified
         bytes_max  largest length accepted, uncompressed
-        messages_max  most messages, or routes, accepted; checked before memory is allocated for
+        messages_max  maximum of messages, and of routes; checked before memory is allocated for
                       them
         columns    False: of what `verify` checks only the checksum; for callers that check the rest
                    with the kernel (`kernel.check_structure`)

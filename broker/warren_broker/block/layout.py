@@ -50,7 +50,7 @@ MESSAGE_BYTES_MAX = 16 << 20
 LENGTH_MAX = 0xFFFFFFFF
 """Offsets and lengths are 32-bit numbers."""
 BLOCK_MESSAGES_MAX = 65_536
-"""Most messages in one block, of a client or of the broker: the work of one pass of the loop."""
+"""Maximum number of messages in a block, a client's or the broker's: one pass of the loop."""
 BLOCK_BYTES_MAX = 64 << 20
 """Largest uncompressed block that `decode` accepts and `encode` makes by default."""
 

@@ -49,7 +49,7 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 
 SUBMISSIONS_MAX = 16
-"""Most unanswered submissions to the metadata group."""
+"""Maximum number of unanswered submissions to the metadata group."""
 REFUSED_RETRY_MS = 5_000
 """Interval in which a node refused by its cluster tries again: an operator may change that."""
 NUMBERS_PER_ENTRY = 2 * COMMANDS_MAX

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from warren_raft.runtime.loop import Loop
 
 SWEEP_MS = 250
-"""Most delay of a timeout."""
+"""Maximum delay of a timeout."""
 
 
 class RequestTimeouts:

@@ -229,7 +229,7 @@ def examine(properties: bytes) -> int:
 UNREADABLE = "x-unreadable-properties"
 """The header that replaces malformed properties; its value: their bytes."""
 UNREADABLE_BYTES_MAX = 1024
-"""Most of their bytes shown in it."""
+"""Maximum number of their bytes shown in it."""
 
 
 def readable(properties: bytes | memoryview) -> bytes:

@@ -38,7 +38,7 @@ else:
 Size = cython.typedef(cython.Py_ssize_t)
 
 ROUTES_MAX = 4096
-"""Most routes in a connection's dictionary; beyond it the next table starts with an empty one."""
+"""Maximum of routes in a connection's dictionary; the next table then starts with an empty one."""
 
 _HEAD = struct.Struct(">BHI")
 _HEADER = struct.Struct(">HHQ")

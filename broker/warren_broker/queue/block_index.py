@@ -360,7 +360,7 @@ class BlockIndex:
         return detail.size(first, last) if detail is not None else 0
 
     def fitting(self, index: int, first: int, last: int, size_bytes: int) -> int:
-        """Return how many messages of the run, from `first` on, surely fit into `size_bytes`."""
+        """Return a lower bound of the messages, from `first` on, that fit into `size_bytes`."""
         wanted = last - first + 1
         size = self._block(index) >> SIZE_SHIFT
         if size:

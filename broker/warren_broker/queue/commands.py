@@ -37,7 +37,7 @@ class Enqueue(QueueCommand, frozen=True, array_like=True, tag="enq"):
 class Checkout(QueueCommand, frozen=True, array_like=True, tag="checkout"):
     """Add a consumer.
 
-    prefetch    most unsettled messages at a time; ignored with explicit_credit. 0: the client sets
+    prefetch    maximum of unsettled messages; ignored with explicit_credit. 0: the client sets
                 no limit; the machine keeps limits.UNLIMITED_WINDOW and limits.WINDOW_BYTES
     no_ack      what is delivered counts as settled; at most limits.NO_ACK_WINDOW messages and
                 limits.WINDOW_BYTES are on their way, until `Credit` says they left for the client

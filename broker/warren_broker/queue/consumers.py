@@ -28,7 +28,7 @@ def room(consumer: Consumer) -> int:
 
 
 def may_be_served(state: QueueState, consumer: Consumer) -> bool:
-    """Return whether the consumer belongs into the service queue."""
+    """Return whether the consumer belongs in the service queue."""
     if consumer.cancelled or consumer.suspended or consumer.quiescing or consumer.getter:
         return False
     if state.config.single_active_consumer and state.active is not consumer:

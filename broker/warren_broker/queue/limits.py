@@ -11,7 +11,7 @@ from warren_broker.queue.ranges import Run
 from warren_broker.queue.ready_queue import PRIORITIES
 
 UNLIMITED_WINDOW: Final = 8_000
-"""Most unsettled messages that a consumer with prefetch 0 holds."""
+"""Maximum number of unsettled messages held by a consumer with prefetch 0."""
 UNLIMITED_WINDOW_CLASSIC: Final = 100_000
 """The same on a classic queue, where clients expect to hold a backlog without settling."""
 NO_ACK_WINDOW: Final = 4_096
@@ -26,7 +26,7 @@ def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
     """Take up to `count` messages of one run from the head, after dropping expired ones there.
 
     size_bytes  at most that many bytes, as an upper bound; -1: no limit
-    returns     None when the queue is empty, or not even one message surely fits
+    returns     None when the queue is empty, or not even one message is known to fit
     """
     state = context.state
     order, contents = state.order, state.contents

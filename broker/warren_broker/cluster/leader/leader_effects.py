@@ -201,7 +201,7 @@ class LeaderEffects:
 
         1. A node's first submission to this queue is on its way.  2. The node restarts; the queue
         does not know its old incarnation, so nothing is ended.  3. The submission is applied.
-        Its consumers would hold messages in vain until the leader changes.
+        Its consumers would hold messages uselessly until the leader changes.
 
         Or: 1. The node restarts.  2. Its new incarnation submits here before this node learns of
         that from the definitions.  The old one's consumers would hold messages until then.

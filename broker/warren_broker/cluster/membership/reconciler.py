@@ -40,11 +40,11 @@ from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
 MOVING_MAX = 8
-"""Most groups led here with members catching up at one time: each transfer moves all live data."""
+"""Groups led here with members catching up at one time: each transfer moves all live data."""
 RECONCILE_INTERVAL_MS = 2_000
 """Interval in which a group that is not as wanted is checked."""
 LOOKED_AT_MAX = 200
-"""Most groups checked in one pass, so that thousands do not block the loop."""
+"""Groups checked in one pass at most, so that thousands do not block the loop."""
 
 
 @dataclass(frozen=True, slots=True)
