@@ -1,1 +1,1 @@
-"""Consensus for Warren: a replicated log that knows nothing of messages."""
+"""Consensus for Warren: a replicated log, independent of what its entries mean."""

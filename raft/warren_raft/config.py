@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RaftConfig:
-    """How a group waits and how much it keeps under way; members may differ.
+    """A group's timeouts and limits; they may differ from member to member.
 
     election_delay_ms      (min, max): from "my leader's node is suspected" to campaigning
     election_timeout_ms    (min, max): from one attempt to the next; also how long a member that
-                           knows no leader after its start waits for one to speak up
+                           knows no leader after its start waits for a message of one
     election_backoff_max   the timeout doubles per failed attempt, at most this many times
-    new_group_delay_ms     in a new group those that are not preferred wait this much longer
-    retransmit_ms          the leader repeats itself after that long without an answer
+    new_group_delay_ms     in a new group the members that are not preferred wait this much longer
+    retransmit_ms          the leader repeats a message that was not answered for that long
     append_bytes_max       payload of one AppendEntries; one entry is sent even if larger
-    probe_bytes_max        payload of one with a guessed place in the follower's log
+    probe_bytes_max        payload of an AppendEntries that probes the follower's log
     inflight_messages_max  unanswered AppendEntries per follower
     inflight_bytes_max     unanswered payload per follower
     apply_bytes_max        payload of the committed entries of one Ready
     apply_entries_max      number of the committed entries of one Ready
-    transfer_timeout_ms    a leader transfer is given up after that long
-    reads_pending_max      read-index requests waiting for their round
-    promote_learners       a leader promotes learners that have caught up; else they wait for
+    transfer_timeout_ms    a leader transfer is aborted after that long
+    reads_pending_max      read-index requests that wait for their round
+    promote_learners       the leader promotes learners that have caught up; else they wait for
                            `Promote`
     """
 

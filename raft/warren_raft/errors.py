@@ -1,7 +1,7 @@
-"""The tree of errors: which branch says what must be done by which side.
+"""The tree of errors; the branch says which side must act.
 
-`UsageError`: you, the caller. `PeerError`: another node. `StorageError`: the operator.
-`Unavailable`: nobody, try again later.
+`UsageError`: the caller. `PeerError`: another node. `StorageError`: the operator.
+`Unavailable`: no one; try again later.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from warren_raft.types import GroupId, NodeId
 
 
 class RaftError(Exception):
-    """The parent of everything that this package raises about the world."""
+    """The base of every error that this package raises for outside causes."""
 
 
 class UsageError(RaftError):
-    """The caller asked for what cannot be; asking again will not help."""
+    """The request is invalid; a retry will not help."""
 
 
 class PeerError(RaftError):
@@ -22,11 +22,11 @@ class PeerError(RaftError):
 
 
 class StorageError(RaftError):
-    """The disk does not hold, or does not take, what it must; the operator acts."""
+    """The disk lost data or refuses a write; the operator must act."""
 
 
 class Unavailable(RaftError):
-    """Not now: nothing is wrong with the request, try again later."""
+    """The request is valid but cannot be served now; try again later."""
 
 
 class NotLeader(Unavailable):
@@ -47,7 +47,7 @@ class NotLeader(Unavailable):
 
 
 class TooManyReads(Unavailable):
-    """The bound on read-index requests that wait for their round was reached."""
+    """The limit of pending read-index requests is reached."""
 
     def __init__(self, group: GroupId, limit: int) -> None:
         self.group = group
@@ -77,11 +77,11 @@ class MalformedMessage(PeerError):
 
 
 class MembershipRefused(UsageError):
-    """A change of members that is not one safe step from the members there are.
+    """A membership change that is not one safe step from the present membership.
 
     what    the change that was asked for, of `node`: "cannot add", …
-    remedy  why not, and what to do
-    again   only the moment is wrong: the same request may be granted later
+    remedy  the reason, and what to do
+    again   temporary: the same request may be granted later
     """
 
     def __init__(self, what: str, node: NodeId, remedy: str, again: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Ascending indexes of log entries, however many, in few bytes."""
+"""A compact sequence of ascending log indexes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from warren_raft.types import Index
 
 PAGE_BITS: Final = 10
 PAGE: Final = 1 << PAGE_BITS
-"""Indexes that have all but their last PAGE_BITS bits in common are packed into one run."""
+"""Indexes that differ only in their last PAGE_BITS bits are packed into one run."""
 
 
 class Indexes(Sequence[Index]):
-    """Never changed. Equal ones are made of equal bytes.
+    """Ascending log indexes, immutable; equal sets have equal bytes.
 
-    Neighbours cost nothing: a page of PAGE of them is 19 bytes; others a byte each, or two.
+    A page of PAGE consecutive indexes takes 19 bytes; others take one or two bytes each.
 
     Invariant: one run per page, ascending; every value of a run is in its page
     """
@@ -25,7 +25,7 @@ class Indexes(Sequence[Index]):
     __slots__ = ("_pages", "_runs", "_starts")
 
     def __init__(self, runs: Iterable[bytes] = ()) -> None:
-        """runs: one per page that has any, ascending, as `packed.pack` makes them."""
+        """runs: one per page that is not empty, ascending, as `int_runs.pack` makes them."""
         self._runs = list(runs)
         self._pages: list[int] = []
         self._starts = [0]
@@ -35,7 +35,7 @@ class Indexes(Sequence[Index]):
 
     @classmethod
     def of(cls, indexes: Iterable[Index]) -> Indexes:
-        """Those, which ascend."""
+        """Pack indexes, which must ascend."""
         if isinstance(indexes, cls):
             return indexes
         runs: list[bytes] = []
@@ -54,7 +54,7 @@ class Indexes(Sequence[Index]):
 
     @classmethod
     def read(cls, data: int_runs.Buffer) -> Indexes:
-        """The inverse of `tobytes`; raises packed.Unreadable."""
+        """Invert `tobytes`; raises int_runs.Unreadable."""
         runs: list[bytes] = []
         at = 0
         before = -1
@@ -70,20 +70,20 @@ class Indexes(Sequence[Index]):
         return cls(runs)
 
     def tobytes(self) -> bytes:
-        """The runs one after another."""
+        """Return the concatenated runs."""
         return b"".join(self._runs)
 
     def pages(self) -> Iterator[tuple[int, bytes]]:
-        """(page, its run), ascending."""
+        """Iterate over (page, its run), ascending."""
         return zip(self._pages, self._runs, strict=True)
 
     def page(self, page: int) -> Sequence[Index]:
-        """Those of one page."""
+        """Return the indexes of one page."""
         at = bisect_right(self._pages, page) - 1
         return int_runs.unpack(self._runs[at]) if at >= 0 and self._pages[at] == page else ()
 
     def up_to(self, index: Index) -> Indexes:
-        """Those that are not above `index`."""
+        """Return the indexes that are not above `index`."""
         page = index >> PAGE_BITS
         at = bisect_right(self._pages, page)
         runs = self._runs[:at]

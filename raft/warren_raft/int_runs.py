@@ -1,4 +1,4 @@
-"""Runs of whole numbers in few bytes.
+"""Compact encoding of runs of integers.
 
 Counters, sizes and offsets of messages that follow each other are equal, equally spaced, or near
 each other; `pack` finds out which, and equal runs give equal bytes. Little-endian:
@@ -6,7 +6,7 @@ each other; `pack` finds out which, and equal runs give equal bytes. Little-endi
 | at | what |
 | --- | --- |
 | 0 | u8 form, u16 number of values, u64 base, i64 step |
-| 19 | form 0x01, 02, 04, 08: value - base, one after another, of so many bytes each |
+| 19 | form 0x01, 02, 04, 08: value - base, one after another; the form is the bytes of each |
 | | form 0x11, 12, 14, 18: the first value is base; then difference to the one before - step |
 
 Form 0: value i is base + i * step.
@@ -31,11 +31,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Unreadable(ValueError):
-    """Bytes that are no run."""
+    """Bytes that are not a valid run."""
 
 
 def pack(values: Sequence[int]) -> bytes:
-    """1 … COUNT_MAX values of 0 … VALUE_MAX."""
+    """Encode 1 … COUNT_MAX values of 0 … VALUE_MAX."""
     count = len(values)
     assert 0 < count <= COUNT_MAX, count
     first, last = values[0], values[-1]
@@ -74,19 +74,19 @@ def _width(largest: int) -> int:
 
 
 def count_of(data: Buffer, at: int = 0) -> int:
-    """How many values the run at that place has."""
+    """Return the number of values in the run at that offset."""
     count: int = _HEAD.unpack_from(data, at)[1]
     return count
 
 
 def is_consecutive(data: Buffer, at: int = 0) -> bool:
-    """Whether every value is one more than the one before."""
+    """Return whether every value is one more than the one before."""
     form, count, _, step = _HEAD.unpack_from(data, at)
     return bool(form == 0 and (step == 1 or count == 1))
 
 
 def end_of(data: Buffer, at: int = 0) -> int:
-    """Where the run at that place ends; raises Unreadable."""
+    """Return where the run at that offset ends; raises Unreadable."""
     if at + HEAD_BYTES > len(data):
         raise Unreadable(f"a run at {at} needs {HEAD_BYTES} bytes, {len(data) - at} are there")
     form, count, _, _ = _HEAD.unpack_from(data, at)
@@ -100,7 +100,7 @@ def end_of(data: Buffer, at: int = 0) -> int:
 
 
 def unpack(data: Buffer, at: int = 0) -> Sequence[int]:
-    """The values of the run at that place."""
+    """Return the values of the run at that offset."""
     form, count, base, step = _HEAD.unpack_from(data, at)
     if not form:
         return range(base, base + count * step, step) if step else [base] * count
@@ -115,7 +115,7 @@ def unpack(data: Buffer, at: int = 0) -> Sequence[int]:
 
 
 def value(data: Buffer, at: int, number: int) -> int:
-    """One value of the run at that place, without unpacking the others where that can be."""
+    """Return one value of the run at that offset; unpacks the others only where it must."""
     form, count, base, step = _HEAD.unpack_from(data, at)
     assert 0 <= number < count, (number, count)
     found: int

@@ -1,4 +1,4 @@
-"""What a replicated machine must be."""
+"""The contract of a replicated state machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Where and when a command is applied; the only time a machine knows.
+    """The index and time of a command; the only clock that a machine has.
 
     time_ms  the leader's stamp in the entry, milliseconds since the epoch, never decreasing
     """
@@ -25,11 +25,11 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of a command.
+    """The result of a command.
 
-    reply    for the caller that proposed it; None when there is nothing to say
+    reply    for the caller that proposed it; None: no reply
     effects  values to be carried out by the leader, in this order; each may be carried out
-             twice or never (a leader that dies in between), so they must be repeatable
+             twice or never (a leader that crashes in between), so they must be repeatable
     """
 
     reply: Any = None
@@ -46,7 +46,7 @@ class Machine(Protocol, Generic[State]):
     version: int
 
     def init(self) -> State:
-        """The state before the first entry."""
+        """Return the state before the first entry."""
         ...
 
     def apply(self, meta: Meta, command: bytes, state: State) -> Applied:
@@ -54,35 +54,35 @@ class Machine(Protocol, Generic[State]):
         ...
 
     def leader_effects(self, state: State) -> tuple[Any, ...]:
-        """What a member must do that just became the leader and applied its term's first entry."""
+        """Return the effects of a new leader, once it has applied its term's first entry."""
         ...
 
     def snapshot(self, state: State) -> bytes:
-        """The state as bytes; equal states give equal bytes (this is the digest's input)."""
+        """Return the state as bytes; equal states give equal bytes (this is the digest's input)."""
         ...
 
     def restore(self, data: bytes) -> State:
-        """The inverse of `snapshot`."""
+        """Invert `snapshot`."""
         ...
 
     def live_indexes(self, state: State) -> Sequence[Index]:
-        """Indexes of the entries that the state still refers to, ascending.
+        """Return the indexes of the entries that the state still refers to, ascending.
 
-        `indexes.Indexes` when there may be many: the loop waits for this, and for `snapshot`.
+        `index_set.Indexes` when there may be many: the loop waits for this, and for `snapshot`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """What a host needs to start its member of a group.
+    """The parameters with which a host starts its member of a group.
 
-    voters     of a new group: its founders, this node among them; when joining: nodes to ask who
-               leads. Of a group found on disk what is stored counts
+    voters     of a new group: its founders, this node among them; when joining: nodes to ask for
+               the leader. For a group found on disk, the stored membership is used
     volatile   the log lives in memory (a group of one for transient queues)
     preferred  the node that should campaign first when the group is new
-    joining    the group exists elsewhere: this member begins with an empty log and an id of its
-               own, does not vote, and takes part once the group's leader adds it
+    joining    the group exists on other nodes: this member begins with an empty log and a new
+               member id, does not vote, and takes part once the group's leader adds it
     """
 
     group: int

@@ -1,4 +1,4 @@
-"""What the members of a group say to each other: one record per RPC.
+"""The messages between the members of a group: one record per RPC.
 
 A record is a MessagePack array whose first element names the kind. Every record carries its group,
 so one connection per pair of nodes serves all groups.
@@ -15,13 +15,13 @@ from warren_raft.errors import MalformedMessage
 from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term
 
 WireEntry: TypeAlias = tuple[Term, EntryKind, int, bytes]
-"""An entry inside Append: (term, kind, time_ms, data); its index follows from its place."""
+"""An entry inside Append: (term, kind, time_ms, data); its position gives its index."""
 WireLive: TypeAlias = tuple[Index, Term, EntryKind, int, bytes]
 """An entry inside SnapshotChunk, where indexes have gaps: (index, term, kind, time_ms, data)."""
 
 
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The parent of all: the group, the sender, the receiver, and the sender's term."""
+    """The base of all messages: the group, the sender, the receiver, and the sender's term."""
 
     group: GroupId
     sender: NodeId
@@ -30,7 +30,7 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PreVote(RaftMessage, frozen=True, array_like=True, gc=False, tag="pv"):
-    """Would you vote for me? Changes nothing at the voter.
+    """A question whether the receiver would vote for the sender; changes nothing there.
 
     term    the one the sender would campaign in: its own + 1
     member  the id under which the receiver votes, as the sender knows it
@@ -53,8 +53,8 @@ class PreVoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="pvr
 class Vote(RaftMessage, frozen=True, array_like=True, gc=False, tag="v"):
     """RequestVote (Raft paper, figure 2).
 
-    member  the id under which the receiver votes, as the sender knows it: another life of that
-            node's log must not answer for it
+    member  the id under which the receiver votes, as the sender knows it: the node must not answer
+            under another id
     asker   the sender's own id
     """
 
@@ -67,7 +67,7 @@ class Vote(RaftMessage, frozen=True, array_like=True, gc=False, tag="v"):
 class VoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="vr"):
     """Answer to Vote; leaves after the vote is on disk.
 
-    asker  as in the Vote: an answer to an earlier life of the candidate's log is not for this one
+    asker  as in the Vote: an answer to an earlier member id of the candidate does not count
     """
 
     granted: bool
@@ -75,7 +75,7 @@ class VoteReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="vr"):
 
 
 class Append(RaftMessage, frozen=True, array_like=True, gc=False, tag="a"):
-    """AppendEntries (Raft paper, figure 2); without entries: a probe or the news of a commit.
+    """AppendEntries (Raft paper, figure 2); without entries: a probe, or a new commit index.
 
     commit  the leader's; the receiver takes min(commit, prev_index + len(entries))
     """
@@ -91,7 +91,7 @@ class Append(RaftMessage, frozen=True, array_like=True, gc=False, tag="a"):
 
 
 class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar"):
-    """Answer to Append; leaves after everything it vouches for is on disk.
+    """Answer to Append; leaves after everything it acknowledges is on disk.
 
     ok          True: the log matches the leader's up to `index` and is durable up to there
                 False: there is no entry (index = prev_index, term = prev_term) here
@@ -99,7 +99,7 @@ class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar")
     commit      what the sender knows to be committed
     hint_index  with ok False: the highest index that may match …
     hint_term   … and the term of the sender's entry there
-    member      the sender's own id: the leader counts what that life of its log holds
+    member      the sender's own id: the leader counts what is held under that id
     """
 
     ok: bool
@@ -111,12 +111,12 @@ class AppendReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="ar")
 
 
 class SnapshotChunk(RaftMessage, frozen=True, array_like=True, gc=False, tag="sc"):
-    """InstallSnapshot (Raft paper, figure 13), a part of it; see core.snapshot_transfer.
+    """A part of InstallSnapshot (Raft paper, figure 13); see core.snapshot_transfer.
 
     index, last_term  of the snapshot's last entry
-    live_after        what was sent of the live entries before this chunk: up to that index
+    live_after        the live entries up to that index were sent before this chunk
     entries           live entries, ascending
-    payload_from      where `payload` belongs; -1: there is none
+    payload_from      offset of `payload`; -1: there is none
     payload_bytes     of the whole payload; with neither entries nor payload: an offer
     """
 
@@ -132,10 +132,10 @@ class SnapshotChunk(RaftMessage, frozen=True, array_like=True, gc=False, tag="sc
 class SnapshotWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="sw"):
     """Answer to SnapshotChunk: what is wanted next.
 
-    repeat  the chunk was not the one that was wanted: continue from here
+    repeat  the chunk was not the one wanted: continue from here
 
-    last_term 0: it answers nothing. The sender cannot read entry `index`, and wants a snapshot that
-    has it; index 0: no longer.
+    last_term 0: not an answer. The sender cannot read entry `index`, and wants a snapshot that
+    covers it; index 0: no longer.
     """
 
     index: Index
@@ -155,13 +155,13 @@ class TimeoutNow(RaftMessage, frozen=True, array_like=True, gc=False, tag="tn"):
 
 
 class ReadIndexHeartbeat(RaftMessage, frozen=True, array_like=True, gc=False, tag="c"):
-    """Am I still the leader? Asked in rounds by a leader that has reads to answer (thesis, 6.4)."""
+    """A leader's question whether it still leads, asked in rounds for reads (thesis, 6.4)."""
 
     round: int
 
 
 class ReadIndexHeartbeatReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="cr"):
-    """In `term`, yes, for that round and every one before it.
+    """A voter's confirmation, in `term`, of that round and every one before it.
 
     member  the sender's own id
     """
@@ -171,20 +171,20 @@ class ReadIndexHeartbeatReply(RaftMessage, frozen=True, array_like=True, gc=Fals
 
 
 class ReadIndex(RaftMessage, frozen=True, array_like=True, gc=False, tag="ri"):
-    """A follower asks its leader for an index at which a read of `context` is current."""
+    """A follower's request for an index at which the read of `context` is current."""
 
     context: int
 
 
 class ReadIndexReply(RaftMessage, frozen=True, array_like=True, gc=False, tag="rir"):
-    """Answer to ReadIndex, with what the follower must have applied before it reads."""
+    """Answer to ReadIndex: the index that the follower must have applied before it reads."""
 
     context: int
     index: Index
 
 
 class EntryWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="ew"):
-    """Between hosts: what the sender has of that entry is damaged; answer EntryIs.
+    """A host's request for an entry that is damaged on its disk; the answer is EntryIs.
 
     entry_term  of the entry; 0: it is committed, the index alone names it
     """
@@ -194,7 +194,7 @@ class EntryWanted(RaftMessage, frozen=True, array_like=True, gc=False, tag="ew")
 
 
 class EntryIs(RaftMessage, frozen=True, array_like=True, gc=False, tag="ei"):
-    """Answer to EntryWanted; entry_term 0: the sender has it not."""
+    """Answer to EntryWanted; entry_term 0: the sender does not have it."""
 
     index: Index
     entry_term: Term
@@ -226,17 +226,17 @@ _decoder: msgspec.msgpack.Decoder[AnyRaftMessage] = msgspec.msgpack.Decoder(AnyR
 
 
 def encode(message: AnyRaftMessage) -> bytes:
-    """A message as MessagePack."""
+    """Encode a message as MessagePack."""
     return _encoder.encode(message)
 
 
 def encode_into(message: AnyRaftMessage, buffer: bytearray, offset: int) -> None:
-    """As `encode`, into buffer[offset:]; what stood there goes, the buffer grows as needed."""
+    """Encode into buffer[offset:], which is overwritten; the buffer grows as needed."""
     _encoder.encode_into(message, buffer, offset)
 
 
 def decode(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
-    """The inverse of `encode`; raises MalformedMessage."""
+    """Invert `encode`; raises MalformedMessage."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:

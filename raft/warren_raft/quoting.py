@@ -1,20 +1,20 @@
-"""Text from outside, made harmless for a log: one line, nothing that a terminal obeys.
+"""Escaping of untrusted text for logs: one line, without terminal control sequences.
 
-What a client or a stranger sends must be passed through `quoted` where it is logged. `escaped` is
-the last line of defence, for whole lines, in the log's formatter.
+Every value that a client or an unauthenticated peer sends must be passed through `quoted` where it
+is logged. `escaped` is the last line of defence, for whole lines, in the log's formatter.
 """
 
 from __future__ import annotations
 
 SHOWN_CHARACTERS_MAX = 200
-"""Of one quoted value."""
+"""Length limit of one quoted value."""
 
 
 def escaped(text: str) -> str:
-    """The text with a backslash escape for each character that is not printable.
+    """Return the text with a backslash escape for each character that is not printable.
 
-    That is line ends and control characters, escape codes, marks that turn the direction of the
-    text, lone surrogates; letters of all scripts stay.
+    These are line ends, control characters, escape codes, marks of text direction and lone
+    surrogates; letters of all scripts stay.
     """
     if text.isprintable():
         return text
@@ -25,9 +25,9 @@ def escaped(text: str) -> str:
 
 
 def quoted(value: object, limit: int = SHOWN_CHARACTERS_MAX) -> str:
-    """The value as text in single quotes, in which a quote or a backslash has one before it.
+    """Return the value in single quotes, with quotes and backslashes inside it escaped.
 
-    limit  in characters of the value; what is longer is cut, which … after the quote shows
+    limit  in characters of the value; a longer one is cut, shown by … after the quote
     """
     if isinstance(value, bytes | bytearray | memoryview):
         text = bytes(value[: limit + 1]).decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""The values that every part of the Raft implementation speaks in."""
+"""The basic values of the Raft implementation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NodeId: TypeAlias = str
 GroupId: TypeAlias = int
 """A replicated group; unsigned 64 bit. 0 is the cluster's metadata."""
 MemberId: TypeAlias = int
-"""Which life of a node's log of a group it is, unsigned 64 bit.
+"""The identity of one node's log of a group, unsigned 64 bit.
 
 0: a founding member's, on a disk that never held the group before. Else random bits, drawn when the
-log was created empty in a group that existed elsewhere. A member that lost its disk comes back
+log was created empty in a group that existed on other nodes. A member that lost its disk returns
 under another id, and is another voter.
 """
 Term: TypeAlias = int
@@ -25,7 +25,7 @@ METADATA_GROUP: GroupId = 0
 
 
 class EntryKind(IntEnum):
-    """What an entry is for; the value is what stands on disk."""
+    """The kind of an entry; the value is stored on disk."""
 
     NOOP = 0  # a new leader's first entry
     COMMAND = 1  # for the machine
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What must be on disk before a reply that rests on it leaves (Raft paper, figure 2)."""
+    """The state that must be on disk before a reply based on it leaves (paper, figure 2)."""
 
     term: Term = 0
     vote: NodeId | None = None
@@ -60,7 +60,7 @@ class HardState:
 class Membership:
     """The members of a group; all tuples sorted, voters and learners disjoint.
 
-    ids  (node, member id) of every voter with an id other than 0; a learner has none here
+    ids  (node, member id) of every voter with an id other than 0; learners have none here
     """
 
     voters: tuple[NodeId, ...]
@@ -76,14 +76,14 @@ class Membership:
         assert all(node in self.voters and member for node, member in self.ids), self.ids
 
     def id_of(self, node: NodeId) -> MemberId:
-        """The id under which that node votes; 0 as well for one that does not."""
+        """Return the id under which that node votes; also 0 for one that does not."""
         for voter, member in self.ids:
             if voter == node:
                 return member
         return 0
 
     def votes(self, node: NodeId, member: MemberId) -> bool:
-        """Whether that node, under that id, is a voter."""
+        """Return whether that node, under that id, is a voter."""
         return node in self.voters and self.id_of(node) == member
 
     def __contains__(self, node: NodeId) -> bool:
@@ -97,11 +97,11 @@ class MemberState:
     voter         it votes, or will once the change under way is committed; else a learner
     leader        it is the leader itself
     match         it holds everything up to there on disk; last: the end of the leader's log
-    suspected     nothing is heard from its node
+    suspected  its node is unreachable
     snapshotting  it is being sent a snapshot
     lost          a voter that answers under another id: its log was lost, it does not count
-    changing      its place in the group is not committed yet
-    probing       it is being asked where its log stands: `match` is what it held before
+    changing      its role in the group is not committed yet
+    probing       its log's end is being determined: `match` is what it held before
     """
 
     node: NodeId

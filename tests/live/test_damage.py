@@ -119,7 +119,7 @@ def test_damage_found_at_a_start(cluster: LocalCluster, kind: str) -> None:
     assert consume(uri_of(cluster, victim), "q") == left + list(range(9_999, 10_050))
     cluster.restart(victim)
     if kind not in ("segment",):
-        assert "damaged once" in cluster.log(victim), "each start names what is set aside"
+        assert "damaged files that were set aside" in cluster.log(victim), "each start names it"
 
 
 def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
@@ -137,7 +137,7 @@ def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
             flip(path, rng)
     assert consume(uri_of(cluster, leader), "q") == left
     assert cluster.is_running(leader) and cluster.pid(leader) == pid
-    assert "the other members are asked for it" in cluster.log(leader)
+    assert "requesting it from the other members" in cluster.log(leader)
 
 
 def lead(cluster: LocalCluster, wanted: int) -> int:

@@ -154,7 +154,7 @@ def test_a_log_without_its_identity_is_refused(stopped: LocalCluster) -> None:
     identity.unlink()
     before = fingerprint(node.data_dir)
     code, said = run(node)
-    assert code == 1 and "not known whose it is" in said
+    assert code == 1 and "so its node is not known" in said
     assert fingerprint(node.data_dir) == before
     identity.write_bytes(kept)
     holds_everything(stopped.start())

@@ -1,1 +1,1 @@
-"""Decisions of Raft, without input or output."""
+"""The Raft algorithm, without input or output."""

@@ -1,4 +1,4 @@
-"""Standing for election."""
+"""Elections: pre-votes, votes and the counting of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warren_raft.types import NodeId
 
 
 def become_pre_candidate(node: NodeState) -> None:
-    """Ask whether an election could be won; changes nothing that is written."""
+    """Ask for pre-votes: could this member win an election? Changes no persistent state."""
     assert node.stands and node.role is not Role.LEADER, node.role
     node.leader = None
     if node.is_voter and len(node.membership.voters) == 1:
@@ -40,11 +40,11 @@ def become_candidate(node: NodeState) -> None:
 
 
 def on_stalled(node: NodeState) -> None:
-    """The node's disk has stopped answering, or answers again.
+    """React to a disk that has stopped answering, or that answers again.
 
-    A candidate gives up, because a leader needs its disk for its own vote and for every vote after
-    that. A leader continues: it commits what the other members have on their disks. Its host hands
-    the leadership over where another member can take it.
+    A candidate ends its attempt: a candidate needs its disk for its own vote, and a leader for
+    every later vote. A leader continues: it commits what the other members have on their disks.
+    Its host transfers the leadership where another member can take it.
     Replayed by tests/raft/transcripts/stalled_disk.txt
     """
     if not node.stalled:
@@ -54,7 +54,7 @@ def on_stalled(node: NodeState) -> None:
 
 
 def ask_whether(node: NodeState) -> None:
-    """Ask every voter for a pre-vote; nothing rests on it, so it may leave at once."""
+    """Ask every voter for a pre-vote; it promises nothing, so it may leave before any write."""
     log = node.log
     for voter in node.others(node.membership.voters):
         node.messages.append(
@@ -71,12 +71,12 @@ def ask_whether(node: NodeState) -> None:
 
 
 def ask_who_leads(node: NodeState) -> None:
-    """Ask for a pre-vote without counting the answers, on a member that may not stand.
+    """Ask for a pre-vote without counting the answers, on a member that may not campaign.
 
-    The leader answers it like any other, with an append. And a member that believes in the asker
-    learns that it does not lead: 1. a leads and loses its disk.  2. It is back under another id
-    before any member misses it.  3. An append of its life before comes late: b follows a, which
-    will never send another.
+    The leader answers it like any other pre-vote, with an append. A member that still follows the
+    sender learns that the sender does not lead: 1. a leads and loses its disk.  2. It returns under
+    another id before any member suspects it.  3. An append of its earlier life arrives late:
+    b follows a, which will never send another.
     """
     log = node.log
     for voter in node.others(node.membership.voters):
@@ -96,8 +96,8 @@ def ask_who_leads(node: NodeState) -> None:
 def ask(node: NodeState) -> None:
     """Ask every voter for a vote, once term, own vote and log are on disk.
 
-    1. A asks for votes in term 5 with entries 8, 9 unsynced.  2. It crashes and comes back with 7,
-    in term 4, and campaigns in term 5 again.  3. A vote for its first life arrives: it would lead
+    1. A asks for votes in term 5 with entries 8, 9 unsynced.  2. It crashes, restarts with 7 in
+    term 4, and campaigns in term 5 again.  3. A vote for its first attempt arrives: it would lead
     with a log that the voter would have refused. So the request waits for the write.
     """
     log = node.log
@@ -117,9 +117,9 @@ def ask(node: NodeState) -> None:
 
 
 def on_pre_vote_reply(node: NodeState, message: PreVoteReply) -> None:
-    """With a majority's consent, campaign in earnest."""
+    """Start the real election once a majority has granted the pre-vote."""
     if message.granted != (message.term == node.term + 1):
-        return  # consent to an earlier attempt
+        return  # a pre-vote for an earlier attempt
     assert node.candidacy is not None
     node.candidacy.answers[message.sender] = message.granted
     if decided(node.candidacy.answers, node.membership.voters):
@@ -127,13 +127,13 @@ def on_pre_vote_reply(node: NodeState, message: PreVoteReply) -> None:
 
 
 def on_vote_reply(node: NodeState, message: VoteReply) -> None:
-    """With a majority's votes, lead; refused by a majority, wait for the next attempt."""
+    """Lead once a majority has voted; refused by a majority, wait for the next attempt."""
     if message.asker == node.member_id:
         count(node, message.sender, message.granted)
 
 
 def count(node: NodeState, voter: NodeId, granted: bool) -> None:
-    """Count one vote of this term, once per voter."""
+    """Count a vote of this term; each voter counts once."""
     assert node.candidacy is not None
     assert node.role is Role.CANDIDATE, node.role
     node.candidacy.answers.setdefault(voter, granted)

@@ -1,4 +1,4 @@
-"""Which membership holds where in a log."""
+"""The memberships that a log contains, by index."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from warren_raft.types import Index, Membership
 
 
 class Configs:
-    """The memberships of a log: one as of its beginning, one per CONFIG entry above that.
+    """The memberships of a log: one at its beginning, one per CONFIG entry above that.
 
     A membership is in effect from the moment its entry is in the log, committed or not (thesis,
     4.1), and no longer when the entry is cut.
 
-    base_index  `base` holds from there on: 0, or the index of a snapshot
+    base_index  `base` is in effect from there on: 0, or the index of a snapshot
     hinted      `base` is not the membership as of base_index but only which nodes to listen to: the
-                member is joining and has not been told yet
+                member is joining and has not received a membership yet
     entries     (index, membership), ascending, all above base_index
-    missing     where CONFIGs stand whose bytes were damaged at the start, and have not come yet
+    missing     indexes of CONFIGs whose bytes were damaged at the start and are not repaired yet
     """
 
     __slots__ = ("base", "base_index", "entries", "hinted", "missing")
@@ -41,21 +41,21 @@ class Configs:
 
     @property
     def latest(self) -> Membership:
-        """The one in effect."""
+        """The membership in effect."""
         return self.entries[-1][1] if self.entries else self.base
 
     @property
     def latest_index(self) -> Index:
-        """Where it stands; base_index when the log holds no CONFIG above that."""
+        """The index of the one in effect; base_index when the log holds no CONFIG above that."""
         return self.entries[-1][0] if self.entries else self.base_index
 
     @property
     def known(self) -> bool:
-        """The one in effect is more than a hint."""
+        """Whether the one in effect is more than a hint."""
         return bool(self.entries) or not self.hinted
 
     def at(self, index: Index) -> Membership | None:
-        """The one as of that entry; None: not known here, see `hinted` and `missing`."""
+        """Return the one as of that entry; None: not known here, see `hinted` and `missing`."""
         assert index >= self.base_index, (index, self.base_index)
         if self.missing and self.missing[0] <= index:
             return None
@@ -65,12 +65,12 @@ class Configs:
         return None if self.hinted else self.base
 
     def append(self, index: Index, membership: Membership) -> None:
-        """A CONFIG entry came into the log."""
+        """Record a CONFIG entry that was appended to the log."""
         assert index > self.latest_index, (index, self.latest_index)
         self.entries.append((index, membership))
 
     def fill(self, found: Iterable[tuple[Index, bytes | None]]) -> None:
-        """What was missing, if it can be read now; what was cut or overtaken since is not."""
+        """Add missing CONFIGs that can be read now; those truncated or superseded stay out."""
         for index, data in found:
             if data is not None and index in self.missing:
                 self.missing.remove(index)
@@ -78,7 +78,7 @@ class Configs:
         self.entries.sort(key=lambda each: each[0])
 
     def truncate_from(self, index: Index) -> bool:
-        """Entries from `index` on were cut; returns whether the one in effect fell with them."""
+        """Drop those from `index` on; return whether the one in effect was among them."""
         self.missing = [place for place in self.missing if place < index]
         before = len(self.entries)
         while self.entries and self.entries[-1][0] >= index:
@@ -86,19 +86,19 @@ class Configs:
         return len(self.entries) < before
 
     def forget_below(self, index: Index) -> None:
-        """Nothing below `index` will be asked for any more."""
+        """Drop what is needed only for indexes below `index`."""
         self.missing = [place for place in self.missing if place > index]
         while self.entries and self.entries[0][0] <= index:
             self.base_index, self.base = self.entries.pop(0)
             self.hinted = False
 
     def begin_at(self, index: Index, membership: Membership) -> None:
-        """A snapshot that names its members took the place of the log up to there."""
+        """Begin at a snapshot that names its members; the log above `index` stays."""
         self.forget_below(index)
         self.base_index, self.base, self.hinted = index, membership, False
 
     def reset_to(self, index: Index, membership: Membership) -> None:
-        """A snapshot that names its members took the place of the log."""
+        """Begin at a snapshot that names its members and replaces the whole log."""
         self.base_index, self.base, self.hinted = index, membership, False
         self.entries.clear()
         self.missing.clear()

@@ -1,4 +1,4 @@
-"""What a member does with the messages of leaders and candidates."""
+"""Handling of the messages of leaders and candidates."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from warren_raft.messages import (
 from warren_raft.types import Entry, EntryKind, Index, Membership, Term
 
 CONFIG = EntryKind.CONFIG
-"""Looked at for every entry that comes."""
+"""A constant here because every incoming entry is compared with it."""
 
 
 def on_append(node: NodeState, message: Append) -> None:
-    """AppendEntries of this term (Raft paper, figure 2, receiver implementation)."""
+    """Handle AppendEntries of this term (Raft paper, figure 2, receiver implementation)."""
     follow(node, message.sender)
     log = node.log
     prev = message.prev_index
     entries = message.entries
     if prev < log.committed:
-        # What is committed here is in every leader's log, so that part matches unseen. Looking at
-        # it again could not hurt, but the store may no longer hold it.
+        # What is committed here is in every leader's log, so that part matches without a check.
+        # Checking it would be harmless, but the store may no longer hold it.
         entries = entries[log.committed - prev :]
         prev = min(log.committed, prev + len(message.entries))
     elif not log.has(prev, message.prev_term):
@@ -58,7 +58,7 @@ def on_append(node: NodeState, message: Append) -> None:
         take(node, prev + 1, entries)
         prev += len(entries)
     log.commit_to(min(message.commit, prev))
-    # Not log.last: what follows `prev` here may be another leader's and is not vouched for.
+    # Not log.last: what follows `prev` here may be another leader's, and must not be acknowledged.
     node.after_sync.append(
         AppendReply(
             node.group,
@@ -76,7 +76,7 @@ def on_append(node: NodeState, message: Append) -> None:
 
 
 def take(node: NodeState, first: Index, wire: tuple[WireEntry, ...]) -> None:
-    """Take entries that follow a matching one: keep those that are here, replace what differs."""
+    """Append entries that follow a matching one: keep equal ones, replace those that differ."""
     log = node.log
     skip = 0
     cut = False
@@ -90,7 +90,7 @@ def take(node: NodeState, first: Index, wire: tuple[WireEntry, ...]) -> None:
                 cut = node.configs.truncate_from(index)
                 break
         else:
-            return  # all here already: a repeat, or overtaken by a later message
+            return  # all present: a repeat, or a message that was delayed
     entries = [
         Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
         for at in range(skip, len(wire))
@@ -105,13 +105,14 @@ def take(node: NodeState, first: Index, wire: tuple[WireEntry, ...]) -> None:
 
 
 def on_snapshot_chunk(node: NodeState, message: SnapshotChunk) -> None:
-    """InstallSnapshot of this term (Raft paper, figure 13): the host collects it.
+    """Handle InstallSnapshot of this term (Raft paper, figure 13): the host collects the chunks.
 
-    One that holds no more than what is committed here is not needed: saying so ends it. Nor is one
-    that ends with an entry of this log: 1. A leader commits 60 with this member's acknowledgement.
-    2. The next leader knows nothing of it, and sends a snapshot up to 53.  3. If 54 … 60 went with
-    it, this member could help to elect one that lacks 60. One that lacks an entry (`lost`) may
-    need it all the same: it skips what it has not applied, and keeps what follows.
+    A snapshot of no more than what is committed here is not needed: the answer says so and ends the
+    transfer. Nor is one that ends with an entry of this log: 1. A leader commits 60 with this
+    member's acknowledgement.  2. The next leader does not know that, and sends a snapshot up to 53.
+    3. If installing it dropped 54 … 60, this member could help to elect one that lacks 60. A
+    member that lacks an entry (`lost`) may need it all the same: it skips what it has not applied,
+    and keeps what follows.
     """
     follow(node, message.sender)
     log = node.log
@@ -142,7 +143,7 @@ def installed(
     """See Node.installed."""
     assert lost.may_install(node, index, term), (index, term, node.log.committed)
     if node.candidacy is not None:
-        # The members asked, and their ids, are no longer those that would be counted.
+        # The voters asked, and their ids, are no longer those that would be counted.
         become_follower(node, node.term)
     if node.log.has(index, term):
         lost.skipped(node, index, membership)
@@ -168,7 +169,7 @@ def installed(
 
 
 def on_confirm(node: NodeState, message: ReadIndexHeartbeat) -> None:
-    """The leader asks whether it still is."""
+    """Answer the leader's question whether it still leads."""
     follow(node, message.sender)
     node.after_sync.append(
         ReadIndexHeartbeatReply(
@@ -178,12 +179,12 @@ def on_confirm(node: NodeState, message: ReadIndexHeartbeat) -> None:
 
 
 def on_vote(node: NodeState, message: Vote) -> None:
-    """RequestVote of this term (Raft paper, 5.2 and 5.4.1).
+    """Handle RequestVote of this term (Raft paper, 5.2 and 5.4.1).
 
-    A vote is asked of one life of this node's log, and given by no other: a member that lost its
-    disk may have voted in this term, or hold less than the one that is meant has acknowledged. The
-    id alone decides, not the membership in effect here: the CONFIG that made this member a voter
-    may not have come yet.
+    A vote is requested from one member id of this node, and only that id may grant it: a member
+    that lost its disk may have voted in this term, or hold less than the earlier id acknowledged.
+    The id alone decides, not the membership in effect here: the CONFIG that made this member a
+    voter may not have arrived yet.
     """
     granted = (
         message.member == node.member_id
@@ -192,8 +193,8 @@ def on_vote(node: NodeState, message: Vote) -> None:
         and not node.log.newer_than(message.last_index, message.last_term)
     )
     if granted:
-        # Even a vote given before is looked at again: the sender may have crashed since and come
-        # back with a shorter log than the one that was voted for.
+        # A vote given before is checked again, too: the sender may have crashed since and restarted
+        # with a shorter log than the one that was voted for.
         grant(node, message.sender)
     node.after_sync.append(
         VoteReply(node.group, node.id, message.sender, node.term, granted, message.asker)
@@ -201,10 +202,10 @@ def on_vote(node: NodeState, message: Vote) -> None:
 
 
 def on_pre_vote(node: NodeState, message: PreVote) -> None:
-    """Would this member vote for the sender? (Thesis, 9.6.)
+    """Answer whether this member would vote for the sender (thesis, 9.6).
 
-    Refused while a leader is believed in: a member that merely lost its link to the leader must not
-    depose it. But the leader itself asking shows that it is one no longer.
+    Refused while a leader is known: a member that merely lost its link to the leader must not
+    depose it. A pre-vote from that leader itself shows that it no longer leads.
     """
     newer_term = message.term > node.term
     if newer_term and node.leader == message.sender:
@@ -227,7 +228,7 @@ def on_pre_vote(node: NodeState, message: PreVote) -> None:
 
 
 def on_timeout_now(node: NodeState, message: TimeoutNow) -> None:
-    """The leader hands over."""
+    """Campaign at once: the leader transfers the leadership to this member."""
     assert node.role is not Role.LEADER
     if node.is_voter and node.stands and message.member == node.member_id:
         candidate.become_candidate(node)
@@ -236,7 +237,7 @@ def on_timeout_now(node: NodeState, message: TimeoutNow) -> None:
 def refuse_stale(node: NodeState, message: object) -> None:
     """Reject a message of an earlier term and report the current term.
 
-    Answers and TimeoutNow of earlier terms need none. The term must be on disk before it is told.
+    Replies and TimeoutNow of earlier terms are ignored. The term must be on disk before it is sent.
     """
     group, term, own = node.group, node.term, node.member_id
     reply: AppendReply | VoteReply | PreVoteReply

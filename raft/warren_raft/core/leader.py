@@ -1,4 +1,4 @@
-"""Leading: replicating, committing, handing over."""
+"""The leader: replication, commit, leader transfer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def become_leader(node: NodeState) -> None:
 
 
 def fan_out(node: NodeState, lead: Leadership) -> None:
-    """Put into the outbox what each follower may be sent now."""
+    """Put into the outbox what may be sent to each follower now."""
     if lead.reads.asked and node.log.committed >= lead.first:
         read_rounds.begin_round(node, lead)
     for member, progress in lead.progress.items():
@@ -49,13 +49,13 @@ def fan_out(node: NodeState, lead: Leadership) -> None:
 
 
 def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> None:
-    """Send a follower what its window allows, and the news of a commit."""
+    """Send a follower the entries that its window allows, and a new commit index."""
     config = node.config
     log = node.log
     if progress.next < log.store.first_index():
         if progress.leaving:
             return  # not worth a snapshot
-        # The entry before `next` need not be known either: at the log's beginning it is.
+        # The term before `next` may be unknown, too, except at the beginning of the log.
         progress.become_snapshotting()
         node.snapshots.append(to)
         return
@@ -77,9 +77,9 @@ def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> N
 
 
 def send(node: NodeState, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int) -> bool:
-    """One Append from progress.next on; bytes_max 0: without entries.
+    """Send one Append from progress.next on; bytes_max 0: without entries.
 
-    returns  False: the entries cannot be read now, nothing was sent
+    returns  False: the entries cannot be read now, so nothing was sent
     """
     log = node.log
     prev = progress.next - 1
@@ -106,11 +106,11 @@ def send(node: NodeState, lead: Leadership, to: NodeId, progress: Progress, byte
     return True
 
 
-# ---------------------------------------------------------------------- hearing
+# ---------------------------------------------------------------------- receiving
 
 
 def on_append_reply(node: NodeState, message: AppendReply) -> None:
-    """A follower holds more than was known, or less than was hoped."""
+    """Record a follower's progress, or probe further back after a rejection."""
     lead = node.leadership
     assert lead is not None
     progress = lead.progress.get(message.sender)
@@ -137,9 +137,9 @@ def on_append_reply(node: NodeState, message: AppendReply) -> None:
 def on_pre_vote(node: NodeState, message: PreVote) -> None:
     """Refuse a member that does not know this leader, and tell it that this one leads.
 
-    The append says nothing that is not known to match, so it can be sent even to a member that is
-    suspected, outside its window; and to one that was removed and does not know, or not for sure:
-    it is told what is committed of what it holds, and believes in this leader from then on.
+    The append claims only what is known to match, so it can be sent outside the window, even to a
+    suspected member; and to one that was removed and does not know it yet: it learns what is
+    committed of what it holds, and follows this leader from then on.
     """
     lead = node.leadership
     assert lead is not None
@@ -168,7 +168,7 @@ def on_pre_vote(node: NodeState, message: PreVote) -> None:
 
 
 def advance_commit(node: NodeState, lead: Leadership) -> None:
-    """Commit what a majority holds, if it is of this term.
+    """Commit what a majority holds if its last entry is of this term.
 
     1. S1 leads term 2 and replicates entry 2 to one other.  2. S5 leads term 3 elsewhere.
     3. S1 leads term 4 and completes entry 2 on a majority.  Were it committed now, by counting,
@@ -189,7 +189,7 @@ def advance_commit(node: NodeState, lead: Leadership) -> None:
 
 
 def on_snapshot_wanted(node: NodeState, message: SnapshotWanted) -> None:
-    """A member says which part of a snapshot it wants next, or which entry it lacks."""
+    """Handle a member's request for the next part of a snapshot, or for an entry that it lacks."""
     if message.last_term:
         node.chunks.append(message)
         return
@@ -208,7 +208,7 @@ def on_snapshot_wanted(node: NodeState, message: SnapshotWanted) -> None:
 
 
 def on_confirm_reply(node: NodeState, message: ReadIndexHeartbeatReply) -> None:
-    """A voter confirmed a round."""
+    """Count a voter's confirmation of a round."""
     lead = node.leadership
     assert lead is not None
     progress = lead.progress.get(message.sender)
@@ -227,7 +227,7 @@ def on_confirm_reply(node: NodeState, message: ReadIndexHeartbeatReply) -> None:
 
 
 def on_read_index(node: NodeState, message: ReadIndex) -> None:
-    """A follower asks; over the bound it gets no answer, and asks again."""
+    """Take a follower's read-index request; over the bound it gets no answer, and is repeated."""
     lead = node.leadership
     assert lead is not None
     if lead.reads.pending < node.config.reads_pending_max:
@@ -238,7 +238,7 @@ def on_read_index(node: NodeState, message: ReadIndex) -> None:
 
 
 def deadline(node: NodeState, lead: Leadership) -> int | None:
-    """When something unanswered must be repeated or given up; None: nothing is under way."""
+    """Return when something unanswered must be repeated or aborted; None: nothing is pending."""
     due: int | None = lead.confirm_due_ms
     for progress in lead.progress.values():
         if not progress.paused and progress.waiting:
@@ -251,7 +251,7 @@ def deadline(node: NodeState, lead: Leadership) -> int | None:
 
 
 def tick(node: NodeState, lead: Leadership) -> None:
-    """Repeat what was not answered; give up a transfer that takes too long."""
+    """Repeat what was not answered; abort a leader transfer that takes too long."""
     now_ms = node.now_ms
     for member, progress in list(lead.progress.items()):
         if (
@@ -260,7 +260,7 @@ def tick(node: NodeState, lead: Leadership) -> None:
             and now_ms >= progress.waiting_since + node.config.retransmit_ms
         ):
             if progress.leaving and progress.leaving <= node.log.committed:
-                del lead.progress[member]  # told once, and gone
+                del lead.progress[member]  # told once, no longer tracked
             else:
                 progress.become_probe()
     if lead.confirm_due_ms is not None and now_ms >= lead.confirm_due_ms:

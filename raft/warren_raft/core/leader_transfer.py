@@ -1,4 +1,4 @@
-"""Handing leadership to a voter (Raft thesis, 3.10)."""
+"""Transfer of leadership to a voter (Raft thesis, 3.10)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren_raft.types import NodeId
 
 
 def begin_transfer(node: NodeState, lead: Leadership, to: NodeId) -> None:
-    """Hand leadership to that voter; nothing happens when it could not take it now."""
+    """Begin to transfer leadership to that voter; do nothing if it cannot take it now."""
     if to not in node.membership.voters:
         raise UsageError(
             f"group {node.group}: {to} cannot lead, it is no voter; "
@@ -31,4 +31,4 @@ def hand_over(node: NodeState, lead: Leadership) -> None:
     member = node.membership.id_of(to)
     node.messages.append(TimeoutNow(node.group, node.id, to, node.term, member))
     if not node.is_voter and not node.change_under_way:
-        become_follower(node, node.term)  # and asks, until another leader is known
+        become_follower(node, node.term)  # and sends pre-votes until another leader is known

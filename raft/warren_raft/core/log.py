@@ -1,4 +1,4 @@
-"""The log as the core sees it: a part in the store, a tail that is still under way."""
+"""The log as the core sees it: a part in the store, and a tail that is being written."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from warren_raft.types import Entry, EntryKind, Index, Term
 class LogView:
     """Every cursor into a group's log.
 
-    committed   on a majority's disks, as far as is known here
-    applying    handed out to be applied
-    applied     applied
-    writing     handed out to be written
+    committed   on a majority's disks, as far as this member knows
+    applying    taken by the host for applying
+    applied     applied to the machine
+    writing     taken by the host for writing
     durable     on this member's disk
-    last        the end
-    lost        an entry that could not be read, and no member could give (core.lost); 0: never; it
-                counts until it is applied
+    last        the last index
+    lost        an entry that this member cannot read and no member could send (core.lost); 0: none;
+                it counts until it is applied
     ahead_ms    of a leader: how far the log's time is ahead of its clock
-    dated       last_time_ms is known; it is not while the last entry's bytes are damaged
+    dated       whether last_time_ms is known; it is not while the last entry's bytes are damaged
 
     Invariants: applied <= applying <= committed <= last;  durable <= writing <= last;
     the tail holds everything above min(durable, applying), so the store is asked only for what
@@ -50,7 +50,7 @@ class LogView:
     )
 
     def __init__(self, store: LogReader, applied: Index = 0) -> None:
-        """All of `store` is durable; everything up to `applied` is committed and applied."""
+        """Begin with a `store` that is all durable, committed and applied up to `applied`."""
         last = store.last_index()
         assert applied <= last, (applied, last)
         self.store = store
@@ -67,12 +67,12 @@ class LogView:
         self.sequence = 0
         self.synced = 0
         self.writes: deque[list[int]] = deque()
-        """Writes under way: [sequence, the highest index that it will make durable]."""
+        """Writes in flight: [sequence, the highest index that the write will make durable]."""
 
     # ------------------------------------------------------------------ reading
 
     def term(self, index: Index) -> Term:
-        """The term of an entry that is here; 0 for index 0."""
+        """Return the term of an entry that is in this log; 0 for index 0."""
         if index >= self.tail_first:
             return self.tail[index - self.tail_first].term
         if index == self.last:
@@ -80,17 +80,17 @@ class LogView:
         return self.store.term(index) if index else 0
 
     def has(self, index: Index, term: Term) -> bool:
-        """Whether the entry at `index` is the one of `term`; index 0 with term 0 always is."""
+        """Return whether the entry at `index` is of `term`; true for index 0 with term 0."""
         return index <= self.last and self.term(index) == term
 
     def newer_than(self, last_index: Index, last_term: Term) -> bool:
-        """Whether this log is more up to date than one that ends so (Raft paper, 5.4.1)."""
+        """Return whether this log is more up to date than one with that end (paper, 5.4.1)."""
         return (self.last_term, self.last) > (last_term, last_index)
 
     def slice(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
-        """Entries from `first` on, at least one, at most to `last`, cut after bytes_max of data.
+        """Return entries from `first` to at most `last`, at least one, cut after bytes_max of data.
 
-        May stop early where the store ends and the tail begins; none: see `LogReader.entries`.
+        May stop early where the store ends and the tail begins; empty: see `LogReader.entries`.
         """
         assert 0 < first <= last <= self.last, (first, last, self.last)
         if first < self.tail_first:
@@ -106,7 +106,7 @@ class LogView:
         return self.tail[start:stop]
 
     def hint(self, index: Index, term: Term) -> tuple[Index, Term]:
-        """The highest place at or below `index` with a term of at most `term`, with its term.
+        """Return the highest index at or below `index` with a term of at most `term`, and its term.
 
         Above it two logs that differ at (index, term) cannot agree: one step skips a whole term.
         """
@@ -122,14 +122,14 @@ class LogView:
     # ------------------------------------------------------------------ growing
 
     def date(self) -> None:
-        """Ask the store when the log ended, if that is not known yet."""
+        """Ask the store for the last entry's time stamp if it is not known yet."""
         if not self.dated:
             found = self.store.last_time_ms()
             if found is not None:
                 self.last_time_ms, self.dated = found, True
 
     def lead_from(self, now_ms: int) -> None:
-        """This member leads: the log's time continues from where it is, at the pace of its clock.
+        """Begin to lead: the log's time continues from where it is, at the pace of this clock.
 
         1. A leader's clock is three hours ahead; it stamps entries.  2. Another member leads, whose
         clock is right.  3. If its entries were stamped with the last entry's time until its clock
@@ -139,7 +139,7 @@ class LogView:
         self.ahead_ms = max(0, self.last_time_ms - now_ms)
 
     def append_new(self, term: Term, kind: EntryKind, data: bytes, now_ms: int) -> Index:
-        """A leader's new entry; its time never falls below that of the one before it."""
+        """Append a leader's new entry; its time is never below that of the one before it."""
         index = self.last + 1
         now_ms += self.ahead_ms
         time_ms = self.last_time_ms
@@ -151,7 +151,7 @@ class LogView:
         return index
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """A follower's new entries, right after the last one."""
+        """Append a follower's new entries, right after the last one."""
         assert entries[0].index == self.last + 1, (entries[0].index, self.last)
         self.tail.extend(entries)
         end = entries[-1]
@@ -163,10 +163,10 @@ class LogView:
         """Drop everything from `index` on; entries that replace it follow at once.
 
         1. We hold 5, 6, 7; the write of 7 is in flight.  2. A new leader replaces 6.
-        3. The old write completes.  If it made `durable` 7 we would vouch for entries we dropped,
-        and the leader could commit them. Comparing terms at 3 would not do: the same 6 and 7 may
-        have been put back by then, while the disk holds what replaced them. So the write itself
-        is told that it vouches for nothing above the cut. Every cursor above it comes down.
+        3. The old write completes.  If it made `durable` 7 we would acknowledge entries we dropped,
+        and the leader could commit them. Comparing terms at 3 is not enough: the same 6 and 7 may
+        have been put back by then, while the disk holds what replaced them. So the pending write
+        itself is limited to what is below the cut. Every cursor above the cut comes down.
         Replayed by tests/raft/transcripts/late_sync_after_truncation.txt
         """
         assert self.committed < index <= self.last, (index, self.committed, self.last)
@@ -180,9 +180,9 @@ class LogView:
             write[1] = min(write[1], index - 1)
 
     def reset_to(self, index: Index, term: Term, time_ms: int) -> None:
-        """A snapshot up to `index` is in the store, durable, in place of everything else.
+        """Begin after a snapshot up to `index` that is durable and has replaced the whole log.
 
-        Writes under way vouch for nothing above it: what they hold was dropped.
+        Writes in flight make nothing above it durable: what they hold was dropped.
         """
         assert index > self.committed, (index, self.committed)
         self.tail.clear()
@@ -194,29 +194,29 @@ class LogView:
             write[1] = min(write[1], index)
 
     def skip_to(self, index: Index) -> None:
-        """A snapshot stands for everything up to `index`, which is in this log; the rest stays."""
+        """Take a snapshot up to `index`, which is in this log, as applied; later entries stay."""
         assert self.applied == self.applying < index <= self.last, (self.applied, index, self.last)
         self.commit_to(index)
         self.applying = self.applied = index
         self.trim()
 
     def term_before(self, index: Index) -> Term:
-        """The term of the entry before `index`, while the cursors are being moved."""
+        """Return the term of the entry before `index`, while the cursors are being moved."""
         before = index - 1
         if before >= self.tail_first:
             return self.tail[before - self.tail_first].term
         return self.store.term(before) if before else 0
 
     def commit_to(self, index: Index) -> None:
-        """Everything up to `index` is committed; never goes back."""
+        """Mark everything up to `index` committed; never moves back."""
         assert index <= self.last, (index, self.last)
         if index > self.committed:
             self.committed = index
 
-    # ------------------------------------------------------------------ handing out
+    # ------------------------------------------------------------------ work for the host
 
     def take_writes(self, with_hard_state: bool) -> Sequence[Entry]:
-        """What is to be written, numbered by `sequence` when there is anything."""
+        """Take the entries to be written, numbered by `sequence` if there is anything to write."""
         entries: Sequence[Entry] = ()
         if self.writing < self.last:
             start = self.writing + 1 - self.tail_first
@@ -229,7 +229,7 @@ class LogView:
         return entries
 
     def take_committed(self, config: RaftConfig) -> Sequence[Entry]:
-        """What is to be applied next, at most about apply_bytes_max, apply_entries_max of it."""
+        """Take the entries to be applied next, about apply_bytes_max, at most apply_entries_max."""
         if self.applying == self.committed:
             return ()
         last = min(self.committed, self.applying + config.apply_entries_max)
@@ -240,10 +240,10 @@ class LogView:
         self.trim()
         return entries
 
-    # ------------------------------------------------------------------ hearing back
+    # ------------------------------------------------------------------ completions
 
     def on_durable(self, sequence: int) -> None:
-        """Writes up to `sequence` are done."""
+        """Mark the writes up to `sequence` done."""
         assert self.synced <= sequence <= self.sequence, (self.synced, sequence, self.sequence)
         self.synced = sequence
         while self.writes and self.writes[0][0] <= sequence:
@@ -253,12 +253,12 @@ class LogView:
         self.trim()
 
     def on_applied(self, index: Index) -> None:
-        """Everything up to `index` is applied."""
+        """Mark everything up to `index` applied."""
         assert self.applied <= index <= self.applying, (self.applied, index, self.applying)
         self.applied = index
 
     def trim(self) -> None:
-        """Release the part of the tail that is durable and handed out."""
+        """Release the part of the tail that is durable and taken for applying."""
         keep = min(self.durable, self.applying) + 1
         if keep > self.tail_first:
             del self.tail[: keep - self.tail_first]

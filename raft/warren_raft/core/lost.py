@@ -2,10 +2,12 @@
 
 1. a, b, c hold 1 … 65 on their disks; a has applied 4 and stops.  2. b and c apply 65, take a
 snapshot of it and release what is below: they know that a holds it.  3. Entry 5 is damaged on a.
-4. a starts. None can give it 5, and it is appended what follows 65: it would never apply again.
+4. a starts. No member can send it 5, and the leader appends what follows 65: a would never apply
+again.
 
-So it asks its leader for the snapshot. What the log holds after the snapshot's last entry stays:
-this member has vouched for it. One that leads itself lets another lead, which it can ask then.
+So it asks its leader for the snapshot. What the log holds after the snapshot's last entry
+stays: this member has acknowledged it. A leader that lacks an entry transfers its leadership, and
+then asks its successor.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ from warren_raft.types import Index, Membership, Term
 
 
 def report(node: NodeState, index: Index, now_ms: int) -> None:
-    """Ask for a snapshot, because no reachable member has that entry. Repeat while it is so."""
+    """Ask for a snapshot because no reachable member has that entry; repeated until one has."""
     node.now_ms = now_ms
     log = node.log
     if not log.applying < index <= log.committed:
-        return  # applied meanwhile; or another leader's may stand there yet
+        return  # applied meanwhile, or not committed: another entry may still replace it
     log.lost = index
     lead = node.leadership
     if lead is None:
         ask(node, index)
     elif lead.transfer_to is None:
-        # By chance: the one that is asked may have lost an entry, too, and hand it back.
+        # A random successor: the one chosen may have lost an entry, too, and transfer back.
         voters = [v for v in node.others(node.membership.voters) if v not in node.suspected]
         if voters:
             leader_transfer.begin_transfer(node, lead, node.rng.choice(voters))
@@ -48,7 +50,7 @@ def ask(node: NodeState, index: Index) -> None:
 
 
 def helps(node: NodeState, index: Index) -> bool:
-    """A snapshot up to there has what is lost; never one that holds no more than is applied."""
+    """Return whether a snapshot up to there covers the lost entry and is above `applied`."""
     return node.log.applying < node.log.lost <= index
 
 

@@ -1,8 +1,8 @@
-"""From one membership to the next, one safe step at a time.
+"""Membership changes, one safe step at a time.
 
 A CONFIG entry's data is an encoded Membership. Two memberships that differ in one voter have
-majorities that overlap, so no two leaders can be elected by them (thesis, 4.1); that is why there
-is no change here of two voters. A node that came back under another id is another voter: it is
+majorities that overlap, so no two leaders can be elected by them (thesis, 4.1); that is why no
+change here replaces two voters. A node that returned under another id is another voter: it is
 demoted, then promoted again, in two steps.
 """
 
@@ -19,28 +19,28 @@ from warren_raft.types import MemberId, Membership, NodeId
 
 @dataclass(frozen=True, slots=True)
 class AddLearner:
-    """`node` receives the log and does not vote; it is promoted when it has caught up."""
+    """Make `node` a learner: it receives the log without a vote until it has caught up."""
 
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """The learner `node` votes; a leader does this by itself, see core.membership_change."""
+    """Make the learner `node` a voter; the leader proposes it, see core.membership_change."""
 
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """`node`, voter or learner, is a member no longer."""
+    """Remove `node`, voter or learner, from the group."""
 
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class Demote:
-    """The voter `node` becomes a learner."""
+    """Make the voter `node` a learner."""
 
     node: NodeId
 
@@ -53,16 +53,16 @@ WHAT: dict[type, str] = {
     Remove: "cannot remove",
     Demote: "cannot demote",
 }
-"""How a refusal of each begins."""
+"""The first words of a refusal of each change."""
 
 
 def encode(membership: Membership) -> bytes:
-    """What stands in a CONFIG entry."""
+    """Encode a membership as the data of a CONFIG entry."""
     return msgspec.msgpack.encode((membership.voters, membership.learners, membership.ids))
 
 
 def decode(data: bytes) -> Membership:
-    """The inverse of `encode`."""
+    """Invert `encode`."""
     try:
         voters, learners, ids = msgspec.msgpack.decode(
             data,
@@ -77,7 +77,7 @@ def decode(data: bytes) -> Membership:
 
 
 def changed(membership: Membership, change: Change, member: MemberId = 0) -> Membership:
-    """The membership after one change; raises MembershipRefused.
+    """Return the membership after one change; raises MembershipRefused.
 
     member  the id under which a node that is promoted votes
     """
@@ -93,14 +93,14 @@ def changed(membership: Membership, change: Change, member: MemberId = 0) -> Mem
 
 
 def add_learner(membership: Membership, node: NodeId) -> Membership:
-    """`node` receives the log and does not vote."""
+    """Return the membership with `node` as a learner."""
     if node in membership:
         raise MembershipRefused("cannot add", node, "it is a member already")
     return Membership(membership.voters, _with(membership.learners, node), membership.ids)
 
 
 def promote(membership: Membership, node: NodeId, member: MemberId = 0) -> Membership:
-    """The learner `node` votes under that id; the caller has seen that it caught up."""
+    """Return it with the learner `node` as a voter under that id; it has caught up already."""
     if node not in membership.learners:
         remedy = "it votes already" if node in membership.voters else "add it as a learner first"
         raise MembershipRefused("cannot promote", node, remedy)
@@ -111,7 +111,7 @@ def promote(membership: Membership, node: NodeId, member: MemberId = 0) -> Membe
 
 
 def demote(membership: Membership, node: NodeId) -> Membership:
-    """The voter `node` is a learner from here on."""
+    """Return the membership with the voter `node` as a learner."""
     if node not in membership.voters:
         remedy = "it is a learner already" if node in membership else "it is no member"
         raise MembershipRefused("cannot demote", node, remedy)
@@ -125,7 +125,7 @@ def demote(membership: Membership, node: NodeId) -> Membership:
 
 
 def remove(membership: Membership, node: NodeId) -> Membership:
-    """`node` is a member no longer."""
+    """Return the membership without `node`."""
     if node in membership.learners:
         return Membership(membership.voters, _without(membership.learners, node), membership.ids)
     if node not in membership.voters:

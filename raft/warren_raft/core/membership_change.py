@@ -1,9 +1,9 @@
-"""The leader's side of a change of members.
+"""The leader's side of a membership change.
 
 A change is a CONFIG entry with the whole membership after it. It is in effect as soon as it is in
-the log; the next one waits until it is committed (thesis, 4.1). Beside what is asked for, a leader
-by itself demotes a voter that answers under another id (its log was lost: it cannot count, and
-what it held is gone), and promotes a learner that has caught up, under the id by which it answers.
+the log; the next one waits until it is committed (thesis, 4.1). Beside what is requested, a leader
+on its own demotes a voter that answers under another id (its log was lost, so it cannot count),
+and promotes a learner that has caught up, under the id by which it answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warren_raft.types import EntryKind, Index, MemberId, MemberState, NodeId
 
 
 def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
-    """Append a CONFIG with that change; raises MembershipRefused."""
+    """Append a CONFIG with that change. Raises MembershipRefused."""
     what = WHAT[type(change)]
     remedy = obstacle(node, lead)
     if remedy is not None:
@@ -43,8 +43,8 @@ def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
         raise MembershipRefused(
             what,
             change.node,
-            f"of its voters then ({', '.join(after.voters)}) only {', '.join(heard) or 'nobody'} "
-            f"would be heard, which is no majority; first bring back or remove others",
+            f"of its voters then ({', '.join(after.voters)}) only {', '.join(heard) or 'none'} "
+            f"would be reachable, which is no majority; first restart or remove others",
             again=True,
         )
     index = node.log.append_new(node.term, EntryKind.CONFIG, encode(after), node.now_ms)
@@ -55,13 +55,13 @@ def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
 
 
 def obstacle(node: NodeState, lead: Leadership) -> str | None:
-    """Why nothing can be changed at the moment; None: it can.
+    """Return why the membership cannot be changed now; None: it can.
 
     1. S1 leads four, adds S5 in its log only, and is cut off.  2. S2 leads in a later term, removes
     S1, and commits that with two of three.  3. S1 comes back, and leads again in a later term with
     two of the others' votes: it adds its old CONFIG to a majority and overwrites what was
     committed. Had S2, or S1 in 3, first committed an entry of its own term, the other CONFIG could
-    no more have been completed (the single-server bug; raft-dev, 2015).
+    no longer have been completed (the single-server bug; raft-dev, 2015).
     Replayed by tests/raft/transcripts/single_server_bug.txt
     """
     log = node.log
@@ -78,7 +78,7 @@ def obstacle(node: NodeState, lead: Leadership) -> str | None:
 
 
 def is_lost(node: NodeState, lead: Leadership, voter: NodeId) -> bool:
-    """A voter of the membership in effect that answers under another id."""
+    """Return whether a voter of the membership in effect answers under another id."""
     if voter == node.id or voter not in node.membership.voters:
         return False
     return lead.progress[voter].member != node.membership.id_of(voter)
@@ -95,7 +95,7 @@ def adopt(node: NodeState) -> None:
 
 
 def adopt_as_leader(node: NodeState, lead: Leadership) -> None:
-    """Send to the members of the membership in effect, and count its voters."""
+    """Track the members of the membership in effect, and count its voters."""
     members = node.membership
     last, now_ms = node.log.last, node.now_ms
     for member in node.others(members.voters + members.learners):
@@ -115,11 +115,11 @@ def adopt_as_leader(node: NodeState, lead: Leadership) -> None:
     count(node, lead)
     read_rounds.answer_reads(
         node, lead, node.id, 0
-    )  # fewer may be a majority, or owe an answer, now
+    )  # the majority, and the voters that owe an answer, may be fewer now
 
 
 def count(node: NodeState, lead: Leadership) -> None:
-    """Work out which copies count for a commit, and whether there is anything to settle."""
+    """Compute which copies count for a commit, and whether `settle` may have work to do."""
     members = node.membership
     counting = []
     absent = 0
@@ -144,19 +144,19 @@ def count(node: NodeState, lead: Leadership) -> None:
 def heard_as(
     node: NodeState, lead: Leadership, sender: NodeId, member: MemberId
 ) -> Progress | None:
-    """A member answers under another id than the last time; its Progress now.
+    """Return the Progress of a member that answers under another id than the last time.
 
-    None: the answer is of no use: a founding member's, after another life of that node answered
-    that its process has now, or this member leads no longer. What the life before held is believed
-    no more.
+    None: the answer is ignored: it is a founding member's, late, after the present process of that
+    node has answered under another id; or this member no longer leads. What the earlier id
+    acknowledged counts no longer.
 
-    1. b acknowledges entry 5.  2. It loses its disk.  3. It comes back and acknowledges 6, under
-    another id, and holds nothing but 6: no, it cannot; it would have to hold 1 … 6. So its old
-    match must fall with the old id, and whatever the new one says is all there is.
+    1. b acknowledges entry 5.  2. It loses its disk.  3. It returns under another id and
+    acknowledges 6, which vouches for 1 … 6 on the new disk only. So the old match is dropped with
+    the old id, and what the new id acknowledges is all that counts.
 
     A founding member's answer is late if its node's process has answered under another id already.
-    If it has not, it has the directory again with which it founded the group: an operator put that
-    back. It is one more life then, which is demoted, catches up, and is promoted, as any other.
+    If it has not, an operator has restored the directory with which the node founded the group. It
+    is one more member id then, which is demoted, catches up, and is promoted, as any other.
     """
     progress = lead.progress[sender]
     if progress.member is None:
@@ -178,11 +178,11 @@ def heard_as(
     return fresh
 
 
-# ---------------------------------------------------------------------- by itself
+# ---------------------------------------------------------------------- the leader's own changes
 
 
 def settle(node: NodeState, lead: Leadership) -> None:
-    """Do what the moment allows; cheap when there is nothing."""
+    """Make the leader's own changes that are possible now; cheap when there are none."""
     if not lead.unsettled or node.leadership is not lead:
         return
     for member, progress in list(lead.progress.items()):
@@ -204,7 +204,7 @@ def settle(node: NodeState, lead: Leadership) -> None:
 
 
 def due(node: NodeState, lead: Leadership) -> Change | None:
-    """The change that this leader makes by itself now."""
+    """Return the change that this leader makes on its own now."""
     members = node.membership
     for voter in members.voters:
         if is_lost(node, lead, voter):
@@ -227,11 +227,11 @@ def due(node: NodeState, lead: Leadership) -> Change | None:
 def ask_whether_still(
     node: NodeState, lead: Leadership, learner: NodeId, progress: Progress
 ) -> None:
-    """Before a learner is promoted it confirms its id once more, in a round like that of a read.
+    """Ask a learner to confirm its id before its promotion, in a round like that of a read.
 
-    1. b acknowledges everything as 7, loses its disk, and is back as 8, which this leader hears.
-    2. A late answer of 7 comes.  3. Promoted as 7, b would be a voter that never votes; in a group
-    of one there would be no majority any more. It will not answer this round as 7.
+    1. b acknowledges everything as 7, loses its disk, and returns as 8, which answers this leader.
+    2. A late answer of 7 arrives.  3. Promoted as 7, b would be a voter that never votes; a group
+    of one would lose its majority. b does not answer this round as 7.
     """
     if not progress.asked:
         lead.reads.round += 1
@@ -240,10 +240,10 @@ def ask_whether_still(
 
 
 def caught_up(node: NodeState, progress: Progress) -> bool:
-    """A learner needs no longer for what came meanwhile than an election takes.
+    """Return whether a learner replicates new entries within an election timeout.
 
-    It is sent the log in rounds: what was there when a round began, then what came during that
-    round, and so on; when one round took less than an election timeout, what is still missing
+    It is sent the log in rounds: what was there when a round began, then what was appended during
+    that round, and so on; when one round took less than an election timeout, what is still missing
     delays the commit of its promotion by no more than that (thesis, 4.2.1).
     """
     if progress.member is None or progress.snapshotting:
@@ -257,7 +257,7 @@ def caught_up(node: NodeState, progress: Progress) -> bool:
 
 
 def hand_off(node: NodeState, lead: Leadership) -> None:
-    """This leader's removal is committed: the voter that holds most is to follow, at once."""
+    """Transfer to the voter with the longest log: this leader's removal is committed."""
     heard = [
         (-lead.progress[voter].match, voter)
         for voter in node.membership.voters
@@ -269,11 +269,11 @@ def hand_off(node: NodeState, lead: Leadership) -> None:
     leader_transfer.begin_transfer(node, lead, min(heard)[1])
 
 
-# ---------------------------------------------------------------------- how it stands
+# ---------------------------------------------------------------------- status
 
 
 def states(node: NodeState, lead: Leadership) -> tuple[MemberState, ...]:
-    """All members, voters first, as this leader sees them."""
+    """Return all members, voters first, as this leader sees them."""
     members, last = node.membership, node.log.last
     before = node.membership
     if node.change_under_way:

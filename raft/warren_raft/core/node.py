@@ -7,8 +7,8 @@ Nothing here waits, sends, writes or looks at a clock. A host calls, in any orde
     ready                                             what is to be done
     durable, applied_to, installed                    what was done
 
-`now_ms` is milliseconds since the epoch on a clock that never goes back (see runtime.clock); it is
-compared with deadlines and stamped into entries.
+`now_ms` is milliseconds since the epoch on a clock that never moves backwards (see runtime.clock);
+it is compared with deadlines and stamped into entries.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from warren_raft.types import (
 
 
 class RaftNode(NodeState):
-    """What a host calls of a member; the state and its invariants are NodeState's."""
+    """A member as its host uses it; the state and its invariants are NodeState's."""
 
     __slots__ = ()
 
@@ -59,10 +59,10 @@ class RaftNode(NodeState):
         self.now_ms = now_ms
         kind = type(message)
         if message.term > self.term:
-            # A pre-vote speaks of the term after the sender's, which no member is in yet; so does
-            # consent to it. But what the sender is in, it got into by a majority's consent:
-            # 1. a is removed, and hands over.  2. b leads the next term with c's vote, and dies.
-            # 3. d has heard neither of them, and a's node lives: it would refuse c for good.
+            # A pre-vote carries the term after the sender's, which no member is in yet; so does
+            # the grant of one. But the sender's own term was entered by a majority's consent:
+            # 1. a is removed, and transfers leadership.  2. b leads the next term with c's vote,
+            # and crashes.  3. d knows of neither, and a's node is up: it would refuse c forever.
             if kind is PreVote:
                 if message.term - 1 > self.term:
                     become_follower(self, message.term - 1)
@@ -76,10 +76,10 @@ class RaftNode(NodeState):
             handler(self, message)
 
     def propose(self, data: bytes, now_ms: int) -> Index:
-        """Append a COMMAND; returns where it will stand if it is committed in `term`.
+        """Append a COMMAND; return the index it will have if it is committed in `term`.
 
-        Raises NotLeader (with a hint) on any member but the leader, and while leadership is being
-        handed over. The entry is lost if another leader's entry is committed at that index.
+        Raises NotLeader (with a hint) on any member but the leader, and during a leader transfer.
+        The entry is lost if another leader's entry is committed at that index.
         """
         lead = self.leadership
         if lead is None or lead.transfer_to is not None:
@@ -88,11 +88,11 @@ class RaftNode(NodeState):
         return self.log.append_new(self.term, EntryKind.COMMAND, data, now_ms)
 
     def propose_change(self, change: Change, now_ms: int) -> Index:
-        """Append a CONFIG with one change of the members; in effect at once.
+        """Append a CONFIG with one membership change, which is in effect at once.
 
         See core.membership_change.
 
-        returns  where it stands; it is done when that is committed in this term
+        returns  its index; the change is done when that is committed in this term
         raises   NotLeader, MembershipRefused
         """
         if self.leadership is None:
@@ -101,7 +101,7 @@ class RaftNode(NodeState):
         return membership_change.propose(self, self.leadership, change)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due; harmless when nothing is."""
+        """Act on deadlines that have passed; harmless when none has."""
         self.now_ms = now_ms
         if self.leadership is not None:
             leader.tick(self, self.leadership)
@@ -114,20 +114,20 @@ class RaftNode(NodeState):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `tick` must be called at the latest; None: never, unless something happens."""
+        """Return when `tick` must be called at the latest; None: not before the next event."""
         if self.leadership is not None:
             return leader.deadline(self, self.leadership)
         return self.election_at_ms
 
     def campaign(self, now_ms: int) -> None:
-        """Try to become the leader (pre-vote first); not if it may not stand, or leads."""
+        """Start an election (pre-vote first); ignored on a leader and where it may not campaign."""
         self.now_ms = now_ms
         if self.stands and self.role is not Role.LEADER:
             self.leader = None
             candidate.become_pre_candidate(self)
 
     def transfer_leader(self, to: NodeId, now_ms: int) -> None:
-        """Hand leadership to a voter once it has everything; given up after transfer_timeout_ms.
+        """Transfer leadership to a voter once it has every entry, within transfer_timeout_ms.
 
         Raises NotLeader, or UsageError when `to` is no voter. Watch soft_state for the outcome.
         """
@@ -138,7 +138,7 @@ class RaftNode(NodeState):
         leader_transfer.begin_transfer(self, lead, to)
 
     def peer_suspected(self, node: NodeId, now_ms: int) -> None:
-        """Nothing has been heard from that node for suspect_after_ms."""
+        """Take note that nothing was received from that node for suspect_after_ms."""
         self.now_ms = now_ms
         self.suspected.add(node)
         lead = self.leadership
@@ -152,17 +152,17 @@ class RaftNode(NodeState):
             lead.transfer_to = None
         membership_change.settle(self, lead)
         if self.leadership is not None and not self.majority_heard():
-            # Check-quorum: it could commit nothing. Clients find another leader, if there is one.
+            # Check-quorum: it could commit nothing. Clients look for another leader.
             become_follower(self, self.term)
 
     def leader_denied(self, node: NodeId, now_ms: int) -> None:
-        """That node, which lives, says that it does not lead: it may not even be a member now."""
+        """Take note that `node`, which is up, says that it does not lead (or is no member)."""
         self.now_ms = now_ms
         if self.leader == node and self.leadership is None:
             lose_leader(self)
 
     def peer_connected(self, node: NodeId, now_ms: int, restarted: bool = False) -> None:
-        """A connection was (re-)established, or a suspected node was heard again.
+        """Take note that a connection was (re-)established, or that a suspicion has ended.
 
         Must follow every `peer_suspected` when the suspicion ends: until then a leader sends
         that follower nothing.
@@ -177,16 +177,16 @@ class RaftNode(NodeState):
             stand_soon(self)
 
     def disk_stalled(self, stalled: bool, now_ms: int) -> None:
-        """This node's disk does not answer; False: it does again. See candidate.on_stalled."""
+        """Take note that this node's disk stalls, or answers again. See candidate.on_stalled."""
         self.now_ms = now_ms
         self.stalled = stalled
         candidate.on_stalled(self)
 
     def peer_restarted(self, node: NodeId, now_ms: int) -> None:
-        """That node's process is a new one: it leads nothing. Implies peer_connected.
+        """Take note that a node's process is a new one: it leads nothing. Implies peer_connected.
 
-        No message of the process before may follow: one that believed in that leader again, because
-        of a late append, would wait for good for a member that lost its disk.
+        No message of the earlier process may follow: a member that followed it again because of a
+        late append would wait forever for a leader that lost its disk.
         """
         self.peer_connected(node, now_ms, True)
         if self.leader == node:
@@ -212,7 +212,7 @@ class RaftNode(NodeState):
     # ------------------------------------------------------------- what is to be done
 
     def ready(self) -> Ready | None:
-        """Everything to be done since the last call; None: nothing. Call until None."""
+        """Return everything to be done since the last call; None: nothing. Call until None."""
         if self.leadership is not None:
             leader.fan_out(self, self.leadership)
         log = self.log
@@ -265,10 +265,10 @@ class RaftNode(NodeState):
     # ------------------------------------------------------------- what was done
 
     def durable(self, sequence: int) -> None:
-        """Everything that Readys up to `sequence` gave to write is on disk.
+        """Take note that the writes of all Readys up to `sequence` are on disk.
 
-        Call `ready()` afterwards: a leader's own copy counts for the commit. What was truncated
-        in the meantime is not vouched for, however late this comes.
+        Call `ready()` afterwards: a leader's own copy counts for the commit. However late the call,
+        entries that were truncated in the meantime do not count as durable.
         """
         self.log.on_durable(sequence)
         if self.leadership is not None:
@@ -282,11 +282,11 @@ class RaftNode(NodeState):
                 candidate.count(self, self.id, True)
 
     def applied_to(self, index: Index) -> None:
-        """Everything up to `index` is applied."""
+        """Take note that everything up to `index` is applied."""
         self.log.on_applied(index)
 
     def installed(self, index: Index, term: Term, time_ms: int, membership: Membership) -> None:
-        """A snapshot that `Ready.chunks` brought is durable; it is the log's new beginning.
+        """Take note that a received snapshot is durable: it is the log's new beginning.
 
         membership  as of its last entry
 
@@ -295,47 +295,47 @@ class RaftNode(NodeState):
         follower.installed(self, index, term, time_ms, membership)
 
     def wants_snapshot(self, member: NodeId) -> bool:
-        """This member leads, and that one can be helped by a snapshot only."""
+        """Return whether this member leads, and `member` needs a snapshot."""
         progress = None if self.leadership is None else self.leadership.progress.get(member)
         return progress is not None and (progress.snapshotting or progress.lacks > 0)
 
     def may_install(self, index: Index, term: Term) -> bool:
-        """A snapshot that ends so says more than this log does, see follower.on_snapshot_chunk."""
+        """Return whether a snapshot with that end is of use, see follower.on_snapshot_chunk."""
         return lost.may_install(self, index, term)
 
     def entry_lost(self, index: Index, now_ms: int) -> None:
-        """Its bytes are damaged, and no member that is heard has it: see core.lost."""
+        """Take note that an entry is damaged and no reachable member has it: see core.lost."""
         lost.report(self, index, now_ms)
 
-    # ------------------------------------------------------------- how it stands
+    # ------------------------------------------------------------- status
 
     @property
     def synced(self) -> int:
-        """The highest sequence that `durable` was told; 0 at first."""
+        """The highest sequence passed to `durable`; 0 at first."""
         return self.log.synced
 
     def membership_at(self, index: Index) -> Membership | None:
-        """The members as of that entry, at or above the snapshot: what a snapshot of it names.
+        """Return the members as of that entry, for a snapshot of it; not below the last snapshot.
 
-        None: not known. A member that joins learns it from the first CONFIG, or snapshot, that it
-        is sent; until then it can take no snapshot.
+        None: not known. A joining member learns it from the first CONFIG, or snapshot, that it
+        receives; until then it can take no snapshot.
         """
         return self.configs.at(index)
 
     def member_states(self) -> tuple[MemberState, ...]:
-        """All members as their leader sees them; raises NotLeader on any other member."""
+        """Return all members as the leader sees them; raises NotLeader on any other member."""
         if self.leadership is None:
             raise NotLeader(self.group, self.id, self.leader)
         return membership_change.states(self, self.leadership)
 
     @property
     def commit(self) -> Index:
-        """Everything up to here is committed, as far as this member knows."""
+        """The highest index that this member knows to be committed."""
         return self.log.committed
 
     @property
     def applied(self) -> Index:
-        """Everything up to here is applied."""
+        """The highest applied index."""
         return self.log.applied
 
     @property
@@ -344,7 +344,7 @@ class RaftNode(NodeState):
         return self.log.last
 
     def entry(self, index: Index, term: Term) -> Entry | None:
-        """That very entry, on disk or not; None: it is not in this log."""
+        """Return the entry with that index and term, durable or not; None: not in this log."""
         log = self.log
         if 0 < index < log.store.first_index():
             return log.store.live_entry(index, term)
@@ -354,7 +354,7 @@ class RaftNode(NodeState):
         return found[0] if found else None
 
     def sent_term(self, to: NodeId, index: Index) -> Term:
-        """The term of an entry that `to` holds, or was sent on the connection that stands.
+        """Return the term of an entry that `to` holds, or was sent on the present connection.
 
         Of a leader; 0: neither is known. What follows on that connection finds the entry there,
         unless `to` has turned to another leader in between.
@@ -363,6 +363,6 @@ class RaftNode(NodeState):
         progress = None if lead is None else lead.progress.get(to)
         if progress is None:
             return 0
-        # Not `match`: until it has answered on this connection its disk may be another one.
+        # Not `match`: until it has answered on this connection its disk may have been replaced.
         there = not progress.probing and index < progress.next
         return self.log.term(index) if there and index >= self.log.store.first_index() else 0

@@ -1,4 +1,4 @@
-"""What a leader believes about one follower."""
+"""A follower's replication progress, as the leader knows it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from warren_raft.types import Index, MemberId
 
 
 class Progress:
-    """Where a follower's log stands and what is under way to it.
+    """A follower's place in the log, and the messages in flight to it.
 
     member        the id under which it answered last; until then, of a voter, the one that is
                   expected, of a learner None
-    heard         it has answered under that id since its node's process began
-    leaving       it is a member no longer: the index of the CONFIG that says so; dropped when it
+    heard         it has answered under that id since its node's process started
+    leaving       it is no longer a member: the index of that CONFIG; dropped when it
                   knows that to be committed. 0: it is a member
     match         the follower holds everything up to here on disk
     next          the next entry to send
-    probing       the place in its log is a guess, or it went silent: one message at a time
+    probing       `next` is a guess, or it stopped answering: one message at a time
     snapshotting  it needs entries that the log no longer has: only a snapshot helps
-    lacks         it cannot read that entry, which the log no longer has: a snapshot goes to it
-                  beside what is appended; 0: none
+    lacks         it cannot read that entry, which the log no longer has: it is sent a snapshot
+                  beside the appends; 0: none
     paused        its node is suspected: nothing is sent
-    unanswered    a probe is under way
+    unanswered      a probe is in flight
     inflight      (last index, bytes) of every Append with entries that was not answered
-    commit_sent   the highest commit index told; commit_known: that it is known to have heard
-    asked         a learner: the round in which it was asked whether it is still the one that
-                  answered; 0: not yet. vouched: it is
-    round_end     a learner has caught up, of one round, when it holds everything up to here
+    commit_sent   the highest commit index sent; commit_known: the highest that it acknowledged
+    asked         a learner: the round in which it was asked to confirm its id; 0: not yet.
+                  vouched: it did
+    round_end     a learner has completed a round when it holds everything up to here
     round_began_ms
     waiting_since when it last answered, or when the oldest unanswered message left; milliseconds
 
@@ -99,7 +99,7 @@ class Progress:
         self.commit_sent = self.commit_known
 
     def pause(self) -> None:
-        """Its node is suspected; `resume` ends that."""
+        """Send nothing: its node is suspected; `resume` ends that."""
         self.become_probe()
         self.asked, self.vouched = 0, False
         self.snapshotting = False
@@ -107,7 +107,7 @@ class Progress:
         self.paused = True
 
     def resume(self, restarted: bool = False) -> None:
-        """Its node is reachable (again); a new process of it has forgotten what is committed."""
+        """Send again: its node is reachable. A restarted one has forgotten what is committed."""
         self.heard = self.heard and not restarted
         self.become_probe()
         self.asked, self.vouched = 0, False
@@ -117,12 +117,12 @@ class Progress:
         self.commit_known = self.commit_sent = 0
 
     def become_snapshotting(self) -> None:
-        """Nothing is appended until it says that it holds more."""
+        """Append nothing until it reports that it holds more."""
         self.become_probe()
         self.snapshotting = True
 
     def sent(self, last: Index, size: int, commit: Index, now_ms: int) -> None:
-        """An Append left: entries next … last (last < next: none), `size` bytes.
+        """Record an Append that was sent: entries next … last (last < next: none), `size` bytes.
 
         A probe does not move `next`: it may have to be repeated from the same place.
         """
@@ -139,7 +139,7 @@ class Progress:
             self.commit_sent = commit
 
     def accepted(self, index: Index, commit: Index, now_ms: int) -> bool:
-        """The follower holds everything up to `index`; returns whether that is news."""
+        """Record that the follower holds everything up to `index`; return whether that is new."""
         self.waiting_since = now_ms
         self.unanswered = False
         self.snapshotting = False
@@ -158,9 +158,9 @@ class Progress:
         return news
 
     def rejected(self, index: Index) -> bool:
-        """The follower has no such entry at `index`; returns whether that is news.
+        """Record that the follower has no such entry at `index`; return whether that is new.
 
-        Not news: it was accepted meanwhile, or it answers a message that was given up.
+        Not new: it was accepted meanwhile, or it answers a message that no longer counts.
         """
         if index <= self.match or index >= self.next:
             return False
@@ -173,7 +173,7 @@ class Progress:
 
     @property
     def vouching(self) -> bool:
-        """Whether it was asked, and has not answered, if it is still the one that it was."""
+        """Whether it was asked to confirm its id and has not answered yet."""
         return self.asked > 0 and not self.vouched
 
     @property

@@ -8,13 +8,13 @@ from warren_raft.types import Index, NodeId
 
 
 def majority(voters: int) -> int:
-    """How many of that many voters decide; at least 1 voter."""
+    """Return the size of a majority of that many voters (at least 1)."""
     assert voters > 0, voters
     return voters // 2 + 1
 
 
 def held_by_majority(held: Iterable[Index]) -> Index:
-    """The highest index that a majority holds on disk.
+    """Return the highest index that a majority holds on disk.
 
     held     what each voter is known to hold, one number per voter, not empty
     returns  0 when no majority holds anything
@@ -25,7 +25,7 @@ def held_by_majority(held: Iterable[Index]) -> Index:
 
 
 def decided(answers: Mapping[NodeId, bool], voters: tuple[NodeId, ...]) -> bool | None:
-    """Whether the voters have granted: a majority has (True), can no more (False), neither (None).
+    """Return True if a majority has granted, False if it no longer can, None if neither.
 
     answers  of the nodes that answered; those of nodes that are no voters do not count
     """

@@ -12,10 +12,10 @@ Request = tuple[NodeId, int]
 
 
 class PendingReads:
-    """What a leader keeps of reads that wait.
+    """A leader's pending reads.
 
-    asked    not part of a round yet; wait while nothing of this term is committed, because only
-             then does the leader know everything that is committed
+    asked     not part of a round yet; they wait until an entry of this term is committed, because
+             only then does the leader know everything that is committed
     rounds   (round, commit index when it began, its requests), oldest first
     heard    the newest round that each voter confirmed
 
@@ -32,11 +32,11 @@ class PendingReads:
 
     @property
     def pending(self) -> int:
-        """How many requests wait."""
+        """The number of pending requests."""
         return len(self.asked) + sum(len(requests) for _, _, requests in self.rounds)
 
     def begin(self, commit: Index) -> int:
-        """Put what was asked into a new round; its number."""
+        """Put the requests in `asked` into a new round; return its number."""
         assert self.asked
         self.round += 1
         self.rounds.append((self.round, commit, self.asked))
@@ -46,7 +46,7 @@ class PendingReads:
     def confirmed(
         self, voter: NodeId, round_: int, voters: tuple[NodeId, ...], leader: NodeId
     ) -> list[tuple[Index, list[Request]]]:
-        """A voter confirmed a round; the rounds that a majority has confirmed, taken out.
+        """Record a voter's confirmation; remove and return the rounds that a majority confirmed.
 
         leader  counts as having confirmed every round when it is a voter
         """
@@ -62,11 +62,11 @@ class PendingReads:
         return done
 
     def forget(self, voter: NodeId) -> None:
-        """What that node confirmed was another life of its log."""
+        """Drop that node's confirmations: they came from an earlier member id."""
         self.heard.pop(voter, None)
 
     def drain(self) -> list[Request]:
-        """Leadership is lost: everything that waited."""
+        """Remove and return every pending request: leadership is lost."""
         waiting = [request for _, _, requests in self.rounds for request in requests]
         waiting.extend(self.asked)
         self.rounds.clear()

@@ -1,6 +1,6 @@
 """The rounds in which a leader asks its voters whether it still leads.
 
-Reads wait for them (Raft thesis, 6.4), and the promotion of a learner does (see
+Reads wait for them (Raft thesis, 6.4), and so does the promotion of a learner (see
 membership_change.ask_whether_still).
 """
 
@@ -14,14 +14,14 @@ from warren_raft.types import NodeId
 
 
 def begin_round(node: NodeState, lead: Leadership) -> None:
-    """Ask the voters whether this is still the leader."""
+    """Ask the voters to confirm that this member still leads."""
     lead.reads.begin(node.log.committed)
     ask_confirm(node, lead)
     answer_reads(node, lead, node.id, 0)  # a group of one has its majority already
 
 
 def ask_confirm(node: NodeState, lead: Leadership) -> None:
-    """Send (again) the newest round, which stands for the older ones, to all that owe an answer."""
+    """Send (again) the newest round, which covers the older ones, to all that owe an answer."""
     asked = node.others(node.membership.voters) if lead.reads.rounds else []
     asked += [member for member, progress in lead.progress.items() if progress.vouching]
     lead.confirm_due_ms = node.now_ms + node.config.retransmit_ms if asked else None
@@ -45,6 +45,6 @@ def answer_reads(node: NodeState, lead: Leadership, voter: NodeId, round_: int) 
 
 
 def end_rounds(lead: Leadership) -> None:
-    """Wait no longer when no member owes an answer."""
+    """Stop repeating the round when no member owes an answer."""
     if not lead.reads.rounds and not any(p.vouching for p in lead.progress.values()):
         lead.confirm_due_ms = None

@@ -1,4 +1,4 @@
-"""What a node asks its host to do."""
+"""`Ready`: the work that a node hands to its host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren_raft.types import Entry, HardState, Index, NodeId, Term
 
 
 class Role(IntEnum):
-    """What a member is at the moment."""
+    """A member's present role."""
 
     FOLLOWER = 0
     PRE_CANDIDATE = 1
@@ -38,11 +38,11 @@ class ReadState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What the host must do now, in this order where an order is given.
+    """The host's next work, in this order where an order is given.
 
-    Taking it is accepting it: the next `ready()` does not repeat it, and may be called before the
-    write of this one is done. Writes of one group are carried out in the order in which their
-    Readys were taken.
+    A host that takes a Ready must carry it out: the next `ready()` does not repeat it, and may be
+    called before the write of this one is done. Writes of one group are carried out in the order in
+    which their Readys were taken.
 
     sequence             numbers the writes of this group: `durable(sequence)` says that this
                          Ready's hard_state and entries, with those of all before it, are on disk.
@@ -50,19 +50,19 @@ class Ready(msgspec.Struct, frozen=True):
                          (0: none)
     hard_state           write and sync before messages_after_sync leave; None: unchanged
     entries              append to the log, replacing everything from entries[0].index on
-    messages             may leave at once: the leader's appends, its write is under way meanwhile
+    messages             may leave at once: the leader's appends, in parallel with its own write
     messages_after_sync  leave once everything up to `sequence` is on disk: votes, requests for
                          them, append replies. With nothing to write and all earlier writes done
                          (`node.synced >= ready.sequence`): at once
     committed            apply in this order; each index is handed out once in a node's life. They
                          are on a majority's disks but perhaps not yet on this one's: safe, because
-                         what is applied lives in memory and is rebuilt from the log after a crash,
+                         what is applied is in memory and is rebuilt from the log after a crash,
                          and a committed entry is never truncated
     reads                answers to read_index
-    soft_state           None: unchanged; else act on it after `committed` was applied
+    soft_state           None: unchanged; else act on it after `committed` is applied
     snapshots            members with a next entry that the log no longer has: send them a snapshot
-                         (core.snapshot_transfer); each is named once, and again when it was lost
-                         sight of
+                         (core.snapshot_transfer); each is named once, and again after it was
+                         unreachable
     chunks               parts of a snapshot for this member, and answers to its own, in order
     """
 

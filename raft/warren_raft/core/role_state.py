@@ -1,4 +1,4 @@
-"""The part of the state that only a candidate, or only a leader, has."""
+"""The state that only a candidate, or only a leader, has."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from warren_raft.types import Index, Membership, NodeId
 
 
 class Candidacy:
-    """The answers to one attempt.
+    """The answers to one election attempt.
 
-    sequence  the write that holds this member's vote for itself; None: not handed out yet.
+    sequence  the write that holds this member's vote for itself; None: not taken by the host yet.
               The vote counts once that write is done, like any other
     """
 
@@ -23,18 +23,18 @@ class Candidacy:
 
 
 class Leadership:
-    """What a leader knows for as long as it leads.
+    """The state that a leader has for as long as it leads.
 
     first           index of its NOOP: from here on every entry is of its own term, and only
                     these are committed by counting (Raft paper, 5.4.2)
-    progress        of every other member, voters and learners, and of those that are leaving
-    counting        of the other voters that answer under the right id; absent: a 0 for each voter
-                    with a copy that counts for nothing
+    progress        of every other member, voters and learners, and of those that are being removed
+    counting        of the other voters that answer under the right id, and a 0 for each voter
+                    whose copy does not count
     unsettled       whether there may be something for membership_change.settle to do
-    transfer_to     the voter that leadership is being handed to; nothing is proposed meanwhile
-    transfer_by_ms  when that is given up
-    confirm_due_ms  when a round of reads is asked for again; None: no round is open
-    wire            the last batch built, so that followers in step share it:
+    transfer_to     the voter that leadership is being transferred to; nothing is proposed meanwhile
+    transfer_by_ms  when the transfer is aborted
+    confirm_due_ms  when the round of reads is repeated; None: no round is open
+    wire            the last batch built, shared by followers at the same index:
                     (first, last of the log, bytes_max) and (entries, size)
     """
 

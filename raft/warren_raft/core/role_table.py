@@ -1,4 +1,4 @@
-"""What a member of each role does with a message of its own term."""
+"""The handlers of messages of the member's own term, by role."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ HANDLERS: tuple[dict[type, Handler], ...] = (
     EVERY_ROLE | {PreVoteReply: candidate.on_pre_vote_reply},
     EVERY_ROLE | {VoteReply: candidate.on_vote_reply},
     {
-        # Append and Confirm of its own term cannot come: one leader per term. They are here so
-        # that `follow` finds out.
+        # Append and Confirm of its own term cannot arrive: one leader per term. They are here so
+        # that the assertion in `follow` detects a second leader.
         Append: follower.on_append,
         SnapshotChunk: follower.on_snapshot_chunk,
         ReadIndexHeartbeat: follower.on_confirm,
@@ -56,4 +56,4 @@ HANDLERS: tuple[dict[type, Handler], ...] = (
         ReadIndex: leader.on_read_index,
     },
 )
-"""By role; what is missing is ignored."""
+"""By role and message type; a message that is missing here is ignored."""

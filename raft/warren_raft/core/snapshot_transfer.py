@@ -1,12 +1,12 @@
-"""A snapshot on its way from a leader to a member that needs what its log no longer has.
+"""The transfer of a snapshot from a leader to a member that needs entries its log has dropped.
 
-First the live entries go, ascending, those that the receiver does not hold anyway; then the
-snapshot's payload. Every answer says what is wanted next, and nothing else steers the sender: a
-lost chunk, a lost answer, a repeat, a new connection are all the same to it.
+The live entries that the receiver does not hold are sent first, ascending; then the snapshot's
+payload. Every answer says what is wanted next, and only the answers steer the sender: it treats a
+lost chunk, a lost answer, a repeat and a new connection alike.
 
-1. the leader offers: an empty chunk         2. the member answers where it stands
-3. chunks, a few under way at a time         4. each is answered with what is wanted next
-5. the payload is complete: the host makes all of it durable, then says `Node.installed`
+1. the leader offers: an empty chunk      2. the member answers what it has
+3. chunks, a few in flight at a time         4. each is answered with what is wanted next
+5. the payload is complete: the host makes all of it durable, then calls `Node.installed`
 6. the append reply that follows ends it: the leader appends after the snapshot's index
 """
 
@@ -19,18 +19,18 @@ from warren_raft.messages import SnapshotChunk, SnapshotWanted, WireLive
 from warren_raft.types import Entry, GroupId, Index, NodeId, Term
 
 CHUNK_BYTES_MAX = 1 << 20
-"""Of live entries or payload in one chunk; a larger entry goes alone."""
+"""Bytes of live entries or payload in one chunk; a larger entry is sent alone."""
 CHUNKS_UNDER_WAY_MAX = 4
 
 
 class OutgoingSnapshot:
-    """The leader's side.
+    """The leader's side of a transfer.
 
     live                     the entries that the snapshot refers to, ascending
-    live_sent, payload_sent  how far was sent: an index, a number of bytes
+    live_sent, payload_sent  sent so far: an index, a number of bytes
     under_way                chunks since the last answer that was news
-    _offered                 the offer, which goes first, is not answered yet
-    heard_ms                 when it was answered last, or began
+    _offered                 the offer, which is sent first, is not answered yet
+    heard_ms                 when the last answer came, or the transfer began
     stuck                    a live entry that could not be read when it was to be sent; 0: none
     """
 
@@ -64,7 +64,7 @@ class OutgoingSnapshot:
         read: Callable[[Index], Entry],
         now_ms: int,
     ) -> None:
-        """term: of the snapshot's last entry; payload: not empty; read: gives a live entry."""
+        """term: of the snapshot's last entry; payload: not empty; read: returns a live entry."""
         assert payload, "a receiver is complete when it has the payload, which comes last"
         self.group, self.own, self.to = group, own, to
         self.index, self.term = index, term
@@ -80,12 +80,12 @@ class OutgoingSnapshot:
         self._turned_at: tuple[Index, int] | None = None
 
     def offer(self, leader_term: Term) -> SnapshotChunk:
-        """Ask where the receiver stands: first, and when no answer comes."""
+        """Return the offer, which asks what the receiver has: sent first, and without an answer."""
         self._offered = True
         return self._chunk(leader_term, (), -1, b"")
 
     def heard(self, wanted: SnapshotWanted, now_ms: int) -> None:
-        """The receiver says what it wants; of another snapshot: nothing."""
+        """Continue from what the receiver wants; an answer about another snapshot is ignored."""
         if (wanted.index, wanted.last_term) != (self.index, self.term):
             return
         self.heard_ms = now_ms
@@ -94,18 +94,18 @@ class OutgoingSnapshot:
         if not wanted.repeat:
             self._turned_at = None
         elif self._offered or place != self._turned_at:
-            # Once per place: of four chunks under way the first is lost, three answers say so.
-            # The answer to an offer is no loss: if the first chunk after it is lost, that place is
-            # turned back to. Replayed by test_a_loss_turns_the_sender_back_once.
+            # Once per place: if the first of four chunks in flight is lost, three answers say so.
+            # The answer to an offer reports no loss: if the first chunk after it is lost, the
+            # sender does turn back to it. Replayed by test_a_loss_turns_the_sender_back_once.
             self._turned_at = None if self._offered else place
             self._offered = False
             self.live_sent, self.payload_sent = place
             self.under_way = 0
 
     def next(self, leader_term: Term) -> SnapshotChunk | None:
-        """The next chunk; None: wait for an answer, or all was sent.
+        """Return the next chunk; None: wait for an answer, or all was sent.
 
-        raises  what `read` raises for an entry that is not there any more
+        raises  what `read` raises for an entry that is no longer available
         """
         if self._offered or self.under_way >= CHUNKS_UNDER_WAY_MAX:
             return None
@@ -149,10 +149,10 @@ class OutgoingSnapshot:
 
 
 class Incoming:
-    """The member's side: one snapshot at a time; another one begins from its start.
+    """The receiver's side: one snapshot at a time; another one begins from its start.
 
-    base        what this member had applied when it began: live entries up to there are here
-    live_after  the last live entry received; payload: what was received of it
+    base        what this member had applied when it began: it has the live entries up to there
+    live_after  the last live entry received; payload: the part received
     Invariant: entries come in ascending order, payload comes after them
     """
 
@@ -167,7 +167,7 @@ class Incoming:
         self.wanted_bytes = chunk.payload_bytes
 
     def is_of(self, chunk: SnapshotChunk) -> bool:
-        """The chunk belongs to this snapshot, of this sender."""
+        """Return whether the chunk belongs to this snapshot, of this sender."""
         return (chunk.sender, chunk.index, chunk.last_term, chunk.payload_bytes) == (
             self.sender,
             self.index,
@@ -176,9 +176,9 @@ class Incoming:
         )
 
     def take(self, chunk: SnapshotChunk) -> tuple[tuple[Entry, ...], bool]:
-        """Take a chunk if it is the one that was wanted.
+        """Take a chunk if it is the one that is wanted.
 
-        returns  the live entries that are new, to be written; and whether the sender is to continue
+        returns  the live entries that are new, to be written; and whether the sender must continue
                  from what is wanted instead of from what it sent last
         """
         if chunk.entries:
@@ -196,5 +196,5 @@ class Incoming:
 
     @property
     def complete(self) -> bool:
-        """Everything is here."""
+        """Whether everything was received."""
         return len(self.payload) >= self.wanted_bytes

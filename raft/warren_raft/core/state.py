@@ -1,4 +1,4 @@
-"""The state of one member of one group, and its invariants; the roles change it."""
+"""The state of one member of one group, and its invariants."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from warren_raft.types import (
 class NodeState:
     """The fields of a Node, which the functions of the roles read and write.
 
-    member_id       which life of this node's log it is; it votes only where the membership names
-                    it under that id
+    member_id       the identity of this node's log; it votes only where the membership names it
+                    under that id
     configs         the memberships of the log; membership: the one in effect
-    leader          the member believed to lead; None: not known, or its node is suspected
-    suspected       nodes from which nothing is heard
-    unread          some of the log could not be read, see core.damaged; ready() comes after looking
-    stalled         this node's disk does not answer: it does not stand; one that leads still does
-    election_at_ms  when to stand for election, or, on a learner, to ask who leads; None while a
-                    leader is known, when no majority would hear it, and on one that is no member
-    attempts        elections stood for in vain since the last leader was known
+    leader          the known leader; None: not known, or its node is suspected
+    suspected       nodes that are unreachable
+    unread          some of the log could not be read, see core.damaged; ready() checks it first
+    stalled         this node's disk does not answer: it does not campaign; a leader still leads
+    election_at_ms  when to campaign, or, on a learner, to ask for the leader; None while a leader
+                    is known, while no majority is reachable, and on one that is no member
+    attempts        failed elections since the last leader was known
 
-    Invariants: exactly the role's own state is there (candidacy, leadership); a leader leads
-    itself; only a voter stands or leads, or one with its own removal under way; a member with a
-    leader has no election ahead; votes in a term are given once (`vote` changes only with `term`,
-    or from None).
+    Invariants: exactly the role's own state exists (candidacy, leadership); a leader's `leader` is
+    itself; only a voter campaigns or leads, or one with its own removal under way; a member with a
+    leader has no election scheduled; votes in a term are given once (`vote` changes only with
+    `term`, or from None).
     """
 
     __slots__ = (
@@ -98,10 +98,10 @@ class NodeState:
         rng              may be shared by all groups of a node
         applied          what the machine's state holds already: the index of its snapshot
         configs          see LogReader.configs
-        preferred        which campaigns at once when the group is new (term 0, empty log); the
-                         others wait new_group_delay_ms longer. A group of one campaigns at once
+        preferred        the node that campaigns at once when the group is new (term 0, empty log);
+                         the others wait new_group_delay_ms longer. A group of one campaigns at once
 
-        No node is suspected at first: a host tells `peer_suspected` for those that are.
+        No node is suspected at first: the host calls `peer_suspected` for those that are.
         """
         self.group = group
         self.id = node_id
@@ -135,7 +135,7 @@ class NodeState:
         self.election_at_ms: int | None = first_ms if self.asks else None
 
     def first_delay_ms(self, preferred: NodeId | None) -> int:
-        """How long a member that has just started waits for a leader to speak up."""
+        """Return how long a member that has just started waits for a leader's message."""
         if self.is_voter and len(self.membership.voters) == 1:
             return 0
         delay = self.rng.randrange(*self.config.election_timeout_ms)
@@ -146,18 +146,18 @@ class NodeState:
     # ------------------------------------------------------------- derived
 
     def others(self, members: tuple[NodeId, ...]) -> list[NodeId]:
-        """Members but this one, in their order."""
+        """Return the members without this one, in their order."""
         return [member for member in members if member != self.id]
 
     @property
     def change_under_way(self) -> bool:
-        """The membership in effect is not known to be committed."""
+        """Whether the membership in effect is not known to be committed."""
         return self.configs.latest_index > self.log.committed
 
     def hears(self, lead: Leadership, voter: NodeId, membership: Membership) -> bool:
-        """Whether that voter of `membership` is reachable, under the id that it has there.
+        """Return whether that voter of `membership` is reachable under the id that it has there.
 
-        lead  this member's own, which leads
+        lead  this member's own leadership
         """
         member = membership.id_of(voter)
         if voter == self.id:
@@ -166,12 +166,12 @@ class NodeState:
         return progress is not None and not progress.paused and progress.member == member
 
     def hears_majority(self, lead: Leadership, membership: Membership) -> bool:
-        """Whether a majority of those voters is reachable under their ids."""
+        """Return whether a majority of those voters is reachable under their ids."""
         voters = membership.voters
         return sum(self.hears(lead, v, membership) for v in voters) >= majority(len(voters))
 
     def majority_heard(self) -> bool:
-        """Whether a majority of the voters is not suspected, nor known to be another life."""
+        """Return whether a majority of the voters is reachable (of a leader: under their ids)."""
         lead = self.leadership
         if lead is not None:
             return self.hears_majority(lead, self.membership)
@@ -180,17 +180,18 @@ class NodeState:
         return heard >= majority(len(voters))
 
     def lacks_beginning(self) -> bool:
-        """Whether what is needed from the beginning is still unread, see core.damaged."""
+        """Return whether data that is needed from the start is still unread, see core.damaged."""
         return not self.log.dated or bool(self.configs.missing)
 
     @property
     def stands(self) -> bool:
-        """Whether it may stand: a voter, or one until the CONFIG under way; not while `unread`,
-        and not while its disk is `stalled`.
+        """Whether it may campaign.
+
+        A voter may, and so may one whose removal is not committed; not while `unread` or `stalled`.
 
         1. a leads a and b, removes itself, and crashes with that CONFIG on its own disk only.
-        2. b needs a's vote, and does not get it: a's log is longer.  3. So a must stand, although
-        it does not count its own vote, until the CONFIG is committed (thesis, 4.2.2).
+        2. b needs a's vote, and does not get it: a's log is longer.  3. So a must campaign,
+        although it does not count its own vote, until the CONFIG is committed (thesis, 4.2.2).
         """
         if self.unread or self.stalled:
             return False
@@ -201,8 +202,11 @@ class NodeState:
 
     @property
     def asks(self) -> bool:
-        """Whether it needs a leader: a member does; and one that led in this term until it was
-        removed, because others may believe in it still."""
+        """Whether it needs a leader.
+
+        A member does; so does one that led in this term until it was removed, because others may
+        still follow it.
+        """
         named = self.id in self.membership or self.vote == self.id
         return named or self.stands or bool(self.configs.missing)
 

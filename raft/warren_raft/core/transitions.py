@@ -1,6 +1,6 @@
-"""Moves that are open to a member in every role: its election timer, and to follow.
+"""Transitions that every role shares: the election timer, and becoming a follower.
 
-To stand for election and to lead are in candidate and leader.
+Becoming a candidate and a leader are in candidate and leader.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from warren_raft.types import NodeId, Term
 
 
 def set_election(node: NodeState, delay_ms: int) -> None:
-    """Stand for election (a learner: ask for the leader) that much later.
+    """Schedule a campaign (a learner: a search for the leader) that much later.
 
-    Without a majority in hearing, or when it is not known to be a member at all, it gives up
-    after a few attempts, until another member is heard: the first ones tell members that still
-    believe in this one that it leads no longer.
+    Without a reachable majority, or when it is not known to be a member at all, it stops after a
+    few attempts until another member is reachable: the first attempts tell members that still
+    follow this one that it no longer leads.
     """
     many = node.attempts > node.config.election_backoff_max
     hopeless = many and not (node.configs.known and node.majority_heard())
@@ -28,14 +28,14 @@ def set_election(node: NodeState, delay_ms: int) -> None:
 
 
 def next_attempt(node: NodeState) -> None:
-    """Set the time of the next attempt, should this one come to nothing."""
+    """Schedule the next attempt in case this one fails."""
     delay_ms = node.rng.randrange(*node.config.election_timeout_ms)
     set_election(node, delay_ms << min(node.attempts, node.config.election_backoff_max))
     node.attempts += 1
 
 
 def stand_soon(node: NodeState) -> None:
-    """Stand within one more `election_timeout_ms` unless a leader is heard before.
+    """Campaign within one more `election_timeout_ms` unless a leader appears before.
 
     Called when a majority has become more likely.
     """
@@ -59,14 +59,14 @@ def follow(node: NodeState, sender: NodeId) -> None:
     node.role = Role.FOLLOWER
     node.attempts = 0
     if sender in node.suspected:
-        # It can be heard again, or it is an old message: the host will say which.
+        # It is reachable again, or this is an old message: the host will report which.
         return
     node.leader = sender
     node.election_at_ms = None
 
 
 def lose_leader(node: NodeState, delay_ms: tuple[int, int] | None = None) -> None:
-    """Believe in no leader, and stand for election after a delay out of that range."""
+    """Forget the leader, and schedule a campaign after a delay out of that range."""
     assert node.leadership is None
     node.leader = None
     delay_ms = delay_ms or node.config.election_timeout_ms
@@ -74,7 +74,7 @@ def lose_leader(node: NodeState, delay_ms: tuple[int, int] | None = None) -> Non
 
 
 def grant(node: NodeState, candidate_id: NodeId) -> None:
-    """Vote in this term, and leave the candidate time to win."""
+    """Vote in this term, and give the candidate time to win."""
     assert node.vote in (None, candidate_id), (node.vote, candidate_id)
     if node.vote is None:
         node.vote = candidate_id
@@ -83,15 +83,15 @@ def grant(node: NodeState, candidate_id: NodeId) -> None:
 
 
 def become_follower(node: NodeState, term: Term) -> None:
-    """Follow in `term`, without a leader yet; ends whatever this member was."""
+    """Follow in `term`, without a leader yet; ends any candidacy or leadership."""
     assert term >= node.term, (term, node.term)
     if node.leadership is not None:
         asked = node.leadership.reads.drain()
         node.reads += [ReadState(context, None) for asker, context in asked if asker == node.id]
         node.leadership = None
-        # A snapshot that it sends is stamped with the term that it is in by then:
+        # A snapshot chunk carries the sender's term when it is sent:
         # 1. b asks a for the next chunk, and c asks a for a vote.  2. a's chunk is of c's term:
-        # b takes a for that term's leader.
+        # b takes a for that term's leader. So the transfers end here.
         node.snapshots = []
         node.chunks = [part for part in node.chunks if isinstance(part, SnapshotChunk)]
     if term > node.term:

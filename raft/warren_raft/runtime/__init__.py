@@ -1,1 +1,1 @@
-"""The core in the real world: loop, clock, peers."""
+"""The host that runs the core: event loop, clock, disk, peers."""

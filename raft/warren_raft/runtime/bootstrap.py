@@ -1,19 +1,19 @@
-"""How the nodes of a new cluster find out that it is new.
+"""The formation of a new cluster.
 
 A node whose disk is empty cannot know whether the cluster exists already: it may be new with the
-others, it may come late, or it may have lost its disk. Were it to begin as a founder in a cluster
+others, it may be late, or it may have lost its disk. Were it to start as a founder in a cluster
 that exists, it could vote in the place of the disk it lost. So it asks all the others first:
 
 - one of them says that the cluster is formed: it joins
-- one of them has founded the cluster with another disk of this node: it joins, for it has lost that
-- all are there, none is formed, and all are to form it with the same nodes: it is a founder
+- one of them has founded the cluster with another disk of this node: it joins, as it lost that disk
+- all are reachable, none is formed, and all list the same founders: it is a founder
 
 `formed` is made durable once an entry of group 0 is known to be committed. Before that a majority
-may hold such an entry, and only remember with which disks they founded:
+may hold such an entry, while the nodes remember only with which disks they founded:
 
 1. a, b, c found. a leads, and b has its first entry: it is committed.  2. a loses its disk before
-any node was told of the commit.  3. a is back, hears b and c, none of them formed. As a founder it
-could elect c, which has nothing. But b has noted a's disk before it voted, and tells a so.
+any node learns of the commit.  3. a restarts and reaches b and c, neither of them formed. As a
+founder it could elect c, which has nothing. But b noted a's disk before it voted, and tells a so.
 Replayed by tests/raft/runtime/test_bootstrap.py
 """
 
@@ -36,16 +36,16 @@ from warren_raft.types import Entry, NodeId
 log = logging.getLogger("warren.raft")
 
 REMIND_MS = 30_000
-"""How often the log repeats which nodes this one waits for."""
+"""How often the log repeats which nodes this node waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class BootstrapPlan:
-    """How this node begins with group 0: `start_group(GroupSpec(0, voters, joining=joining))`.
+    """How this node starts group 0: `start_group(GroupSpec(0, voters, joining=joining))`.
 
-    joining  the cluster exists: this node's member of group 0 begins empty and does not vote
+    joining  the cluster exists: this node's member of group 0 starts empty and does not vote
              until the leader has added it. False: it is one of the founders, or has group 0 on disk
-    voters   the founders, this node among them; when joining: nodes that are known to be in it
+    voters   the founders, this node among them; when joining: nodes known to be in the cluster
     stored   group 0 is on this node's disk
     """
 
@@ -55,9 +55,9 @@ class BootstrapPlan:
 
 
 class ClusterBootstrap:
-    """A node's way into its cluster.
+    """The process by which a node founds or joins its cluster.
 
-    Invariant: the founders' disks are noted on this node's disk before group 0 begins on it
+    Invariant: the founders' disks are recorded on this node's disk before group 0 starts on it
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ClusterBootstrap:
         hellos: dict[NodeId, Hello],
         stored: Callable[[], bool],
     ) -> None:
-        """hellos: what peers have said, as of any time; stored: group 0 is on disk here."""
+        """hellos: a view of the peers' latest Hellos; stored: group 0 is on this node's disk."""
         self._config = config
         self._directory = directory
         self._hellos = hellos
@@ -78,10 +78,10 @@ class ClusterBootstrap:
         self._said_ms = 0
         self._leader_heard_ms: int | None = None
 
-    # ------------------------------------------------------------ what peers are told
+    # ------------------------------------------------------------ for the handshake
 
     def greeting(self, to: NodeId, boot_id: int, address: Address) -> Hello:
-        """What this node says of itself to that one."""
+        """Return the Hello of this node to that one."""
         own = self._directory.identity
         return Hello(
             PROTOCOL,
@@ -108,12 +108,12 @@ class ClusterBootstrap:
         return tuple(sorted({self._config.node, *self._config.peers}))
 
     def known_as(self, node: NodeId) -> int:
-        """The disk with which that node was a founder when this one founded; 0: it has not."""
+        """Return the disk with which that node was a founder when this one was; 0: it was not."""
         disk = self._directory.identity.founders.get(node)
         return int(disk, 16) if disk and self._stored() else 0
 
     def judge(self, hello: Hello) -> str | None:
-        """Why that node cannot be in one cluster with this one; None: it can."""
+        """Return why that node cannot be in one cluster with this one; None: it can."""
         own = self._directory.identity
         theirs = f"{hello.cluster_id:016x}" if hello.cluster_id else ""
         if theirs and own.cluster_id and theirs != own.cluster_id:
@@ -130,11 +130,11 @@ class ClusterBootstrap:
             f"{hello.node!r} that of {', '.join(hello.founders)}; give both the same peers"
         )
 
-    # ------------------------------------------------------------ finding out
+    # ------------------------------------------------------------ the decision
 
     def begin(self, callback: Callable[[BootstrapPlan], None], now_ms: int) -> None:
-        """Call back when it is known how to begin with group 0."""
-        assert not self._asked, "formation is asked for once"
+        """Call back when it is decided how to start group 0."""
+        assert not self._asked, "begin is called once"
         self._asked = True
         identity = self._directory.identity
         self._callback = callback
@@ -153,7 +153,7 @@ class ClusterBootstrap:
             self.look(now_ms)
 
     def look(self, now_ms: int) -> None:
-        """A node was met, or time has passed: is it known now?"""
+        """Decide if possible; called after every new Hello and periodically."""
         if self._callback is None:
             return
         own = self._directory.identity
@@ -187,10 +187,10 @@ class ClusterBootstrap:
             )
 
     def leader_heard(self, now_ms: int) -> None:
-        """Group 0 has a leader already.
+        """Take note that group 0 has a leader already.
 
-        1. a, b, c are to form the cluster. a has met b, and waits for c.  2. b and c form it.
-        3. c dies: a would wait for it for ever. In an ordinary start a meets c a moment later.
+        1. a, b, c are to form the cluster. a has reached b, and waits for c.  2. b and c form it.
+        3. c crashes: a would wait for it forever. In an ordinary start a reaches c a moment later.
         """
         if self._callback is not None and self._leader_heard_ms is None:
             self._leader_heard_ms = now_ms
@@ -198,7 +198,7 @@ class ClusterBootstrap:
     def _join(self) -> None:
         known = set(self._hellos) | self._config.peers.keys()
         own = self._directory.identity.node
-        log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "nobody yet")
+        log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "no known node")
         self._decide(BootstrapPlan(True, tuple(sorted(known | {own}))))
 
     def _found(self) -> None:
@@ -215,10 +215,10 @@ class ClusterBootstrap:
         assert callback is not None
         callback(formation)
 
-    # ------------------------------------------------------------ what is remembered
+    # ------------------------------------------------------------ the identity on disk
 
     def recognize(self, found: GroupStore | None) -> None:
-        """Group 0, as found on disk, may prove that the cluster is formed."""
+        """Mark the cluster formed if group 0, as found on disk, proves it."""
         if found is None:
             return
         if found.snapshot_index or (self._directory.made_before and found.last_index()):
@@ -226,7 +226,7 @@ class ClusterBootstrap:
             self.committed((found.read(1),) if whole else ())
 
     def committed(self, entries: Sequence[Entry]) -> None:
-        """Of group 0 these are known to be committed; none: what a snapshot holds is."""
+        """Mark the cluster formed: these entries of group 0 (none: a snapshot) are committed."""
         identity = self._directory.identity
         if identity.formed and identity.cluster_id:
             return
@@ -236,7 +236,7 @@ class ClusterBootstrap:
         self.change(formed=True, cluster_id=f"{found:016x}" if found else identity.cluster_id)
 
     def met(self, hello: Hello, address: Address, now_ms: int) -> None:
-        """A connection with a peer stands; `hellos` has it already."""
+        """Take a new connection's Hello into account; `hellos` has it already."""
         own = self._directory.identity
         if own.peers.get(hello.node) != address:
             self.change(peers={**own.peers, hello.node: address})
@@ -245,7 +245,7 @@ class ClusterBootstrap:
         self.look(now_ms)
 
     def forget(self, node: NodeId) -> None:
-        """That node is a peer no longer."""
+        """Forget a node that is no longer a peer."""
         peers = dict(self._directory.identity.peers)
         if peers.pop(node, None) is not None:
             self.change(peers=peers)

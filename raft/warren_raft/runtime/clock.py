@@ -1,4 +1,4 @@
-"""The machine's own time."""
+"""The clocks of the machine."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, from outside; both never go back."""
+    """A source of time; neither clock moves backwards."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment; delays are measured with it."""
+        """Return milliseconds since an arbitrary moment; for delays."""
         ...
 
     def epoch_ms(self) -> int:
-        """Milliseconds since the epoch; entries are stamped with it."""
+        """Return milliseconds since the epoch; for the stamps of entries."""
         ...
 
 
 class SystemClock:
-    """The operating system's clocks, made one that never goes back.
+    """The operating system's clocks, without backward steps.
 
     The wall clock's steps forward are followed; after a step back time continues at its ordinary
-    pace from where it was: it stays ahead of the wall until the process is restarted, but no
-    deadline waits for the wall to catch up.
-    Invariant: epoch - monotonic never falls.
+    pace from where it was: it stays ahead of the wall clock until the process is restarted, but no
+    deadline waits for the wall clock to catch up.
+    Invariant: epoch - monotonic never decreases.
     """
 
     __slots__ = ("_offset_ns",)

@@ -13,35 +13,35 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """Everything a host is told by its operator.
+    """The settings of a host.
 
     node                      this node's name
     cluster                   the cluster's name; a peer of another cluster is refused
-    secret                    of all members, at least 8 bytes; proves membership, is never sent
+    secret                    of all members, at least 8 bytes; proves membership; never sent
     listen                    (address, port) for peers; port 0: any free one
-    peers                     name to (address, port) of the other members; empty: this node begins
+    peers                     name to (address, port) of the other members; empty: this node forms
                               a cluster of its own
     advertise                 (address, port) where the others reach this node; port 0: that of
-                              `listen`. None: `listen`; if that is every address, as they see it
+                              `listen`. None: `listen`; if that is every address, the one they see
     data_dir                  belongs to this node alone
     raft                      the groups' settings
-    heartbeat_ms              a sign of life is sent when nothing else was for that long
-    suspect_after_ms          a connected peer not heard for that long is suspected
-    disconnect_grace_ms       a peer whose connection broke may take that long to be back
+    heartbeat_ms              a heartbeat is sent when nothing else was for that long
+    suspect_after_ms          a connected peer that sends nothing for that long is suspected
+    disconnect_grace_ms       a peer whose connection broke has that long to reconnect
     reconnect_ms_min, _max    back-off between attempts to connect; refused by the peer: _max
-    handshake_ms_max          a connection that has not proved itself by then is closed
+    handshake_ms_max          a connection that is not authenticated by then is closed
     wal_file_bytes            a WAL file is closed once it is that long
     memtable_bytes            recent entries kept in memory, over all groups
     snapshot_entries_min      a group that applied fewer since its snapshot gets no new one
     snapshot_bytes_min        the same for the bytes of its entries on disk
-    wal_backlog_bytes_max     taken and not on this node's disk yet; over it nothing more is applied
-                              or taken from other members until the disk has caught up
-    scrub_bytes_per_second    files are looked through for damage, at that rate; 0: never
-    scrub_interval_ms         from the beginning of one such look to the next
+    wal_backlog_bytes_max     accepted, not on this node's disk yet; over it no more is applied or
+                              accepted from other members until the disk has caught up
+    scrub_bytes_per_second    rate at which files are checked for damage; 0: never
+    scrub_interval_ms         from the beginning of one such check to the next
     retained_bytes_max        kept below the snapshot for a member that is behind; one that is
                               further behind, or not reachable, is sent the snapshot
     peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
-    frame_bytes_max           largest frame taken from a peer
+    frame_bytes_max           largest frame accepted from a peer
     connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection
     """
 

@@ -1,4 +1,4 @@
-"""What a node does not take while its disk is far behind."""
+"""Backpressure while this node's disk is far behind."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("warren.raft")
 
 ANSWERS_MAX = 4_096
-"""Answers of one group that wait for the disk; what would add to them counts as lost."""
+"""Answers of one group that wait for the disk; messages that would add one are dropped."""
 
 ToApply = list[tuple["Group", Ready]]
 
 
 class DiskBackpressure:
-    """Bounds what waits in memory for a disk that is slow, or has no space.
+    """A bound on what waits in memory for a disk that is slow, or has no space.
 
-    1. This leader's disk is full; two others have what it proposes.  2. It is committed, applied,
-    answered: publishers continue.  3. What its own disk is to write grows without end. So while
-    that is over `bytes_max` nothing is applied: what is not applied is not answered, and what is
-    not answered is bounded at its senders. Of other leaders nothing is taken that is to be
-    written, as if it had been lost: they send it again. The leader is learned all the same.
+    1. This leader's disk is full; two others have its entries.  2. They are committed, applied and
+    answered: publishers continue.  3. The backlog of its own disk grows without bound. So while
+    that is over `bytes_max` nothing is applied: what is not applied is not answered, and senders
+    bound what is not answered. Entries of other leaders are dropped as if they had been lost: they
+    are sent again. The leader is still learned from the message.
     """
 
     __slots__ = ("_bytes_max", "_late", "_place", "_tell", "_wal")
 
     def __init__(self, wal: Wal, bytes_max: int, place: Path, tell: Callable[[bool], None]) -> None:
-        """place: what to free space in; tell: hears that there is none, and that there is again."""
+        """place: the directory to free space in; tell: called with True when the disk is full."""
         self._wal = wal
         self._bytes_max = bytes_max
         self._place = place
@@ -45,11 +45,11 @@ class DiskBackpressure:
 
     def _full(self, error: OSError | None) -> None:
         if error is None:
-            log.warning("%s: there is space again: what waited is on disk", self._place)
+            log.warning("%s: there is space again: the pending writes are on disk", self._place)
         else:
             log.error(
-                "no space for the log in %s (%s); nothing that rests on this disk leaves until "
-                "there is. Free some: it goes on by itself",
+                "no space for the log in %s (%s): votes and acknowledgements wait. "
+                "Free space: the node continues by itself",
                 self._place,
                 error.strerror,
             )
@@ -57,17 +57,17 @@ class DiskBackpressure:
 
     @property
     def behind(self) -> bool:
-        """Nothing more should be taken."""
+        """Whether nothing more should be accepted."""
         return self._wal.backlog_bytes > self._bytes_max
 
     @property
     def waiting(self) -> bool:
-        """Something is to be applied when the disk has caught up."""
+        """Whether entries wait to be applied until the disk has caught up."""
         return bool(self._late)
 
     def admit(self, message: AnyRaftMessage, group: Group) -> AnyRaftMessage | None:
-        """What is to be taken of a message; None: nothing of it, for now."""
-        # A leader repeats itself for as long as it is not answered, a disk may hang for a day.
+        """Return the part of a message to process now; None: drop it."""
+        # A leader repeats a message until it is answered, and a disk may hang for a day.
         if len(group.after_sync) >= ANSWERS_MAX:
             return None
         if not self.behind:
@@ -80,12 +80,12 @@ class DiskBackpressure:
         return message
 
     def put_off(self, to_apply: ToApply) -> None:
-        """That was ripe, and comes first when `ripe` is asked again."""
+        """Put back what `ripe` returned; it comes first at the next call."""
         assert not self._late, len(self._late)
         self._late = to_apply
 
     def ripe(self, to_apply: ToApply) -> ToApply:
-        """What is to be applied now, in order; news of the leader does not wait."""
+        """Return what to apply now, in order; a change of leader does not wait."""
         if self._late:
             to_apply = self._late + to_apply
             self._late = []

@@ -1,19 +1,19 @@
-"""How well this node's disk answers, judged by the writes and reads of the log."""
+"""The condition of this node's disk, judged by the log's writes and reads."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 SLOW_PART = 4
-"""A write under way for this part of `stall_ms` makes the disk slow."""
+"""A write that takes this fraction of `stall_ms` makes the disk slow."""
 QUIET_STALLS = 5
-"""A disk that was slow is quick again after so many times `stall_ms` without a slow write."""
+"""A slow disk is quick again after this multiple of `stall_ms` without a slow write."""
 QUIET_DOUBLED_MAX = 4
-"""The quiet time doubles with every stall that follows soon, at most so many times."""
+"""The quiet time doubles with every stall that follows soon, at most this many times."""
 
 
 class Condition(IntEnum):
-    """What can be expected of the disk, the best first."""
+    """The condition of the disk, the best first."""
 
     QUICK = 0
     SLOW = 1
@@ -21,19 +21,19 @@ class Condition(IntEnum):
 
 
 class DiskWatch:
-    """Tells a disk that hangs from one that is slow.
+    """A detector that distinguishes a disk that hangs from one that is slow.
 
-    Looked at every heartbeat: a write that is under way at two looks has taken at least the time
-    between them. STALLED lasts as long as one write; SLOW ends after a quiet time. Leadership goes
-    from a STALLED disk to QUICK ones only, so the two limits are far apart:
-    1. Every sync of every member takes about `stall_ms`.  2. A leader hands over to a member that
-    happens to be between two syncs.  3. That one stalls, hands over, and so on: nothing is
-    committed. Here all of them are SLOW, and the leader stays.
-    A read under way keeps the loop from looking, and is told of when it is done: it counts for the
-    one look after it.
-    A process that was stopped itself (a long pause between two looks) restarts the measurement.
+    It samples at every heartbeat: a write that is in progress at two samples has taken at least the
+    time between them. STALLED lasts as long as one write; SLOW ends after a quiet time. Leadership
+    moves from a STALLED disk to QUICK ones only, so the two limits are far apart:
+    1. Every sync of every member takes about `stall_ms`.  2. A leader transfers to a member that
+    happens to be between two syncs.  3. That one stalls, transfers, and so on: nothing is
+    committed. With the two limits all of them are SLOW, and the leader stays.
+    A read in progress blocks the loop, so that there are no samples; its duration is reported
+    afterwards and counts for one sample.
+    A process that was stopped itself (a long pause between two samples) restarts the measurement.
     Times are milliseconds of one monotonic clock.
-    Invariant: `since_ms` is None exactly while no write is under way
+    Invariant: `since_ms` is None exactly while no write is in progress
     """
 
     def __init__(self, stall_ms: int) -> None:
@@ -47,10 +47,10 @@ class DiskWatch:
         self._doubled = 0
 
     def look(self, now_ms: int, writes: int, busy: bool, read_ms: int = 0) -> Condition:
-        """The disk's condition as of now.
+        """Take a sample and return the disk's condition.
 
-        writes   completed since the start; busy: another one is under way
-        read_ms  how long the longest read took since the last look
+        writes    completed since the start; busy: another one is in progress
+        read_ms   how long the longest read took since the last sample
         """
         paused = self._looked_ms is not None and (now_ms - self._looked_ms) * 2 > self._stall_ms
         self._looked_ms = now_ms
@@ -79,10 +79,10 @@ class DiskWatch:
             self._doubled = 0
 
     def age_ms(self, now_ms: int) -> int:
-        """How long the write under way has been seen; 0: none is."""
+        """Return how long the write in progress has been observed; 0: there is none."""
         return 0 if self.since_ms is None else now_ms - self.since_ms
 
     @property
     def quiet_ms(self) -> int:
-        """So long after the last slow write the disk is quick again."""
+        """The time without a slow write after which the disk is quick again."""
         return (self._stall_ms * QUIET_STALLS) << self._doubled

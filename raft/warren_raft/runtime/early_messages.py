@@ -9,15 +9,15 @@ from warren_raft.types import GroupId, NodeId
 
 GROUPS_MAX = 4096
 GROUP_MESSAGES_MAX = 8
-"""Per group; a new group's first candidate and leader say less than that."""
+"""Per group; a new group's first candidate and leader send fewer."""
 
 
 class EarlyMessages:
-    """The first few messages per group, oldest groups out first.
+    """The first few messages per group; the oldest groups are dropped first.
 
-    A new group's preferred member campaigns as soon as it knows the group, perhaps before
-    the others have: without this its request for votes would be lost, and the group would wait for
-    an election timeout. All of them may be lost: Raft asks again.
+    A new group's preferred member campaigns as soon as it has started, perhaps before the others
+    have: without this buffer its request for votes would be lost, and the group would wait for an
+    election timeout. Any of the messages may be lost: Raft repeats them.
     Bounds: GROUPS_MAX groups, GROUP_MESSAGES_MAX messages each, none with entries.
     """
 
@@ -25,9 +25,9 @@ class EarlyMessages:
         self._groups: OrderedDict[GroupId, list[AnyRaftMessage]] = OrderedDict()
 
     def add(self, message: AnyRaftMessage) -> None:
-        """Keep it if there is room; entries are worth waiting a retransmission for."""
+        """Keep a message if there is room; those with entries are left to retransmission."""
         if type(message) is SnapshotChunk:
-            return  # it is offered again
+            return  # the offer is repeated
         if type(message) is Append and message.entries:
             message = message.without_entries()
         messages = self._groups.setdefault(message.group, [])
@@ -37,12 +37,12 @@ class EarlyMessages:
             self._groups.popitem(last=False)
 
     def forget(self, node: NodeId) -> None:
-        """Nothing that came from that node counts any more."""
+        """Drop every message from that node."""
         for group, messages in list(self._groups.items()):
             messages[:] = [message for message in messages if message.sender != node]
             if not messages:
                 del self._groups[group]
 
     def take(self, group: GroupId) -> list[AnyRaftMessage]:
-        """What waits for that group; it waits no longer."""
+        """Remove and return that group's messages."""
         return self._groups.pop(group, [])

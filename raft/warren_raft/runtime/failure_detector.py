@@ -1,4 +1,4 @@
-"""Which peers are suspected to be dead: per node, for all groups together."""
+"""The failure detector: which peers are suspected, per node, for all groups together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warren_raft.types import NodeId
 
 
 class News(Enum):
-    """What changed about a peer."""
+    """A change of a peer's condition."""
 
     SUSPECTED = "suspected"
     GONE = "gone"
@@ -26,16 +26,16 @@ class _WatchedPeer:
 
 
 class FailureDetector:
-    """Signs of life in, suspicions out.
+    """A failure detector: heartbeats in, suspicions out.
 
-    A connected peer is suspected when nothing was heard from it for `suspect_after_ms`; one whose
-    connection broke, after `disconnect_grace_ms`, or at once when its port refuses: its process
-    is gone, as far as its machine says (a firewall that refuses looks the same: no promise may rest
-    on it). A process that was stopped itself (a long pause between two checks) begins again rather
-    than suspecting every peer: what they sent meanwhile lies unread in its sockets.
+    A connected peer is suspected when nothing was received from it for `suspect_after_ms`; one with
+    a broken connection, after `disconnect_grace_ms`, or at once when its port refuses: its process
+    has ended, as its machine reports (a firewall that refuses looks the same, so safety must not
+    depend on it). A process that was stopped itself (a long pause between two checks) restarts the
+    measurement instead of suspecting every peer: what they sent is unread in its sockets.
     Times are milliseconds of one monotonic clock.
-    Invariants: a suspected peer is connected only between being heard and the next check; one
-    that is gone is suspected
+    Invariants: a suspected peer is connected only between a message and the next check; one that is
+    gone is suspected
     """
 
     def __init__(self, suspect_after_ms: int, disconnect_grace_ms: int, now_ms: int) -> None:
@@ -45,44 +45,44 @@ class FailureDetector:
         self._checked_ms = now_ms
 
     def add(self, node: NodeId, now_ms: int) -> None:
-        """A peer that was never connected has `suspect_after_ms` to appear."""
+        """Watch a peer; a new one has `suspect_after_ms` to connect."""
         if node not in self._peers:
             self._peers[node] = _WatchedPeer(False, now_ms, now_ms + self._suspect_after_ms)
 
     def remove(self, node: NodeId) -> None:
-        """Watch it no longer; unknown ones are ignored."""
+        """Stop watching a peer; unknown ones are ignored."""
         self._peers.pop(node, None)
 
     def knows(self, node: NodeId) -> bool:
-        """It is watched."""
+        """Return whether it is watched."""
         return node in self._peers
 
     def suspected(self, node: NodeId) -> bool:
-        """Unknown nodes are not."""
+        """Return whether that peer is suspected; unknown nodes are not."""
         peer = self._peers.get(node)
         return peer is not None and peer.suspected
 
     def gone(self, node: NodeId) -> bool:
-        """Its port has refused a connection since it was heard last."""
+        """Return whether its port has refused a connection since its last message."""
         peer = self._peers.get(node)
         return peer is not None and peer.gone
 
     def connected(self, node: NodeId, now_ms: int) -> list[tuple[NodeId, News]]:
-        """A connection was established."""
+        """Record that a connection was established."""
         peer = self._peers[node]
         peer.connected = True
         peer.heard_ms = now_ms
         return self._back(node, peer)
 
     def disconnected(self, node: NodeId, now_ms: int) -> int | None:
-        """It broke; returns how long until `check` should be called for it, None: no need."""
+        """Record that it broke; return how long until `check` is due for it, None: not needed."""
         peer = self._peers[node]
         peer.connected = False
         peer.suspect_at_ms = now_ms + self._grace_ms
         return None if peer.suspected else self._grace_ms
 
     def refused(self, node: NodeId) -> list[tuple[NodeId, News]]:
-        """The peer's machine says that nothing listens there."""
+        """Record that the peer's port refused a connection."""
         peer = self._peers[node]
         news: list[tuple[NodeId, News]] = []
         if peer.connected or peer.gone:
@@ -95,11 +95,11 @@ class FailureDetector:
         return news
 
     def heard(self, node: NodeId, now_ms: int) -> None:
-        """Something arrived over its connection at that time."""
+        """Record that something arrived over its connection at that time."""
         self._peers[node].heard_ms = now_ms
 
     def check(self, now_ms: int) -> list[tuple[NodeId, News]]:
-        """Peers that are suspected, or back, as of now; to be called at least every heartbeat."""
+        """Return peers newly suspected, or back, as of now; call it at least every heartbeat."""
         paused = now_ms - self._checked_ms > self._suspect_after_ms // 2
         self._checked_ms = now_ms
         news: list[tuple[NodeId, News]] = []

@@ -19,14 +19,14 @@ from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 
 TRIM_ENTRIES_MIN = 256
 TRIM_BYTES_MIN = 4 << 20
-"""A volatile log that has grown by less is not looked through for entries to let go."""
+"""A volatile log that has grown by less is not searched for entries to release."""
 
 
 class LastLook:
-    """What the snapshot policy found when it last looked at a group.
+    """The findings of the snapshot policy's last look at a group.
 
     applied  the group's applied index then
-    live     how many entries the machine referred to
+    live     the number of entries that the machine referred to
     """
 
     __slots__ = ("applied", "live")
@@ -37,18 +37,18 @@ class LastLook:
 
 
 class Group:
-    """What the host keeps per group.
+    """The host's state of one group.
 
     leading     this node leads, and its own term's first entry is applied
-    after_sync  (sequence, messages): leave once that write is on disk; sequences never fall
+    after_sync  (sequence, messages): sent once that write is on disk; sequences never decrease
     timer_ms    when `timer` fires on the epoch clock; it may fire before the core's deadline
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
-    sending     its snapshot is on its way to a member: nothing is released
-    lost        an applied entry that cannot be read here, and that no member has (`LostEntries`):
+    sending     its snapshot is being sent to a member: nothing is released
+    lost        an applied entry that cannot be read here and that no member has (`LostEntries`):
                 nothing is retained up to there; 0: none
-    members     those of which the core knows whether they are suspected
-    Invariant: applied is the last entry that `state` has seen
+    members     those for which the core was told whether they are suspected
+    Invariant: applied is the last entry that was applied to `state`
     """
 
     __slots__ = (
@@ -110,14 +110,14 @@ class Group:
         self._trim_bytes = TRIM_BYTES_MIN
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Another member's snapshot takes the place of the state."""
+        """Replace the state with another member's snapshot."""
         self.state = self.machine.restore(snapshot.state)
         self.applied = snapshot.index
         self.applied_ms = snapshot.time_ms
         self.last_look = LastLook(self.applied)
 
     def retained_from(self) -> Index:
-        """Return the first entry that a reachable member still lacks, within reason.
+        """Return the first entry that a reachable member still lacks, within retained_bytes_max.
 
         It could be sent a snapshot instead; but one that is only a little behind needs none,
         unless what it lacks is lost here.
@@ -132,10 +132,10 @@ class Group:
         return max(lowest, self.lost) + 1
 
     def concerns(self, node: NodeId) -> bool:
-        """Whether that node is there matters here: it is a member, or leads on its way out.
+        """Return whether that node's reachability matters: it is a member, or a removed leader.
 
-        1. c leads a, b, c and d, and removes itself: a and b have heard so.  2. c dies. It is no
-        member any more, but a, b and d would believe in it for ever.
+        1. c leads a, b, c and d, and removes itself: a and b know it.  2. c crashes. It is not a
+        member any more, but a, b and d would follow it forever.
         Replayed by tests/raft/runtime/test_members.py
         """
         core = self.node
@@ -151,7 +151,7 @@ class Group:
                 outbox.setdefault(message.to, []).append(message)
 
     def apply(self, committed: Sequence[Entry], observer: Observer) -> None:
-        """Apply entries in their order; the observer hears of each."""
+        """Apply entries in their order and report each to the observer."""
         for entry in committed:
             assert entry.index == self.applied + 1, (self.id, self.applied, entry.index)
             self.applied = entry.index
@@ -179,15 +179,15 @@ class Group:
                 self._trim()
 
     def follow(self, soft: SoftState, own: NodeId, observer: Observer) -> None:
-        """Note the leader that the core reports."""
+        """Record the leader that the core reports."""
         leads = soft.role is Role.LEADER
         if not leads:
             self.leading = False
         observer.leader_changed(self.id, soft.leader, soft.term, leads and soft.leader == own)
 
     def _trim(self) -> None:
-        # Looking through the live entries costs as much as there are of them, so it is done when
-        # the log has doubled since: a constant per entry, and memory stays within twice the need.
+        # The cost grows with the number of live entries, so it is done when the log has doubled:
+        # amortized constant per entry, and memory stays within twice the need.
         log = self.store.log
         if len(log.entries) < self._trim_entries and log.bytes_held < self._trim_bytes:
             return

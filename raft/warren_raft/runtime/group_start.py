@@ -1,4 +1,4 @@
-"""How this node's member of a group begins, in a new log or in the one found on disk."""
+"""The start of this node's member of a group, from a new log or the one found on disk."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def begin_group(
 
 
 def known_members(snapshot: Snapshot, version: int) -> Membership:
-    """The members as of a snapshot; raises MachineTooOld when its state cannot be read here."""
+    """Return the members as of a snapshot; raises MachineTooOld if its state is unreadable."""
     if snapshot.machine_version > version:
         raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
     return Membership(snapshot.voters, snapshot.learners, snapshot.ids)

@@ -1,4 +1,4 @@
-"""Many groups of one node over one loop, one log and one connection per peer."""
+"""All groups of one node, over one loop, one log and one connection per peer."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from warren_raft.types import METADATA_GROUP, Entry, GroupId, Index, Membership,
 log = logging.getLogger("warren.raft")
 
 MessageHandler = Callable[[NodeId, memoryview], None]
-"""Gets an application message: the sender, and its bytes (valid for as long as they are held)."""
+"""Called with an application message: the sender, and the bytes (valid while referenced)."""
 
 
 class UnknownGroup(UsageError):
-    """That group was not started on this node."""
+    """A group that was not started on this node."""
 
     def __init__(self, group: GroupId, node: NodeId) -> None:
         self.group = group
@@ -65,11 +65,11 @@ class UnknownGroup(UsageError):
 class Host:
     """This node's member of every group. Not thread-safe: the loop's thread only.
 
-    What is asked for in a turn (proposals, messages) leaves at the turn's end, see
-    `loop.Stage`: propose in GATHER or earlier, write to clients in DELIVER or FLUSH.
+    Proposals and messages of a turn leave at the turn's end, see `loop.Stage`: propose in GATHER
+    or earlier, write to clients in DELIVER or FLUSH.
 
-    judge_peer  why a node that has proved itself is no peer (a reason with its remedy, which is
-                sent to it and logged there); None: it is one
+    judge_peer  returns why an authenticated node is refused (a reason with its remedy, which is
+                sent to it and logged there); None: it is a peer
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Host:
         files: Files | None = None,
         rng: Random | None = None,
     ) -> None:
-        """Nothing is touched yet; files and rng are for tests."""
+        """Construct a stopped host, without any input or output; files and rng are for tests."""
         self.config = config
         self.node_id: NodeId = config.node
         self.boot_id = int.from_bytes(os.urandom(8), "little")
@@ -177,7 +177,7 @@ class Host:
         self._loop.on_guard.append(self._watch_read)
 
     def _make_parts(self, store: LogStore) -> None:
-        """The parts that work on the store."""
+        """Construct the parts that work on the store."""
         config = self.config
         self._backpressure = DiskBackpressure(
             store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
@@ -212,7 +212,7 @@ class Host:
         self._snapshot_policy = SnapshotPolicy(store, self._groups, self._loop, config)
 
     def stop(self) -> None:
-        """Finish the write under way, close the files and connections; the loop keeps running."""
+        """Finish the write in progress, close the files and connections; the loop keeps running."""
         if self._stopped:
             return
         self._stopped = self._ready_loop.stopped = True
@@ -231,28 +231,28 @@ class Host:
             self._store.close()
 
     def abandon(self) -> None:
-        """Close port and connections as the process's end would; nothing is written."""
+        """Close port and connections as the end of the process would; write nothing."""
         self._peers.stopped = True
         self._transport.close()
 
     def note_outdated(self, reason: str) -> None:
-        """After DirectoryOutdated: have it on disk; raises OSError, having changed nothing."""
+        """Record DirectoryOutdated on disk; raises OSError, having changed nothing."""
         self._logs.directory.change(outdated=reason)
 
     @property
     def port(self) -> int:
-        """Where peers reach this node."""
+        """The port at which peers reach this node."""
         return self._transport.port
 
     def add_peer(self, node: NodeId, address: Address) -> None:
-        """A member whose address became known, or changed."""
+        """Add a node whose address became known, or changed."""
         assert node != self.node_id, node
         self._peers.add(node, address)
 
     def remove_peer(self, node: NodeId) -> None:
-        """That node is in the cluster no longer: close its connection, forget all about it.
+        """Close the connection to a node that left the cluster, and forget it.
 
-        `judge_peer` keeps it out; without that it is a peer again as soon as it calls.
+        `judge_peer` must refuse it; otherwise it is a peer again as soon as it connects.
         """
         self._peers.remove(node)
         self._early.forget(node)
@@ -260,22 +260,22 @@ class Host:
         self._write_marks.forget(node)
 
     def peer_hello(self, node: NodeId) -> Hello | None:
-        """What that peer said of itself on the last connection: disk, formed, address, founders."""
+        """Return the Hello of that peer's last connection: disk, formed, address, founders."""
         return self._peers.hellos.get(node)
 
     @property
     def disk(self) -> int:
-        """64 random bits, drawn when this node's directory was made: another one, another disk."""
+        """The directory id: 64 random bits, drawn when this node's data directory was made."""
         return int(self._logs.directory.identity.disk, 16)
 
     @property
     def formed(self) -> bool:
-        """An entry of group 0 is known to be committed: the cluster exists, and this node knows."""
+        """Whether this node knows that the cluster exists: an entry of group 0 is committed."""
         return self._logs.directory.identity.formed
 
     @property
     def address(self) -> Address:
-        """Where peers reach this node, as it tells them; host "": as they see it."""
+        """The address of this node that it advertises to peers; host "": the one they see."""
         host, port = self.config.advertise or self.config.listen
         everywhere = host in ("", "0.0.0.0", "::")
         return "" if everywhere else host, port if self.config.advertise and port else self.port
@@ -283,7 +283,7 @@ class Host:
     # ------------------------------------------------------------ groups
 
     def stored_groups(self) -> tuple[GroupId, ...]:
-        """Groups found on disk or started, ascending; delete those that are not wanted."""
+        """Return groups found on disk or started, ascending; delete those that are unwanted."""
         return tuple(sorted(self._logs.groups))
 
     def groups(self) -> tuple[GroupId, ...]:
@@ -291,10 +291,10 @@ class Host:
         return tuple(sorted(self._groups))
 
     def start_group(self, spec: GroupSpec, machine: Machine[Any]) -> None:
-        """Take part in a group: a new one, or one found on disk (which is replayed as it commits).
+        """Start a member of a group: a new one, or one found on disk (replayed as it commits).
 
-        A group of one leads soon: a volatile one within this turn, others after a write. Starting
-        a started group does nothing. The members of a group found on disk are those it was
+        A group of one soon has a leader: a volatile one within this turn, others after a write.
+        Starting a started group does nothing. The members of a group found on disk are those it was
         created with.
         """
         if spec.group in self._groups:
@@ -309,7 +309,7 @@ class Host:
         self._touch(group)
 
     def delete_group(self, group: GroupId) -> None:
-        """Leave a group and forget its log; unknown ones are ignored."""
+        """Stop this node's member and delete its log; unknown groups are ignored."""
         found = self._groups.pop(group, None)
         if found is not None:
             found.deleted = True
@@ -336,7 +336,7 @@ class Host:
         return index
 
     def transfer(self, group: GroupId, to: NodeId) -> None:
-        """Hand the leadership over when `to` has caught up; nothing happens if that takes too long.
+        """Transfer the leadership when `to` has caught up; aborted if that takes too long.
 
         raises  NotLeader, UnknownGroup, UsageError when `to` is no voter
         """
@@ -345,52 +345,51 @@ class Host:
         self._touch(found)
 
     def leader(self, group: GroupId) -> NodeId | None:
-        """The leader, as far as this node knows; None: none, or the group is unknown."""
+        """Return the leader that this node knows; None: none, or the group is unknown."""
         found = self._groups.get(group)
         return None if found is None else found.node.leader
 
     def time_ms(self, group: GroupId) -> int:
-        """What a command proposed here now would be stamped with; raises UnknownGroup."""
+        """Return the time stamp that a command proposed now would get; raises UnknownGroup."""
         return self._clock.epoch_ms() + self._group(group).node.log.ahead_ms
 
     def term(self, group: GroupId) -> int:
-        """The group's term as this member knows it; 0: unknown."""
+        """Return the group's term as this member knows it; 0: unknown."""
         found = self._groups.get(group)
         return 0 if found is None else found.node.term
 
     def is_leader(self, group: GroupId) -> bool:
-        """This node leads and has applied everything before its term (`became_leader` came)."""
+        """Return whether this node leads and has applied all before its term (`became_leader`)."""
         found = self._groups.get(group)
         return found is not None and found.leading and found.node.role is Role.LEADER
 
     def leader_denied(self, group: GroupId, node: NodeId) -> None:
-        """That node says that it does not lead the group: if this member follows it, no longer."""
+        """Stop following that node if this member does: it says that it does not lead the group."""
         found = self._groups.get(group)
         if found is not None and found.node.leader == node:
             found.node.leader_denied(node, self._clock.epoch_ms())
             self._touch(found)
 
     def hands_over(self, group: GroupId) -> bool:
-        """This node leads and is handing that over: until it is done, or not taken, nothing can be
-        proposed."""
+        """Return whether this node transfers its leadership: nothing can be proposed meanwhile."""
         found = self._groups.get(group)
         lead = None if found is None else found.node.leadership
         return lead is not None and lead.transfer_to is not None
 
     def state(self, group: GroupId) -> Any:
-        """The machine's state as applied here; raises UnknownGroup. Read it, do not change it."""
+        """Return the machine's applied state, which must not be changed; raises UnknownGroup."""
         return self._group(group).state
 
     def applied_index(self, group: GroupId) -> Index:
-        """The last entry in `state`; raises UnknownGroup."""
+        """Return the index of the last entry in `state`; raises UnknownGroup."""
         return self._group(group).applied
 
     def members(self, group: GroupId) -> Membership:
-        """The members of the group; raises UnknownGroup."""
+        """Return the members of the group; raises UnknownGroup."""
         return self._group(group).node.membership
 
     def change_members(self, group: GroupId, change: Change) -> Index:
-        """Propose a change of members (AddLearner, Promote, Remove, Demote of `core.membership`).
+        """Propose a membership change (AddLearner, Promote, Remove, Demote of `core.membership`).
 
         returns  the index of its CONFIG entry; `Observer.members_changed` tells when it is applied
         raises   NotLeader, UnknownGroup, MembershipRefused with reason and remedy
@@ -398,7 +397,7 @@ class Host:
         found = self._group(group)
         if found.volatile:
             raise MembershipRefused(
-                "cannot change", change.node, f"group {group} lives in one node's memory alone"
+                "cannot change", change.node, f"group {group} is in one node's memory only"
             )
         now = self._clock.epoch_ms()
         if self._peers.silent(change.node) and change.node != self.node_id:
@@ -408,7 +407,7 @@ class Host:
         return index
 
     def member_states(self, group: GroupId) -> tuple[MemberProgress, ...]:
-        """Each member as its leader sees it, with the progress of snapshots that are sent to it.
+        """Return each member as the leader sees it, with the progress of its snapshot transfer.
 
         raises  NotLeader, UnknownGroup
         """
@@ -416,32 +415,32 @@ class Host:
         return self._transfers.progress(found, found.node.member_states())
 
     def stored(self, group: GroupId) -> bool:
-        """This node's disk has a member of that group (started or not)."""
+        """Return whether this node's disk has a member of that group (started or not)."""
         return group in self._logs.groups
 
     def formation(self, callback: Callable[[BootstrapPlan], None]) -> None:
-        """Find out how to begin with group 0; `callback` is called once, perhaps at once.
+        """Decide how to start group 0; `callback` is called once, perhaps at once.
 
-        A node that is among the founders of a new cluster waits until it has heard all of them;
-        what it waits for is logged.
+        A founder of a new cluster waits until it has reached all founders; the log names those it
+        waits for.
         """
         self._bootstrap.begin(callback, self._clock.epoch_ms())
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
-        """An entry, from memory or disk.
+        """Return an entry, from memory or disk.
 
         raises  UnknownGroup; KeyError when it is not held; EntryDamaged when its bytes are damaged:
-                other members are asked for it, `repair.when` tells when to try again
+                other members are asked for it, `repair.when` calls back when to try again
         """
         return self._group(group).store.read(index)
 
     def entry(self, group: GroupId, index: Index, term: int) -> Entry | None:
-        """That very entry, written or still under way; None: it is not here."""
+        """Return the entry with that index and term, durable or not; None: it is not here."""
         found = self._groups.get(group)
         return None if found is None else found.node.entry(index, term)
 
     def sent_term(self, group: GroupId, node: NodeId, index: Index) -> int:
-        """The entry's term when `node` has it, or gets it before what is sent to it from now on.
+        """Return the entry's term if `node` has it, or receives it before any later message.
 
         returns  0 when that is not known, or this node does not lead the group
         """
@@ -451,48 +450,48 @@ class Host:
     # ------------------------------------------------------------ peers
 
     def send(self, node: NodeId, buffers: Iterable[Buffer]) -> bool:
-        """One application message to the peer's handler, in order, at most once.
+        """Send one application message to the peer's handler, in order, at most once.
 
-        returns  False when there is no connection: it is lost. `peer_down` tells of those that
-                 were lost later
+        returns  False when there is no connection: it is lost. Later losses are reported by
+                 `peer_down`
         """
         return self._transport.send_message(node, list(buffers))
 
     def connected(self, node: NodeId) -> bool:
-        """A connection with that node stands."""
+        """Return whether a connection with that node is established."""
         return self._transport.up(node)
 
     def suspected(self, node: NodeId) -> bool:
-        """That peer has not been heard for too long; itself never."""
+        """Return whether that peer is suspected; this node itself never is."""
         return self._peers.suspected(node)
 
     def gone(self, node: NodeId) -> bool:
-        """Whether it is suspected, and its machine says that nothing listens there."""
+        """Return whether it is suspected and its port refuses connections."""
         return self._peers.gone(node)
 
     def peer_boot_id(self, node: NodeId) -> int | None:
-        """The last life of that node this one has met."""
+        """Return the boot id of that node's last connection."""
         return self._peers.boot_id(node)
 
     def peer_backlog_bytes(self, node: NodeId) -> int:
-        """Unsent bytes on the connection; 0 without one."""
+        """Return the unsent bytes on the connection; 0 without one."""
         return self._transport.backlog_bytes(node)
 
     def disk_slow(self, node: NodeId) -> bool:
-        """That node's disk, or this one's, is slow or stalled: it should lead nothing new."""
+        """Return whether that node's disk is slow or stalled: it should lead no new group."""
         return self._disk.slow(node)
 
     @property
     def disk_stalled(self) -> bool:
-        """This node's disk does not answer: it takes no leadership until it does."""
+        """Whether this node's disk does not answer: it takes no leadership until it does."""
         return self._disk.stalled
 
     @property
     def disk_full(self) -> bool:
-        """There is no space for what is to be written; it is tried again until there is."""
+        """Whether a write waits for disk space; it is retried until there is."""
         return self._store is not None and self._store.wal.full is not None
 
-    # ------------------------------------------------------------ what it is made of
+    # ------------------------------------------------------------ parts
 
     @property
     def _logs(self) -> LogStore:
@@ -506,7 +505,7 @@ class Host:
         return found
 
     def reclaim_disk(self) -> None:
-        """The disk runs short: let go at once of what no group needs. A repeat is harmless."""
+        """Release at once what no group needs: the disk is low on space. May be repeated."""
         self._snapshot_policy.reclaim()
 
     def _group_restored(self, group: Group) -> None:
@@ -531,7 +530,7 @@ class Host:
         self._scrub.beat(self._clock.monotonic_ms())
         self._bootstrap.look(self._clock.epoch_ms())
 
-    # ------------------------------------------------------------ what the transport says
+    # ------------------------------------------------------------ events of the transport
 
     def greeting(self, to: NodeId) -> Hello:
         """See TransportOwner."""

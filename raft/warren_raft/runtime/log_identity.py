@@ -1,7 +1,7 @@
-"""What stands in a group's GROUP_CREATED record.
+"""The data of a group's GROUP_CREATED record.
 
 A MessagePack array of [1, voters, member]: the format, the names of the founders (on a member that
-joins: those it asks for the leader), and the id of this log's life, 0 on a founder. Before there
+joins: those it asks for the leader), and the member id of this log, 0 on a founder. Before there
 were ids it was the array of the voters alone.
 """
 
@@ -21,16 +21,16 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """How a member of a group began; see the module."""
+    """The initial identity of a member of a group; see the module."""
 
     voters: tuple[NodeId, ...]
     member: MemberId = 0
 
     def membership(self, own: NodeId) -> Membership:
-        """The members before the first entry.
+        """Return the members before the first entry.
 
-        A joining member does not know them. It is a learner to itself, which asks those it was
-        told of the leader, until the log says more.
+        A joining member does not know them. It considers itself a learner, which asks the nodes it
+        was given for the leader, until it receives a membership.
         """
         if not self.member:
             return Membership(self.voters)
@@ -39,7 +39,7 @@ class Birth:
 
 
 def encode(birth: Birth) -> bytes:
-    """The record's data."""
+    """Encode the record's data."""
     return msgspec.msgpack.encode((FORMAT, birth.voters, birth.member))
 
 
@@ -48,7 +48,7 @@ _BEFORE = msgspec.msgpack.Decoder(tuple[NodeId, ...])
 
 
 def decode(group: GroupId, data: bytes) -> Birth:
-    """The inverse of `encode`; raises StorageError."""
+    """Invert `encode`; raises StorageError."""
     try:
         format_, voters, member = _NOW.decode(data)
     except msgspec.ValidationError:
@@ -65,15 +65,15 @@ def decode(group: GroupId, data: bytes) -> Birth:
 
 
 def has_others(group: GroupId, data: bytes) -> bool:
-    """Other nodes have the group, too, as far as its beginning tells."""
+    """Return whether the record names other nodes as members of the group."""
     birth = decode(group, data)
     return bool(birth.member) or len(birth.voters) > 1
 
 
 def again(group: GroupId, data: bytes, rng: Random, peers: Iterable[NodeId]) -> bytes:
-    """The record's data of a member that has lost its log of that group: it joins, as another.
+    """Return the record of a member that lost its log of the group and joins under a new id.
 
-    peers  are asked for the leader, beside those it knew of
+    peers  are asked for the leader, beside those in the old record
     """
     voters = tuple(sorted({*decode(group, data).voters, *peers}))
     return encode(Birth(voters, rng.getrandbits(64) or 1))
@@ -81,6 +81,6 @@ def again(group: GroupId, data: bytes, rng: Random, peers: Iterable[NodeId]) -> 
 
 def _unreadable(group: GroupId, why: str) -> StorageError:
     return StorageError(
-        f"the beginning of group {group} cannot be read ({why}); start this node with the version "
-        "that wrote it, or a newer one"
+        f"the first record of group {group} cannot be read ({why}); start this node with the "
+        "version that wrote it, or a newer one"
     )

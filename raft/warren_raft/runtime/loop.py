@@ -24,30 +24,30 @@ log = logging.getLogger("warren.raft")
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 ROUNDS_MAX = 16
-"""How many stages may run in one turn before the sockets are looked at again."""
+"""How many stages may run in one turn before the sockets are polled again."""
 POLL_EVENTS_MAX = 1024
 REPLACE_S = 0.1
-"""A job that keeps the loop's thread that long (at most twice that) is left alone with it."""
+"""A job that holds the loop's thread for once to twice that long keeps it; another takes over."""
 
 SEATS_MAX = 16
-"""Threads of one loop: the one that turns it, its guard, and those that are held by a job."""
+"""Threads of one loop: the one that runs it, its guard, and those held by a job."""
 
 Job = Callable[[], Callable[[], None]]
-"""Work that may block; what it returns is called on the loop's thread."""
+"""Work that may block; the function that it returns is called on the loop's thread."""
 
 
 class LoopStage(IntEnum):
-    """The order of the work after all ready sockets were read; each may set off an earlier one."""
+    """The order of the work after all ready sockets were read; one may schedule an earlier one."""
 
-    GATHER = 0  # what the connections brought becomes submissions and proposals
-    RAFT = 1  # the groups' outboxes go to the WAL and the peers; entries are applied
-    DELIVER = 2  # what applying brought goes to the connections
+    GATHER = 0  # input of the connections becomes submissions and proposals
+    RAFT = 1  # the groups' outboxes are written and sent; entries are applied
+    DELIVER = 2  # results of applying are passed to the connections
     FLUSH = 3  # one write per connection
-    SYNC = 4  # what must be on disk, after all that may leave before it
+    SYNC = 4  # writes to disk, after everything that may leave before them
 
 
 class Replaced(BaseException):
-    """Another thread turns the loop: this one has nothing more to do with it."""
+    """Raised on a thread that another one has replaced: it must not touch the loop any more."""
 
 
 class LoopTimer:
@@ -62,11 +62,11 @@ class LoopTimer:
 
     @property
     def active(self) -> bool:
-        """It has neither run nor been cancelled."""
+        """Whether it has neither run nor been cancelled."""
         return self._call is not None
 
     def cancel(self) -> None:
-        """It will not run."""
+        """Cancel the call if it has not been made."""
         if self._call is not None:
             self._call = None
             self._loop._timer_cancelled()
@@ -79,7 +79,7 @@ class LoopTimer:
 class WatchedSocket:
     """A file descriptor the loop watches.
 
-    on_error  gets whatever `readable` or `writable` raised and must end the connection;
+    on_error  called with what `readable` or `writable` raised; it must end the connection;
               None: the exception ends the loop
     """
 
@@ -108,28 +108,28 @@ class WatchedSocket:
             self._loop._epoll.modify(self.fd, events)
 
     def close(self) -> None:
-        """Watch no more; call it before the descriptor is closed."""
+        """Stop watching; call it before the descriptor is closed."""
         self._loop._unregister(self)
 
 
 class Loop:
-    """Sockets, timers and turns, on one thread.
+    """An event loop of sockets, timers and turns, on one thread.
 
-    A turn: wait; call back for every ready socket; due timers; posted and soon calls; then the
-    stages in their order until none has work. Only `post` and `stop` may be called from other
+    A turn: wait; call back for every ready socket; run due timers, then posted and soon calls; then
+    the stages in their order until none has work. Only `post` and `stop` may be called from other
     threads. An exception without an error handler of its own ends `run`, which raises it.
 
     The loop's thread may change while `run` continues, as a Go scheduler takes its processor from a
     thread that a system call holds: 1. A small write to the log is made on the loop's thread,
     because waking another one costs as much as the write.  2. The disk hangs, and the system call
-    does not return.  3. A guard sees that `wait_for` takes too long, and turns the loop itself.
-    4. The call returns: its thread finds that it was replaced, posts the outcome, and leaves.
-    Invariant: one thread at a time turns the loop, the one that bears `_seat`; the guard raises
-    `_seat` only while that thread is inside `wait_for`, which touches nothing of the loop
+    does not return.  3. A guard sees that `wait_for` takes too long, and runs the loop itself.
+    4. The call returns: its thread finds that it was replaced, posts the outcome, and ends.
+    Invariant: one thread at a time runs the loop, the one with the number `_seat`; the guard
+    increments `_seat` only while that thread is inside `wait_for`, which does not touch the loop
 
-    on_guard  called by the guard every REPLACE_S, on its thread, beside the loop's: to look at
-              what may hold the loop's thread elsewhere than in `wait_for`. They change nothing
-              that the loop's thread changes
+    on_guard  called by the guard every REPLACE_S, on the guard's thread: to watch for what may
+              hold the loop's thread outside `wait_for`. They must not change what the loop's
+              thread changes
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -139,7 +139,7 @@ class Loop:
         self._registrations: dict[int, WatchedSocket] = {}
         self._timers: list[tuple[int, int, LoopTimer]] = []
         self._timer_count = 0
-        self._timers_cancelled = 0  # at most that many of the heap's are dead
+        self._timers_cancelled = 0  # upper bound of the cancelled ones in the heap
         self._soon: collections.deque[Callable[[], None]] = collections.deque()
         self._posted: collections.deque[Callable[[], None]] = collections.deque()
         self._stages: tuple[list[Callable[[], None]], ...] = tuple([] for _ in LoopStage)
@@ -157,7 +157,7 @@ class Loop:
         self.now_ms = self.clock.monotonic_ms()
         self.register(self._wake_fd, self._on_wake)
 
-    # ------------------------------------------------------------ registrants
+    # ------------------------------------------------------------ registration
 
     def register(
         self,
@@ -192,26 +192,26 @@ class Loop:
         return timer
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Call in this turn, or in the next when its calls have been made already."""
+        """Call in this turn, or in the next one if this turn's calls have been made already."""
         self._soon.append(call)
 
     def post(self, call: Callable[[], None]) -> None:
         """Call on the loop's thread; may be called from any thread."""
         self._posted.append(call)
-        # A second post before the loop has looked needs no second wake-up: `_on_wake` lowers the
-        # flag before it takes the calls, so a call appended after that wakes again.
+        # A second post before the loop has woken needs no second wake-up: `_on_wake` clears the
+        # flag before it takes the calls, so a call appended after that wakes the loop again.
         if not self._wake_pending:
             self._wake_pending = True
             os.eventfd_write(self._wake_fd, 1)
 
     def at_turn_end(self, stage: LoopStage, call: Callable[[], None]) -> None:
-        """Call once in this turn's `stage`; the caller sees to it that it asks only once."""
+        """Call once in this turn's `stage`; the caller must ask only once per turn."""
         self._stages[stage].append(call)
 
     # ------------------------------------------------------------ running
 
     def run(self) -> None:
-        """Turn until `stop`; raises what a callback without an error handler raised."""
+        """Run turns until `stop`; raises what a callback without an error handler raised."""
         assert not self._running, "this loop is running already"
         self._running = True
         self._over.clear()
@@ -226,7 +226,7 @@ class Loop:
             self._running = self._stopping = False
 
     def _serve(self) -> bool:
-        """Turn until the loop ends; False: another thread turns it."""
+        """Run turns until the loop ends; return False when another thread has taken over."""
         ended = True
         try:
             self.run_turn(None)
@@ -239,14 +239,14 @@ class Loop:
                 self._over.set()
         return ended
 
-    # ------------------------------------------------------------ what may block
+    # ------------------------------------------------------------ blocking jobs
 
     def wait_for(self, job: Job) -> None:
-        """Run `job` on this thread, then what it returns; raises what it raises.
+        """Run `job` on this thread, then call what it returns; raises what it raises.
 
-        When it takes long, and the loop was begun by `run`, another thread turns the loop meanwhile
+        When it takes long, and the loop was started by `run`, another thread takes over the loop
         and calls what the job returns; then this raises Replaced. To be called at the end of a
-        turn, in Stage.SYNC: nothing of the turn is done after it.
+        turn, in Stage.SYNC: the turn must do nothing after it.
         """
         seat = self._seat
         self._waits_since = time.monotonic()
@@ -263,7 +263,7 @@ class Loop:
         outcome()
 
     def _keeps(self, seat: int) -> bool:
-        """The wait is over: whether the thread that bears that number still turns the loop."""
+        """End the wait; return whether the thread with that number still runs the loop."""
         with self._seat_lock:
             if seat == self._seat:
                 self._waits_since = None
@@ -274,7 +274,7 @@ class Loop:
         self._guards.append(threads.submit(self._guard, threads))
 
     def _guard(self, threads: ThreadPoolExecutor) -> bool:
-        """Turn the loop as soon as its thread is held; see `_serve`."""
+        """Run the loop as soon as its thread is held by a job; see `_serve`."""
         while not self._over.wait(REPLACE_S):
             for call in tuple(self.on_guard):
                 call()
@@ -285,14 +285,14 @@ class Loop:
                 self._waits_since = None
                 self._seat += 1
             log.warning(
-                "a write to the disk keeps the loop's thread: another thread goes on with the loop"
+                "a disk write blocks the event loop's thread: another thread runs the event loop"
             )
             self._begin_guard(threads)
             return self._serve()
         return True
 
     def stop(self) -> None:
-        """`run` returns at the end of its turn (its first, if it has yet to be called).
+        """Make `run` return at the end of its turn (its first, if it has yet to be called).
 
         May be called from any thread.
         """
@@ -300,7 +300,7 @@ class Loop:
         self.post(_nothing)
 
     def run_turn(self, timeout_ms: int | None) -> None:
-        """One turn; waits at most `timeout_ms` (None: as long as it takes) for something to do."""
+        """Run one turn; wait at most `timeout_ms` (None: without limit) for something to do."""
         wait = self._wait_ms(timeout_ms)
         try:
             ready = self._epoll.poll(-1 if wait is None else wait / 1000, POLL_EVENTS_MAX)
@@ -336,12 +336,12 @@ class Loop:
 
     def _dispatch(self, registration: WatchedSocket, events: int) -> None:
         try:
-            if events & ~WRITE:  # hang-ups and errors show themselves by reading
+            if events & ~WRITE:  # hang-ups and errors are found by reading
                 registration.readable()
             if events & WRITE and registration.writable is not None:
                 if self._registrations.get(registration.fd) is registration:
                     registration.writable()
-        except Exception as error:  # the rim of one connection: it ends, the others continue
+        except Exception as error:  # a connection's fault boundary: it ends, the others continue
             if registration.on_error is None:
                 raise
             registration.on_error(error)
@@ -361,7 +361,7 @@ class Loop:
                 call()
 
     def _timer_cancelled(self) -> None:
-        # A timer that is set again for every command would otherwise fill the heap until it is due.
+        # Otherwise a timer that is set again for every command would fill the heap until it is due.
         self._timers_cancelled += 1
         if self._timers_cancelled > 64 and self._timers_cancelled * 2 > len(self._timers):
             self._timers[:] = [item for item in self._timers if item[2].active]
@@ -369,7 +369,7 @@ class Loop:
             self._timers_cancelled = 0
 
     def _run_calls(self, calls: collections.deque[Callable[[], None]]) -> None:
-        for _ in range(len(calls)):  # what they add is for the next round
+        for _ in range(len(calls)):  # calls added meanwhile run in the next turn
             calls.popleft()()
 
     def _run_stages(self) -> None:
@@ -401,7 +401,7 @@ def _throw(error: BaseException) -> None:
 
 
 def listen(address: tuple[str, int], backlog: int = 1024) -> list[socket.socket]:
-    """Listening sockets, non-blocking, for every address the name stands for (IPv4 and IPv6).
+    """Return non-blocking listening sockets for every address of the name (IPv4 and IPv6).
 
     address  ("" or "*": all interfaces; port 0: one free port, the same for all of them)
     raises   OSError with the address when none is available
@@ -417,7 +417,7 @@ def listen(address: tuple[str, int], backlog: int = 1024) -> list[socket.socket]
             sock = socket.socket(
                 family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol
             )
-        except OSError as error:  # a machine without IPv6
+        except OSError as error:  # for example a machine without IPv6
             problem = error
             continue
         try:
@@ -442,7 +442,7 @@ def listen(address: tuple[str, int], backlog: int = 1024) -> list[socket.socket]
 
 
 class Listener:
-    """Accepts connections and hands each over, non-blocking, with its peer's address."""
+    """A listener that passes on each accepted connection, non-blocking, with its address."""
 
     ACCEPTS_PER_TURN = 64
 
@@ -462,11 +462,11 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which it listens."""
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         if self._paused is not None:
             self._paused.cancel()
         for registration in self._registrations:
@@ -482,10 +482,10 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._pause()  # it stays ready: without a pause the loop would spin on it
+                    self._pause()  # the socket stays ready: without a pause the loop would spin
                     return
                 if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):
-                    continue  # that one client is gone
+                    continue  # that client has disconnected
                 raise
             sock.setblocking(False)
             self._on_accept(sock, address)

@@ -1,4 +1,4 @@
-"""Entries that are damaged here, and that no reachable member can give."""
+"""Entries that are damaged here and that no reachable member has."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ log = logging.getLogger("warren.raft")
 
 
 class LostEntries:
-    """Does without them, where that is possible. Repair continues to ask, and reports again.
+    """The handling of lost entries: do without them where possible; repair continues to ask.
 
     Not applied here: the core asks the leader for its snapshot (core.lost).
 
-    Applied, and nothing in the state refers to it: it is only kept for members that are behind, and
-    these are helped by a snapshot as well. 1. c was away and needs 5; a leads, keeps 5 for c, and b
-    has released it.  2. 5 rots on a.  3. As long as a holds its place c is sent no snapshot, and
-    no member can give 5: c would never catch up. So a takes a snapshot, and releases its log up to
+    Applied, and nothing in the state refers to it: it is only retained for members that are behind,
+    and a snapshot serves them as well. 1. c was down and needs 5; a leads, retains 5 for c, and b
+    has released it.  2. 5 is damaged on a.  3. While a retains 5, c is sent no snapshot, and no
+    member can send 5: c would never catch up. So a takes a snapshot, and releases its log up to
     there.
 
-    Applied, and the state refers to it: nothing helps. It is said once; its file is left alone, so
-    that the others are rewritten; and a snapshot that refers to it is put off, for a group that
-    sends one takes no other, and would release nothing any more.
+    Applied, and the state refers to it: this cannot be repaired. It is logged once; its file is
+    skipped, so that the other files are rewritten; and the transfer of a snapshot that refers to it
+    is postponed, because a group that sends one takes no other, and would never release anything.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LostEntries:
         epoch_ms: Callable[[], int],
         touch: Callable[[Group], None],
     ) -> None:
-        """touch: take the group's outbox."""
+        """touch: have the group's Ready taken."""
         self._own = own
         self._store = store
         self._groups = groups
@@ -53,7 +53,7 @@ class LostEntries:
         self._said: dict[GroupId, set[Index]] = {}
 
     def report(self, group: Group, index: Index) -> None:
-        """Every member that is heard was asked in vain."""
+        """Handle an entry that no reachable member has."""
         if index > group.applied:
             group.node.entry_lost(index, self._epoch_ms())
             self._touch(group)
@@ -61,11 +61,11 @@ class LostEntries:
             self._reported.setdefault(group.id, []).append(index)
 
     def drop(self, group: GroupId) -> None:
-        """The group is deleted here."""
+        """Forget a group that is deleted here."""
         self._said.pop(group, None)
 
     def beat(self) -> None:
-        """Some time has passed: look at what was reported, the state's entries once per group."""
+        """Decide about the reported entries; the live entries are computed once per group."""
         reported, self._reported = self._reported, {}
         for number, indexes in reported.items():
             group = self._groups.get(number)
@@ -91,8 +91,8 @@ class LostEntries:
             said.add(index)
             log.critical(
                 "%s: entry %s of group %s is lost: its bytes in %s are damaged, the group still "
-                "needs it, and no member that is heard of has it. What waits for it in that group "
-                "waits on; the rest goes on. Start the members that are down, or restore the file "
+                "needs it, and no reachable member has it. Reads of it in that group keep waiting; "
+                "everything else continues. Start the members that are down, or restore the file "
                 "from a copy while this node is stopped; else purge or delete the queue",
                 self._own,
                 index,

@@ -1,4 +1,4 @@
-"""What this node knows of the other nodes, told to every group that has them as members."""
+"""The state of the other nodes, reported to every group that has them as members."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from warren_raft.types import GroupId, NodeId
 
 log = logging.getLogger("warren.raft")
 SECOND_SUSPICIONS = 2
-"""Refused as a node's second one for so many times `suspect_after_ms`, a process ends."""
+"""A process refused as a node's second one for this multiple of `suspect_after_ms` ends."""
 
 
 class Peers:
-    """Which peers are known, which are suspected, and which process of each was met last.
+    """The known peers: which are suspected, and which process of each connected last.
 
-    A member that is no peer (its address is not known) counts as suspected: nothing can be sent
+    A member that is not a peer (its address is not known) counts as suspected: nothing can be sent
     to it.
-    Invariant: a group's core suspects exactly those of its members that are `silent`, but for
-    peers that were added and have not been met yet
+    Invariant: a group's core suspects exactly those of its members that are `silent`, except peers
+    that were added and have not connected yet
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Peers:
         observer: Observer,
         touch: Callable[[Group], None],
     ) -> None:
-        """groups: the host's, as they are at any time; touch: take the group's outbox."""
+        """groups: a view of the host's groups; touch: have the group's Ready taken."""
         self._config = config
         self._loop = loop
         self._clock = loop.clock
@@ -58,12 +58,12 @@ class Peers:
     # ------------------------------------------------------------ the peers
 
     def add(self, node: NodeId, address: Address) -> None:
-        """A node whose address became known, or changed."""
+        """Add a node whose address became known, or changed."""
         self._detector.add(node, self._clock.monotonic_ms())
         self._transport.add_peer(node, address)
 
     def remove(self, node: NodeId) -> None:
-        """Know it no longer."""
+        """Forget a peer."""
         self._transport.remove_peer(node)
         self._detector.remove(node)
         self._boots.pop(node, None)
@@ -75,23 +75,23 @@ class Peers:
                 self._touch(group)
 
     def suspected(self, node: NodeId) -> bool:
-        """A peer that has not been heard for too long."""
+        """Return whether a peer is suspected."""
         return self._detector.suspected(node)
 
     def gone(self, node: NodeId) -> bool:
-        """A suspected peer with nothing that listens at its address any more."""
+        """Return whether a peer is suspected and its port refuses connections."""
         return self._detector.gone(node)
 
     def silent(self, node: NodeId) -> bool:
-        """Nothing can be expected of it: it is suspected, or its address is not known."""
+        """Return whether it is suspected, or its address is not known."""
         return self._detector.suspected(node) or not self._detector.knows(node)
 
     def boot_id(self, node: NodeId) -> int | None:
-        """The last life of that node this one has met."""
+        """Return the boot id of that node's last connection."""
         return self._boots.get(node)
 
     def acquaint(self, group: Group) -> None:
-        """The group's members are others than at the last call: tell it who of them is silent."""
+        """Tell a group whose members have changed which of the new ones are silent."""
         node = group.node
         group.members = node.membership
         now = self._clock.epoch_ms()
@@ -103,10 +103,10 @@ class Peers:
                 elif not silent and member in node.suspected:
                     node.peer_connected(member, now)
 
-    # ------------------------------------------------------------ signs of life
+    # ------------------------------------------------------------ failure detection
 
     def beat(self) -> None:
-        """A heartbeat interval has passed."""
+        """Send heartbeats and check for suspicions, once per heartbeat interval."""
         for node, heard_ms in self._transport.heartbeat():
             self._detector.heard(node, heard_ms)
         self._check()
@@ -142,16 +142,16 @@ class Peers:
         if not self.stopped and self._detector.suspected(node):
             self._transport.renew(node)
 
-    # ------------------------------------------------------------ what the transport says
+    # ------------------------------------------------------------ events of the transport
 
     def check_alone(self, hello: Hello) -> None:
-        """Raises SecondProcess when another process with that one's directory is connected.
+        """Raise SecondProcess when another process with that one's directory is connected.
 
-        1. A node's directory is copied, and both copies are started under its name.  2. Whichever
-        called last had the connection: some of a leader's appends, of its leases and of the votes
-        went to the one, some to the other, and both answered for one member.  So the first one
-        stays, until its connection ends or it is suspected: a node that starts again while its
-        old connection stands, silent, comes in then.
+        1. A node's directory is copied, and both copies are started under its name.  2. The one
+        that called last would have the connection: some of a leader's appends, of its leases and
+        of the votes went to the one, some to the other, and both answered for one member.  So the
+        first one stays, until its connection ends or it is suspected: a node that restarts while
+        its old connection is still open, and silent, is accepted then.
         Replayed by tests/raft/runtime/test_twins.py
         """
         node = hello.node
@@ -166,7 +166,7 @@ class Peers:
             )
 
     def met(self, hello: Hello) -> None:
-        """Note which node a connection is with; a node that was unknown is a peer now."""
+        """Record the node of a new connection; an unknown node becomes a peer."""
         self._detector.add(hello.node, self._clock.monotonic_ms())
         self.hellos[hello.node] = hello
 
@@ -206,9 +206,9 @@ class Peers:
     def on_second(self, node: NodeId) -> None:
         """See TransportOwner; raises DirectoryRefused, which ends this process.
 
-        That peer may not know yet that the process before this one has died. When it has had the
-        time to suspect that twice, there are two, and the one that came later ends: a peer that
-        starts again could let it in, while the others have the first one.
+        That peer may not know yet that the process before this one has ended. If it still has a
+        connection after twice the time to suspect it, there are two processes, and the later one
+        ends: a peer that restarts could accept it while the others are connected with the first.
         """
         now = self._clock.monotonic_ms()
         since = self._second.setdefault(node, now)

@@ -1,4 +1,4 @@
-"""What a node does once per turn of its loop with every group that something happened to."""
+"""The processing, once per turn of the loop, of every group that had an event."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from warren_raft.storage.wal import Wal
 from warren_raft.types import METADATA_GROUP, Entry, NodeId
 
 TURN_MS_MAX = 50
-"""A turn of the loop that has taken that long leaves the rest to the next one."""
+"""Applying stops after that long in one turn and continues in the next one."""
 
 
 class ReadyLoop:
-    """Takes outboxes, sends, writes, applies; idle groups cost nothing.
+    """The loop that takes Readys, sends, writes and applies; idle groups cost nothing.
 
-    1. A node starts again and applies the log of its queues, some seconds of work.  2. Until that
-    is done it sends no heartbeat, so the others suspect it, and it has read none: it suspects them.
-    So of what is ripe to be applied only as much is done as `TURN_MS_MAX` allows, one Ready at
-    least; sockets and timers come in between. Replayed by tests/raft/runtime/test_long_replay.py
+    1. A node restarts and applies the log of its queues, some seconds of work.  2. Until that is
+    done it sends no heartbeat, so the others suspect it, and reads none, so that it suspects them.
+    So a turn applies only as much as `TURN_MS_MAX` allows, but at least one Ready; sockets and
+    timers are served in between. Replayed by tests/raft/runtime/test_long_replay.py
 
-    The order of a turn, on which safety rests:
-    1. every touched group's outbox is taken; entries and hard states are added to the WAL's batch
-    2. messages that need no disk leave: a leader's appends travel while it writes itself
+    The order of a turn, on which safety depends:
+    1. every touched group's Ready is taken; entries and hard states are added to the WAL's batch
+    2. messages that need no disk are sent: a leader's appends travel while it writes itself
     3. the batch is submitted; the loop continues (a small one is written at the turn's end: `Wal`)
     4. committed entries are applied
-    5. when the batch is on disk, what vouches for it leaves (votes, append replies), in that turn
-    A failed write or sync raises out of the loop: the process ends, having vouched for nothing.
+    5. when the batch is on disk, the votes and append replies that depend on it are sent, at once
+    A failed write or sync raises out of the loop: the process ends without having sent them.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ReadyLoop:
         observer: Observer,
         send_raft: Callable[[NodeId, Sequence[AnyRaftMessage]], None],
     ) -> None:
-        """send_raft: to a peer, in one frame; lost without a connection."""
+        """send_raft: sends to a peer, in one frame; lost without a connection."""
         self._own = own
         self._loop = loop
         self._clock = loop.clock
@@ -71,10 +71,10 @@ class ReadyLoop:
         acquaint: Callable[[Group], None],
         cluster_committed: Callable[[Sequence[Entry]], None],
     ) -> None:
-        """The log is open.
+        """Start with an open log.
 
-        acquaint           is told of a group when its members have changed
-        cluster_committed  is told of committed entries of group 0, before they are applied
+        acquaint           called with a group when its members have changed
+        cluster_committed  called with committed entries of group 0, before they are applied
         """
         self._wal = store.wal
         self._pace = pace
@@ -85,7 +85,7 @@ class ReadyLoop:
     # ------------------------------------------------------------ the turn
 
     def touch(self, group: Group) -> None:
-        """Something happened to the group: take its outbox in this turn."""
+        """Have the group's Ready taken in this turn: it had an event."""
         if not group.touched:
             group.touched = True
             self._touched.append(group)
@@ -97,7 +97,7 @@ class ReadyLoop:
             self._loop.at_turn_end(LoopStage.RAFT, self._turn)
 
     def ask_submit(self) -> None:
-        """Records were added to the log's batch: have it written."""
+        """Have the log's batch written: records were added to it."""
         self._submit_asked = True
         self._ask_turn()
 
@@ -160,11 +160,11 @@ class ReadyLoop:
             if ready.committed or ready.soft_state is not None:
                 to_apply.append((group, ready))
             if ready.committed:
-                break  # the rest after these are applied: a long replay is not held in memory
+                break  # the rest after these are applied: a long replay must not fill memory
         self._set_timer(group)
 
     def send(self, message: AnyRaftMessage) -> None:
-        """With this turn's messages."""
+        """Send it with this turn's messages."""
         self._outbox.setdefault(message.to, []).append(message)
         self._ask_turn()
 
@@ -200,7 +200,7 @@ class ReadyLoop:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
             if not group.deleted:
-                self.touch(group)  # more may be committed than one Ready hands out
+                self.touch(group)  # more may be committed than one Ready contains
         if soft is not None and not group.deleted:
             group.follow(soft, self._own, self._observer)
 
@@ -213,7 +213,7 @@ class ReadyLoop:
         timer = group.timer
         if timer is not None and timer.active:
             if group.timer_ms <= deadline:
-                return  # it fires in time; what is due then is seen then
+                return  # it fires early enough, and is set again then
             timer.cancel()
         group.timer_ms = deadline
         delay = deadline - self._clock.epoch_ms()

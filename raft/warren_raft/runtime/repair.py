@@ -1,4 +1,4 @@
-"""Entries that are damaged here, brought back from members that have them."""
+"""The repair of damaged entries from members that have them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("warren.raft")
 
 REPAIR_RETRY_MS = 1_000
-"""The node asked may have failed: then the next one is; one that lacked it may have it now."""
+"""When the next member is asked: the one asked may be down, or one may have the entry by now."""
 REWRITE_AGAIN_MS = 1_000
 REPAIRS_UNDER_WAY_MAX = 32
-"""Entries asked for at a time; the others wait for an answer."""
+"""Entries requested at a time; the others wait."""
 SAY_AGAIN_MS = 60_000
-"""How often the log names an entry that no member could give."""
+"""How often the log names an entry that no member could send."""
 
 Key = tuple[GroupId, Index]
 
@@ -35,10 +35,10 @@ class _Wanted:
     """One damaged entry.
 
     length  of its data, as the log knows it
-    asked   members that were asked since the last round began, one after the other
+    asked   members that were asked in this round, one after the other
     ever    members that were asked in any round: their answer may be late
     asking  the last of `asked` has not answered yet
-    at_ms   when that one was asked, or when the round ended in vain; None: it waits for its turn
+    at_ms   when that one was asked, or when the round ended without success; None: not asked yet
     """
 
     damage: EntryDamaged
@@ -52,13 +52,14 @@ class _Wanted:
 
 
 class Repair:
-    """Asks other members, one after the other; what comes is checked, served, and written again.
+    """Requests to other members, one after the other; answers are checked, served and rewritten.
 
     An entry is (group, index, term), and log matching makes it the same on every member. Where only
-    the record said the term, the entry is below a snapshot, so committed: its index names it, and
-    only a member that has applied it answers. Until it is here, what needs it waits: the core
-    sends, applies, nothing after it; `when` tells others. Then the file with the damage is
-    rewritten. A group of one has no other to ask: its damage ends the node, with file and offset.
+    the damaged record had the term, the entry is below a snapshot, so committed: its index
+    identifies it, and only a member that has applied it answers. Until it arrives, what needs it
+    waits: the core sends and applies nothing after it; `when` calls others back. Then the damaged
+    file is rewritten. A group of one has no other member: its damage ends the node, with file and
+    offset.
     """
 
     def __init__(
@@ -72,8 +73,12 @@ class Repair:
         now_ms: Callable[[], int],
         lost: Callable[[Group, Index], None],
     ) -> None:
-        """send: with this turn's messages; touch: take the group's outbox; lost: that entry is
-        damaged here, and each member that is heard was asked in vain."""
+        """Construct it without damaged entries.
+
+        send   with this turn's messages
+        touch  have the group's Ready taken
+        lost   called with an entry that no reachable member has
+        """
         self._own = own
         self._store = store
         self._groups = groups
@@ -89,11 +94,11 @@ class Repair:
 
     @property
     def wanted(self) -> int:
-        """How many entries are damaged here and have not come yet."""
+        """Return the number of damaged entries that are not repaired yet."""
         return len(self._wanted)
 
     def is_damaged(self, damage: EntryDamaged) -> bool:
-        """That entry was found damaged; returns False when there is no other to ask."""
+        """Start the repair of an entry; return False when there is no other member."""
         key = damage.group, damage.index
         if key in self._wanted:
             return True
@@ -106,20 +111,20 @@ class Repair:
             # It is being started, or will be: what needs the entry then reads it again.
             return log_identity.has_others(damage.group, store.created)
         if store.healed(damage.index) is not None:
-            return True  # met by a rewriting that began before it came; the next one has it
+            return True  # found by a rewrite that began before it was repaired
         if not self._others(damage.group):
             return False
-        log.error("%s: %s; the other members are asked for it", self._own, damage)
+        log.error("%s: %s: requesting it from the other members", self._own, damage)
         self._wanted[key] = _Wanted(damage, length)
         self._ask_some()
         return True
 
     def awaits(self, group: GroupId, index: Index) -> bool:
-        """That entry is damaged here and has not come yet."""
+        """Return whether that entry is damaged here and not repaired yet."""
         return (group, index) in self._wanted
 
     def when(self, group: GroupId, index: Index, call: Callable[[], None]) -> None:
-        """Call once when that entry is here, or needed no longer; at once if it is not awaited."""
+        """Call once the entry is repaired or no longer needed; at once if it is not awaited."""
         wanted = self._wanted.get((group, index))
         if wanted is None:
             call()
@@ -127,7 +132,7 @@ class Repair:
             wanted.calls.append(call)
 
     def drop(self, group: GroupId) -> None:
-        """The group is deleted here."""
+        """Forget a group that is deleted here."""
         for key in [key for key in self._wanted if key[0] == group]:
             for call in self._wanted.pop(key).calls:
                 call()
@@ -142,20 +147,20 @@ class Repair:
         leader = found.node.leader
         others = {*members.voters, *members.learners} - {self._own}
         if leader is not None and leader != self._own:
-            others.add(leader)  # also when the CONFIG that names it is what is damaged
+            others.add(leader)  # also when the damaged entry is the CONFIG that names it
         return sorted(others, key=lambda node: (node != leader, node))
 
     def beat(self) -> None:
-        """Some time has passed: ask again, and rewrite the files of what is healed."""
+        """Repeat requests that are due, and rewrite the files of repaired entries."""
         now = self._now_ms()
         for key, wanted in list(self._wanted.items()):
             if self._wanted.get(key) is not wanted:
-                continue  # what waited for another one has deleted its group
+                continue  # a callback for another entry has deleted its group
             if not self._still_needed(key, wanted):
                 self._done(key)
             elif wanted.at_ms is not None and now - wanted.at_ms >= REPAIR_RETRY_MS:
                 if wanted.asking:
-                    # Connected, and silent: a round that began again would ask that one again.
+                    # Connected, but silent: a new round would ask the same member again.
                     self._ask(key, wanted)
                 else:
                     wanted.at_ms = None
@@ -184,7 +189,7 @@ class Repair:
                 under_way += wanted.asking
 
     def _ask(self, key: Key, wanted: _Wanted) -> None:
-        """Ask the next member; when all that are heard were asked, the others have their turn."""
+        """Ask the next member, or give other entries their turn when all reachable were asked."""
         wanted.at_ms = self._now_ms()
         for node in self._others(key[0]):
             if node not in wanted.asked and self._connected(node):
@@ -202,7 +207,7 @@ class Repair:
         now = self._now_ms()
         if wanted.said_ms is None or now - wanted.said_ms >= SAY_AGAIN_MS:
             wanted.said_ms = now
-            log.warning("%s: no member has given it yet: %s", self._own, wanted.damage)
+            log.warning("%s: no reachable member has it: %s", self._own, wanted.damage)
         group = self._groups.get(key[0])
         if wanted.asked and group is not None:
             self._lost(group, key[1])
@@ -210,7 +215,7 @@ class Repair:
     # ------------------------------------------------------------ answering
 
     def take(self, message: EntryWanted | EntryIs) -> None:
-        """What another member asks, or answers."""
+        """Handle another member's request or answer."""
         if isinstance(message, EntryIs):
             self._heard(message)
         else:
@@ -230,16 +235,16 @@ class Repair:
         if term:
             return group.node.entry(index, term)
         if index > group.applied:
-            return None  # what is not committed may be another one
+            return None  # an uncommitted entry may be another one
         try:
             return group.store.read(index)
         except (KeyError, EntryDamaged):
             return None
 
-    # ------------------------------------------------------------ hearing
+    # ------------------------------------------------------------ receiving
 
     def _heard(self, message: EntryIs) -> None:
-        """What fits the log here is taken."""
+        """Take an answer if it matches the log."""
         key = message.group, message.index
         wanted = self._wanted.get(key)
         if wanted is None or message.sender not in wanted.ever:
@@ -260,10 +265,10 @@ class Repair:
                 message.data,
             )
             self._store.groups[message.group].heal(entry)
-            self._store.compactor.damaged.add(damage.file)  # it may have been left alone
+            self._store.compactor.damaged.add(damage.file)  # it may have been skipped
             self.healed += 1
             log.warning(
-                "%s: entry %s of group %s came from %s; %s is rewritten",
+                "%s: entry %s of group %s received from %s; rewriting %s",
                 self._own,
                 message.index,
                 message.group,
@@ -283,7 +288,7 @@ class Repair:
             call()
 
     def _rewrite(self) -> None:
-        """Rewrite damaged files, once all that is known to be damaged in them is here."""
+        """Rewrite damaged files, once all known damage in them is repaired."""
         store = self._store
         damaged = store.compactor.damaged
         now = self._now_ms()
@@ -296,7 +301,7 @@ class Repair:
             *(segment.id for segment in store.log_files.segments),
         }
         if store.wal.current_file in damaged:
-            store.wal.roll()  # its end: it is retired like the others
+            store.wal.roll()  # so that it is retired like the others
         waiting = {wanted.damage.file for wanted in self._wanted.values()}
         open_ones = [file for file in damaged if store.wal.closed_below <= file < ID_BASE]
         if damaged - waiting - set(open_ones) or store.compactor.manifest_damaged:

@@ -1,4 +1,4 @@
-"""A slow read of files that are not read otherwise, to find damage while others can repair it."""
+"""A slow read of rarely read files, to find damage while other members can repair it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from warren_raft.types import GroupId
 log = logging.getLogger("warren.raft")
 
 SCRUB_PIECE_BYTES = 1 << 20
-"""Read in one job of the background writer's thread: so long a rewriting may wait behind it."""
+"""Bytes read in one job of the background writer's thread, which delays other jobs that long."""
 FIRST_AFTER_MS = 60_000
-"""A node that has just started has better things to do."""
+"""Delay after the start, when a node is busy with recovery."""
 WHOLE = {
     manifest.NAME: manifest.decode,
     segment.INDEX_SUFFIX: segment.decode,
@@ -37,11 +37,11 @@ WHOLE = {
 
 @dataclass(slots=True)
 class ScrubJob:
-    """What one job reads of a file.
+    """A part of a file that one job reads.
 
     file    number in places, 0: it is read whole
     group   of the snapshot
-    offset  where it begins; end: of what counts of the file
+    offset  where it begins; end: the end of the file's valid part
     """
 
     path: Path
@@ -54,7 +54,7 @@ class ScrubJob:
 
 @dataclass(slots=True)
 class Seen:
-    """What came of it: how much was read, where to continue (None: at its end), what is wrong."""
+    """The result: bytes read, where to continue (None: at the end), and the damage found."""
 
     size: int = 0
     offset: int | None = None
@@ -63,7 +63,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Round:
-    """One look through all files; began_ms: when."""
+    """One pass over all files; began_ms: when it began."""
 
     began_ms: int
     left: Iterator[ScrubJob] = field(default_factory=lambda: iter(()))
@@ -72,11 +72,11 @@ class Round:
 
 
 class Scrub:
-    """Reads every complete file, at most so many bytes a second, then rests.
+    """A scrubber: it reads every complete file at a limited rate, then pauses.
 
-    What is found is repaired as if a read had needed it: entries come from other members, then
-    the file is rewritten; a segment's index or the manifest is written again from memory, a
-    snapshot taken again. The newest file of the log is left alone: it is being written.
+    Damage is repaired as if a read had found it: entries are requested from other members, then the
+    file is rewritten; a segment's index or the manifest is written again from memory, a snapshot
+    is taken again. The newest file of the log is skipped: it is being written.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Scrub:
         self.rounds = 0
 
     def beat(self, now_ms: int) -> None:
-        """Some time has passed: read a piece, if it is time for one."""
+        """Read a piece if one is due."""
         if not self._rate or self._busy or now_ms < self._ready_ms:
             return
         if self._round is None:
@@ -112,7 +112,7 @@ class Scrub:
         self._round = None
         self.rounds += 1
         if ended.damaged:
-            log.warning("%s of %s files looked through are damaged", ended.damaged, ended.files)
+            log.warning("scrub finished: %s of %s files are damaged", ended.damaged, ended.files)
 
     def _pieces(self) -> Iterator[ScrubJob]:
         store = self._store
@@ -164,7 +164,7 @@ class Scrub:
 
     def _damaged(self, piece: ScrubJob, damage: str) -> None:
         store = self._store
-        log.error("%s is damaged: %s; it is written again", piece.path, damage)
+        log.error("%s is damaged: %s; rewriting it", piece.path, damage)
         if piece.group is not None:
             store.compactor.snapshots_damaged.add(piece.group)
         elif not piece.file:
@@ -176,7 +176,7 @@ class Scrub:
                 store.compactor.damaged.add(piece.file)
 
     def _look_at_rows(self, piece: ScrubJob) -> None:
-        """Which entries that are kept are hit: all that stand in that file are read."""
+        """Read every retained entry of that file to find out which are damaged."""
         store = self._store
         if piece.file >= ID_BASE and all(s.id != piece.file for s in store.log_files.segments):
             return
@@ -184,8 +184,8 @@ class Scrub:
         files = store.files
 
         def told(found: list[EntryDamaged]) -> None:
-            # Damage in entries that are not kept is only rewritten. Rewriting also finds
-            # what no other has, and leaves that file alone: it was not needed yet.
+            # If only released entries are damaged, the file is just rewritten. Rewriting also finds
+            # entries that no member has, and then skips the file: they were not needed yet.
             store.compactor.damaged.add(piece.file)
             for each in found:
                 group = store.groups.get(each.group)
@@ -198,7 +198,7 @@ class Scrub:
 
 
 def look(files: Files, piece: ScrubJob) -> Seen:
-    """Read it, on the background writer's thread; a file that is gone by then is no damage."""
+    """Read a piece, on the background writer's thread; a deleted file is not damage."""
     if not files.exists(piece.path):
         return Seen()
     try:

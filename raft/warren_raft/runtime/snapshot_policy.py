@@ -1,4 +1,4 @@
-"""When groups are asked for snapshots, so that disk and restart follow what lives."""
+"""The snapshot policy: keeps disk usage and restart time proportional to the live data."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from warren_raft.types import GroupId, Index, Membership
 log = logging.getLogger(__name__)
 
 ENTRIES_MANY = 4_096
-"""One that has applied more gets a snapshot at a WAL file's end however small they are."""
+"""A group that applied more gets a snapshot at a WAL file's end, however small the entries."""
 LIVE_SHARE = 8
-"""Making a snapshot costs as much as there are live entries: so many times fewer must be new."""
+"""A snapshot's cost grows with the live entries: at least this fraction of them must be new."""
 RECLAIM_BYTES_MIN = 64 << 10
-"""Dead bytes of a group that are worth a snapshot while the disk runs short."""
+"""Dead bytes of a group that justify a snapshot while the disk is low on space."""
 RECLAIM_GROUPS_MAX = 256
-"""Groups in one cycle then, those first that free most."""
+"""Groups per cycle then; those that free most come first."""
 LOOK_EVERY_BEATS = 20
-"""So many heartbeats lie between two looks when no WAL file came to its end."""
+"""Heartbeats between two looks when no WAL file was completed."""
 
 
 def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
-    """Return a snapshot of the group as it stands when that is worth its cost.
+    """Return a snapshot of the group's present state if it is worth its cost.
 
-    closed  a WAL file is complete: what it has of the group is to be made final
+    closed  a WAL file is complete: its entries of the group are to become final
     """
     look = group.last_look
     new = group.applied - look.applied
@@ -39,7 +39,7 @@ def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | N
         return None
     members = group.node.membership_at(group.applied)
     if members is None:
-        return None  # it joins, and was not told the group's members yet
+        return None  # it joins, and does not know the group's members yet
     held_log = group.store.log
     look.applied = group.applied
     live = group.machine.live_indexes(group.state)
@@ -57,8 +57,8 @@ def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | N
 def dead_bytes(group: Group) -> int:
     """Return the bytes a snapshot would free; 0 when nothing was applied since the last look.
 
-    For a disk that runs short: however few entries are new. A few acknowledgements may have
-    freed a hundred megabytes, and nothing more may come, because publishers are blocked.
+    For a disk that is low on space: however few entries are new. A few acknowledgements may have
+    freed a hundred megabytes, and no more may come, because publishers are blocked.
     """
     look = group.last_look
     if group.volatile or group.sending or group.applied == look.applied:
@@ -72,7 +72,7 @@ def dead_bytes(group: Group) -> int:
 
 
 def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
-    """The group as it stands, as a snapshot; members: as of the last entry applied."""
+    """Return a snapshot of the group's present state; members: as of the last applied entry."""
     store = group.store
     index = group.applied
     return Snapshot(
@@ -92,7 +92,7 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
 
 
 def take_now(group: Group) -> Snapshot | None:
-    """Return a snapshot to replace one with a damaged file; None: not now."""
+    """Return a snapshot to replace one with a damaged file; None: not possible now."""
     members = group.node.membership_at(group.applied)
     if group.volatile or group.sending or members is None:
         return None
@@ -100,9 +100,9 @@ def take_now(group: Group) -> Snapshot | None:
 
 
 class SnapshotPolicy:
-    """Looks at all groups of a node when a WAL file is complete, else every few heartbeats.
+    """The policy: looks at all groups when a WAL file is complete, else every few heartbeats.
 
-    Nothing is done on a node on which nothing was written since.
+    It does nothing on a node on which nothing was written since.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SnapshotPolicy:
         self._groups = groups
         self._loop = loop
         self._config = config
-        self._closed = True  # files of the life before are complete
+        self._closed = True  # files of the earlier process are complete
         self._asked = False
         self._beats = 0
         self._batches = 0
@@ -131,7 +131,7 @@ class SnapshotPolicy:
             self._loop.call_later(0, self._look)
 
     def beat(self) -> None:
-        """A heartbeat interval has passed."""
+        """Count a heartbeat interval, and look at the groups when that is due."""
         self._beats += 1
         self._store.synced_mark.beat()
         if self._store.compactor.snapshots_damaged:
@@ -142,13 +142,15 @@ class SnapshotPolicy:
             self._ask()
 
     def reclaim(self) -> None:
-        """The disk runs short: free what can be, at once. May be called as often as one likes."""
+        """Free at once what can be freed: the disk is low on space. May be repeated."""
         self._pressed = True
         self._ask()
 
     def _reclaim(self) -> None:
-        """One cycle with the groups that free most; the newest file is completed, for it counts as
-        needed as long as it is written to."""
+        """Run one cycle with the groups that free most, and complete the newest WAL file.
+
+        A file cannot be retired as long as it is written to.
+        """
         self._pressed = False
         found = [(dead_bytes(group), number) for number, group in self._groups.items()]
         worth = sorted((each for each in found if each[0] >= RECLAIM_BYTES_MIN), reverse=True)
@@ -160,7 +162,7 @@ class SnapshotPolicy:
         if taken:
             total = sum(dead for dead, _ in worth[:RECLAIM_GROUPS_MAX])
             log.warning(
-                "disk runs short: %d groups hold %d bytes that nobody needs", len(taken), total
+                "low disk space: taking snapshots of %d groups to free %d bytes", len(taken), total
             )
             if self._store.wal.newest_bytes:
                 self._store.wal.roll()
@@ -173,7 +175,7 @@ class SnapshotPolicy:
     def _look(self) -> None:
         self._asked = False
         if self.stopped or self._store.compactor.busy:
-            return  # what a cycle leaves is looked at after it
+            return  # a look follows at the end of the cycle
         if self._pressed and not self._closed:
             self._reclaim()
             return
@@ -187,8 +189,8 @@ class SnapshotPolicy:
                 taken.append(snapshot)
         wal = self._store.wal
         if taken and not closed and wal.newest_bytes > self._config.wal_file_bytes // 4:
-            # Most of what some group holds is dead, so most of the newest file may be: complete
-            # it, or it stays for as long as nothing is published.
+            # Most of what some group holds is dead, so most of the newest file may be, too:
+            # complete it, or it stays for as long as nothing is published.
             wal.roll()
             self._closed = True
         if taken or closed:

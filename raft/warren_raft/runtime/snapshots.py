@@ -1,4 +1,4 @@
-"""Snapshots between nodes: what the core asks for, done with disk, network and machine."""
+"""Snapshot transfers between nodes: carries out the core's requests."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from warren_raft.types import GroupId, Index, Membership, MemberState, NodeId
 log = logging.getLogger("warren.raft")
 
 INCOMING_IDLE_MS = 60_000
-"""What came of a snapshot is dropped when nothing more has come for that long: the WAL files that
-hold it cannot be retired meanwhile. The next offer starts again."""
+"""A partly received snapshot is dropped after that long without a chunk: the WAL files that hold
+it cannot be retired meanwhile. The next offer starts again."""
 OFFER_AGAIN_MS = 1_000
-"""A transfer that was not answered for that long is offered again."""
+"""A transfer without an answer for that long is offered again."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberProgress(MemberState):
-    """A member as its leader sees it, with the snapshot on its way to it.
+    """A member as its leader sees it, with the progress of its snapshot transfer.
 
-    sent_bytes  of it, about; of_bytes: in all, 0 when none is on its way
+    sent_bytes  sent so far, about; of_bytes: in all, 0 when there is no transfer
     """
 
     sent_bytes: int = 0
@@ -42,11 +42,11 @@ class MemberProgress(MemberState):
 
 
 class Transfers:
-    """Every snapshot that this node sends or receives.
+    """All snapshot transfers to and from this node.
 
-    A group that sends one lets go of nothing meanwhile. Receiving: live entries go to the log as
-    they come; when everything is here they are synced, then the snapshot is written, then log,
-    machine and core begin again after it. A crash in between leaves the old state, or the new one.
+    A group that sends one releases no entries meanwhile. Receiving: live entries are written to the
+    log as they arrive; when all are received they are synced, then the snapshot is written, then
+    log, machine and core continue after it. A crash in between leaves the old state or the new one.
     """
 
     def __init__(
@@ -58,9 +58,13 @@ class Transfers:
         restored: Callable[[Group], None],
         awaits: Callable[[GroupId, Index], bool],
     ) -> None:
-        """send: with this turn's messages; touch: take the group's outbox; restored: tell who
-        watches the group that its state is another one; awaits: that entry is damaged here, and has
-        not come from another member."""
+        """Construct it without transfers.
+
+        send      with this turn's messages
+        touch     have the group's Ready taken
+        restored  called with a group after its state was replaced
+        awaits    whether an entry is damaged here and not repaired yet
+        """
         self._store = store
         self._own = own
         self._send = send
@@ -75,11 +79,11 @@ class Transfers:
         """Followers with a transfer postponed until another snapshot exists without the entry."""
 
     def sending(self, group: GroupId) -> bool:
-        """A snapshot of that group is on its way to a member."""
+        """Return whether a snapshot of that group is being sent to a member."""
         return any(key[0] == group for key in self._outgoing)
 
     def drop(self, group: GroupId) -> None:
-        """The group is deleted here."""
+        """Forget a group that is deleted here."""
         self._incoming.pop(group, None)
         self._came.pop(group, None)
         for key in [key for key in self._outgoing if key[0] == group]:
@@ -90,9 +94,9 @@ class Transfers:
     # ------------------------------------------------------------ sending
 
     def begin(self, group: Group, to: NodeId, now_ms: int) -> None:
-        """That member needs a snapshot; nothing when the newest is on its way."""
-        # 1. A cycle that was under way writes snapshot 64 while 53 is being sent.  2. The member
-        # has 53, and lacks 54, which is gone.  53 again would not help it.
+        """Send a snapshot to that member; nothing when the newest is being sent already."""
+        # 1. A cycle in progress writes snapshot 64 while 53 is being sent.  2. The member has 53,
+        # and lacks 54, which was released.  53 again would not help it.
         known = self._outgoing.get((group.id, to))
         if known is not None and known[1].index == group.store.snapshot_index:
             return
@@ -102,7 +106,7 @@ class Transfers:
         try:
             snapshot = self._store.read_snapshot(group.store)
         except LogDamaged as damage:
-            log.error("group %s: another snapshot is taken for %s: %s", group.id, to, damage.what)
+            log.error("group %s: taking another snapshot for %s: %s", group.id, to, damage.what)
             self._later[group.id, to] = group, 0
             return
         out = OutgoingSnapshot(
@@ -116,7 +120,7 @@ class Transfers:
             group.store.read,
             now_ms,
         )
-        log.info("group %s: %s is sent a snapshot up to %s", group.id, to, snapshot.index)
+        log.info("group %s: sending %s a snapshot up to entry %s", group.id, to, snapshot.index)
         self._outgoing[group.id, to] = group, out
         group.sending = True
         self._send(out.offer(group.node.term))
@@ -128,17 +132,17 @@ class Transfers:
     def put_off(self, group: Group, index: Index) -> None:
         """Postpone the transfers that need an entry which no member has.
 
-        They wait until it is here or released; meanwhile the group may take snapshots.
+        They wait until it is repaired or released; meanwhile the group may take snapshots.
         """
         for key, (found, out) in list(self._outgoing.items()):
             if found is group and out.stuck == index:
-                log.info("group %s: entry %s is lost: %s waits", group.id, index, out.to)
+                log.info("group %s: entry %s lost: %s must wait", group.id, index, out.to)
                 del self._outgoing[key]
                 self._later[key] = group, index
         group.sending = self.sending(group.id)
 
     def progress(self, group: Group, states: Sequence[MemberState]) -> tuple[MemberProgress, ...]:
-        """The members' states, with how far each transfer is."""
+        """Return the members' states with the progress of each transfer."""
         found = []
         for state in states:
             sent = of = 0
@@ -169,10 +173,10 @@ class Transfers:
         return tuple(found)
 
     def beat(self, now_ms: int) -> None:
-        """Some time has passed: forget what is over, offer again what was not answered."""
+        """Drop transfers that have ended, and repeat offers that were not answered."""
         for number, (group, came_ms) in list(self._came.items()):
             if now_ms - came_ms >= INCOMING_IDLE_MS and number not in self._installing:
-                log.info("group %s: the rest of a snapshot does not come", number)
+                log.info("group %s: incomplete snapshot dropped: no more chunks came", number)
                 self._end(group)
         for (_, to), (group, _) in list(self._later.items()):
             if group.deleted or not group.node.wants_snapshot(to):
@@ -198,10 +202,10 @@ class Transfers:
                 self._send(chunk)
                 out.stuck = 0
         except EntryDamaged as damage:
-            out.stuck = damage.index  # offered again when it has come from another member
+            out.stuck = damage.index  # offered again when the entry is repaired
         except KeyError:
-            # A cycle that was under way when this began has let go of a live entry: there is a
-            # newer snapshot, which does not refer to it.
+            # A cycle in progress when this began has released a live entry: there is a newer
+            # snapshot, which does not refer to it.
             del self._outgoing[group.id, out.to]
             if group.node.wants_snapshot(out.to):
                 self.begin(group, out.to, now_ms)
@@ -209,7 +213,7 @@ class Transfers:
     # ------------------------------------------------------------ receiving
 
     def take(self, group: Group, part: SnapshotChunk | SnapshotWanted, now_ms: int) -> bool:
-        """What `Ready.chunks` brought; returns whether something was added to the log's write."""
+        """Handle an item of `Ready.chunks`; return whether a record was added to the batch."""
         if isinstance(part, SnapshotWanted):
             self._heard(group, part, now_ms)
             return False
@@ -217,7 +221,7 @@ class Transfers:
             return False
         incoming = self._incoming.get(group.id)
         if incoming is None or not incoming.is_of(part):
-            # What it refers to of a log that has its last entry is in that log.
+            # A log that has the snapshot's last entry has the entries that it refers to.
             within = group.node.log.has(part.index, part.last_term)
             base = part.index if within else group.applied
             incoming = self._incoming[group.id] = Incoming(part, base)
@@ -256,8 +260,8 @@ class Transfers:
         members = known_members(own, group.machine.version)
         self._installing.add(group.id)
         store = self._store
-        # 1. The snapshot is written.  2. A crash, before the live entries are.  3. It refers to
-        # what is nowhere.  So first what was received is synced, then the snapshot is written.
+        # 1. The snapshot is written.  2. The node crashes before the live entries are.  3. The
+        # snapshot refers to entries that are nowhere.  So the entries are synced first.
         store.wal.submit(
             lambda: store.background_writer.run(
                 lambda: rewrite.write_snapshots(store.files, store.directory.snapshots, [own]),
@@ -267,7 +271,7 @@ class Transfers:
         )
 
     def _full(self, group: Group, error: OSError) -> None:
-        log.warning("group %s: no space for its snapshot (%s): tried again later", group.id, error)
+        log.warning("group %s: no space for its snapshot (%s): will be retried", group.id, error)
         self._end(group)
 
     def _end(self, group: Group) -> None:
@@ -284,7 +288,7 @@ class Transfers:
         members: Membership,
         within: bool,
     ) -> None:
-        """within: its last entry was in the log when it was written: what follows it stays."""
+        """within: the log had its last entry when it was written, so later entries stay."""
         if group.deleted:
             self._end(group)
             return
@@ -295,11 +299,11 @@ class Transfers:
         else:
             places = store.incoming_places(snapshot, incoming.base)
         stands = within == node.log.has(snapshot.index, snapshot.term)
-        # What was handed out and waits for a slow disk would be applied to the new state.
+        # Entries taken for applying that wait for a slow disk would be applied to the new state.
         ready = stands and node.log.applying == node.log.applied
         if places is None or not ready or not node.may_install(snapshot.index, snapshot.term):
             if places is None:
-                log.error("group %s: a snapshot refers to entries that did not come", group.id)
+                log.error("group %s: a snapshot refers to entries that were not received", group.id)
             self._end(group)
             if store.snapshot_index != snapshot.index:
                 self._store.remove_later([path])
@@ -313,6 +317,6 @@ class Transfers:
             store.skip_to(snapshot)
         self._end(group)
         self._store.remove_later(old)
-        log.info("group %s: begins anew after snapshot %s", group.id, snapshot.index)
+        log.info("group %s: state replaced by snapshot %s", group.id, snapshot.index)
         self._restored(group)
         self._touch(group)

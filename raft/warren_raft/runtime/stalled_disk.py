@@ -1,4 +1,4 @@
-"""What a node does about its leaderships while its disk does not answer."""
+"""Transfer of this node's leaderships while its disk does not answer."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from warren_raft.types import GroupId, NodeId
 log = logging.getLogger("warren.raft")
 
 HAND_OVERS_MAX = 256
-"""Leaderships handed over per heartbeat."""
+"""Leaderships transferred per heartbeat."""
 RETRY_STALLS = 2
-"""A group that its successor did not take is offered again after so many times `stall_ms`."""
+"""A transfer that did not succeed is repeated after this multiple of `stall_ms`."""
 
 
 class StalledDisk:
-    """Keeps leadership away from a disk that does not answer.
+    """A guard that moves leadership away from a disk that does not answer.
 
     1. A leader's disk hangs. The other members commit without it, until what waits for the disk
     exceeds `wal_backlog_bytes_max`: then nothing is applied here, and nothing is answered.  2. The
-    node sends its heartbeats all the time, so no other member stands. So the node hands over by
-    itself, group by group, to a member with a quick disk, where the members whose disks answer
-    are a majority without it; where they are none, no member could commit, and it stays the leader.
-    It takes no leadership until the write is done.
+    node sends heartbeats all the time, so no other member campaigns. So the node transfers its
+    leaderships itself, group by group, to a member with a quick disk, where the members with disks
+    that answer are a majority without it; otherwise no member could commit, and it stays the
+    leader. It takes no leadership until the write is done.
 
-    A read that hangs holds the loop's thread itself. Then the node sends no heartbeats, and the
-    others elect leaders without it, as if its process stood still. When the read is done, the
-    node's disk counts as one whose write has taken as long.
+    A read that hangs blocks the loop's thread itself. Then the node sends no heartbeats, and the
+    others elect leaders without it, as if its process were stopped. When the read is done, it
+    counts like a write that took as long.
 
-    slow     this node's disk is not quick: nothing is to be placed here
+    slow     this node's disk is not quick: no new group is to be placed here
     stalled  it does not answer
-    Peers tell each other their condition when it changes, see `wire`; one that has said nothing
-    on the connection that stands is quick.
+    Peers send each other their condition when it changes, see `codec`; one that has sent none on
+    the present connection is quick.
     """
 
     def __init__(
@@ -68,43 +68,43 @@ class StalledDisk:
 
     @property
     def stalled(self) -> bool:
-        """This node takes no leadership now."""
+        """Whether this node takes no leadership now."""
         return self.condition is Condition.STALLED
 
     # ------------------------------------------------------------ peers
 
     def slow(self, node: NodeId) -> bool:
-        """The disk of that node, or of this one, is not quick."""
+        """Return whether the disk of that node, or of this one, is not quick."""
         known = self.condition if node == self._own else self._peers.get(node, Condition.QUICK)
         return known != Condition.QUICK
 
     def peer_up(self, node: NodeId) -> None:
-        """A new connection stands: the peer knows nothing of this disk, nor this node of its."""
+        """Reset the peer's condition and send it this node's: the connection is new."""
         self._peers.pop(node, None)
         if self.condition is not Condition.QUICK:
             self._tell(node, self.condition)
 
     def peer_said(self, node: NodeId, condition: int) -> None:
-        """The peer's disk is in another condition."""
+        """Record the condition of the peer's disk."""
         self._peers[node] = condition
 
     # ------------------------------------------------------------ this node
 
     def begun(self, group: Group) -> None:
-        """A group was started."""
+        """Take a group that was started into account."""
         if self.stalled and not group.volatile:
             group.node.disk_stalled(True, self._epoch_ms())
 
     def watch_read(self, now_ms: int, reads: ReadWatch) -> None:
-        """Log a read that does not return, once. For the guard's thread: the loop's is held."""
+        """Log a read that does not return, once, on the guard's thread: the loop's is blocked."""
         since_ms = reads.since_ms
         if since_ms is None or since_ms == self._told_of_ms or now_ms - since_ms < self._stall_ms:
             return
         self._told_of_ms = since_ms
         log.error(
             "%s: the disk under %s does not answer: a read of the log has been under way for %d ms "
-            "(suspect_after_ms %d). This node answers nobody until it is done; the others elect "
-            "leaders without it",
+            "(suspect_after_ms %d). This node does not respond until it is done; the others "
+            "elect leaders without it",
             self._own,
             self._place,
             now_ms - since_ms,
@@ -112,9 +112,9 @@ class StalledDisk:
         )
 
     def beat(self, now_ms: int, logs: LogStore) -> None:
-        """A heartbeat interval has passed; of the monotonic clock."""
+        """Sample the disk, once per heartbeat interval; now_ms: of the monotonic clock."""
         wal = logs.wal
-        # A disk without space is another matter: its node hands over for that reason.
+        # A disk without space is handled elsewhere: its node transfers for that reason.
         busy = not wal.idle and wal.full is None
         before, age_ms = self.condition, max(self._read_ms, self._watch.age_ms(now_ms))
         self._read_ms = logs.log_files.reads.take_ms()
@@ -127,8 +127,8 @@ class StalledDisk:
             if before is not Condition.STALLED:
                 log.error(
                     "%s: the disk under %s does not answer: %s (suspect_after_ms %d). This node "
-                    "takes no leadership until it does. Groups led here: %d, handed over: %d, kept "
-                    "because no other majority is fit: %d",
+                    "takes no leadership until it does. Groups led here: %d, transferred: %d, kept "
+                    "because no other majority has quick disks: %d",
                     self._own,
                     self._place,
                     self._slowest(now_ms),
@@ -175,7 +175,7 @@ class StalledDisk:
         return f"a write of the log has been under way for {age_ms} ms"
 
     def _hand_over(self, now_ms: int) -> tuple[int, int]:
-        """Offer what this node leads to others; how many groups were offered, how many stay."""
+        """Transfer what this node leads; return the numbers of groups transferred and kept."""
         moved = kept = 0
         for group in self._groups.values():
             lead = group.node.leadership
@@ -195,8 +195,10 @@ class StalledDisk:
         return moved, kept
 
     def _successor(self, group: Group, times: int) -> NodeId | None:
-        """Of the voters with quick disks one that holds the most; None: there is none, or the
-        voters whose disks answer at all are no majority."""
+        """Return a voter with a quick disk that holds the most entries.
+
+        None: there is none, or the voters with disks that answer at all are no majority.
+        """
         node = group.node
         lead, members = node.leadership, node.membership
         assert lead is not None

@@ -1,1 +1,1 @@
-"""An entry on its way to and from the disk."""
+"""Storage of the logs: WAL, segments, snapshots, recovery."""

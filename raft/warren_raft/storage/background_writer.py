@@ -1,4 +1,4 @@
-"""The thread that writes segments, manifest and snapshots while the log is appended to."""
+"""The thread that writes segments, manifest and snapshots beside the appends to the log."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Work = tuple[Job, Callable[[Any], None], Callable[[OSError], None]]
 
 
 class BackgroundWriter:
-    """Runs one job at a time and reports its outcome on the owner's thread.
+    """A thread that runs one job at a time and reports its outcome on the owner's thread.
 
-    Nothing rests on what a job writes until it is reported as done, so a full disk
-    only delays it. After any other failure the disk's content is unknown: it ends the node.
+    Nothing depends on what a job writes until it is reported as done, so a full disk only delays
+    it. After any other failure the disk's content is unknown, and the node ends.
     """
 
     def __init__(self, post: Post, path: Path) -> None:
@@ -34,7 +34,7 @@ class BackgroundWriter:
         self._thread.start()
 
     def run(self, job: Job, done: Callable[[Any], None], full: Callable[[OSError], None]) -> None:
-        """job runs on the thread; then done(result), or full(error) when there was no space."""
+        """Run `job` on the thread, then call done(result), or full(error) if there was no space."""
         self._jobs.put((job, done, full))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What stands beside the write-ahead log at a start: manifest, segments, snapshots."""
+"""The files beside the write-ahead log at a start: manifest, segments, snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def damaged(path: Path, offset: int, damage: Damaged) -> LogDamaged:
-    """The error to raise for bytes of that file that cannot be read."""
+    """Return the error to raise for bytes of that file that cannot be read."""
     kind = LogNewer if isinstance(damage, Newer) else LogDamaged
     return kind(path, offset, str(damage))
 
@@ -30,7 +30,7 @@ def damaged(path: Path, offset: int, damage: Damaged) -> LogDamaged:
 class Segment:
     """One segment of this node.
 
-    id     its number in places; that of the WAL file when it is sealed in place
+    id     its number in `Place`; that of the WAL file when it is sealed in place
     data   the data file; index: the index file
     bytes  length of the data file
     """
@@ -47,11 +47,11 @@ class Segment:
 
 @dataclass(slots=True)
 class Catalog:
-    """What is there; nothing was changed by reading it.
+    """The contents of these files; reading them changes nothing.
 
     rows      per segment, in their order: the index
-    broken    snapshots that are damaged, by what their names say
-    leftovers files that a crash left, and that are to be removed when the log was read
+    broken    snapshots that are damaged, identified by their names
+    leftovers files that a crash left, to be removed when the log has been read
     """
 
     manifest: Manifest = field(default_factory=Manifest)
@@ -63,7 +63,7 @@ class Catalog:
     next_segment: int = ID_BASE
 
     def snapshot_of(self, group: GroupId, born: tuple[int, int]) -> Snapshot | None:
-        """The newest one of that group's life."""
+        """Return the newest snapshot of the group that was created at `born`."""
         found = [s for _, s in self.snapshots.get(group, ()) if s.born == born]
         return max(found, key=lambda s: s.index, default=None)
 
@@ -124,8 +124,8 @@ def _read_segments(files: Files, directory: Directory, catalog: Catalog) -> None
     first_file = catalog.manifest.first_file
     valid = []
     for name in sorted(found, key=lambda n: (n.first, n.last, n.generation)):
-        # Those of files that are still to be replayed were not finished; and of two that hold the
-        # same files' rest the later one is complete, because its index is written last.
+        # Segments of files that are still to be replayed were not finished; and of two that cover
+        # the same files the later one is complete, because its index is written last.
         covered = any(
             o.first <= name.first and name.last <= o.last and o.generation > name.generation
             for o in found

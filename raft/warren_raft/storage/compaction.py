@@ -2,9 +2,9 @@
 
 A cycle; each step begins when the one before is done:
 
-1. snapshots that were handed in are written, once the log is on disk as far as they reach
+1. the snapshots passed to `run` are written, once the log is on disk up to their last entries
 2. each group drops the entries that its snapshot made unnecessary; the plan is made from the rest
-3. segments are written, then the manifest, once the log is on disk as far as it reflects it
+3. segments are written, then the manifest, once the log is on disk as far as the manifest covers it
 4. the entries' places are updated, then files that are not needed are removed
 """
 
@@ -38,10 +38,10 @@ SMALL_SEGMENTS_MAX = 8
 
 @dataclass(slots=True)
 class Plan:
-    """What a cycle does.
+    """The plan of a cycle.
 
-    retired   WAL files that need not be replayed any more, once the manifest says so
-    replaced  segments whose rest is in a target, or that have none
+    retired   WAL files that need not be replayed any more, once the manifest is written
+    replaced  segments with remaining entries in a target, or without any
     moves     per target, per source: the logs of its rows, in their order
     """
 
@@ -53,18 +53,18 @@ class Plan:
 
 
 class Compactor:
-    """One cycle at a time; see the module.
+    """The compactor runs one cycle at a time; see the module.
 
-    damaged  files some record of which is damaged: they are rewritten as soon as may be, from what
-             other members sent where the record is that of an entry that is kept
+    damaged            files with a damaged record: they are rewritten as soon as possible, with
+             what other members sent for entries that are retained
     left     files with a damaged entry that no other member has: they are not rewritten
-    manifest_damaged   the manifest's file is: it is to be written again
-    snapshots_damaged  groups of which another snapshot is to be taken: the file of the one they
-                       have is damaged, or it keeps an entry that is lost and not needed
+    manifest_damaged   the manifest's file is damaged: it is to be written again
+    snapshots_damaged  groups of which another snapshot is to be taken: the file of the present
+                       one is damaged, or it retains an entry that is lost and not needed
 
-    Invariant: WAL files are retired in their order, from the oldest on. So no record that is
+    Invariant: WAL files are retired in their order, the oldest first. So no record that is
     replayed, and no row of a segment of later files, is older than a row of one of earlier files:
-    what a new leader replaced stands before what replaced it.
+    entries that a new leader replaced come before those that replaced them.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Compactor:
         file_bytes: int,
         others_have: Callable[[EntryDamaged], bool],
     ) -> None:
-        """others_have: whether other members may have a damaged entry; they are asked for it."""
+        """others_have: starts the repair of a damaged entry; False: no other member can have it."""
         self._log_files = log_files
         self._groups = groups
         self._wal = wal
@@ -103,8 +103,8 @@ class Compactor:
         log_files = self._log_files
         kept = list(snapshots)
         # 1. A machine has applied 9, its own disk holds 7: the others' disks made 9 committed.
-        # 2. The snapshot of 9 is written.  3. The power goes: 8 is nowhere here, and the snapshot
-        # refers to it.  So what a snapshot rests on is on disk before it.
+        # 2. The snapshot of 9 is written.  3. The power fails: 8 is lost here, and the snapshot
+        # refers to it.  So the log up to the snapshot's last entry is on disk first.
         # Replayed by tests/raft/storage/test_compaction_crash.py
         self._wal.submit(
             lambda: self._background_writer.run(
@@ -126,13 +126,13 @@ class Compactor:
             self._drop_oldest(gone)
 
     def _drop_oldest(self, files: list[int]) -> None:
-        """Remove the oldest WAL files, in which nothing is live, and nothing else."""
+        """Remove the oldest WAL files, in which nothing is live, and change nothing else."""
         self.busy = True
         self._when_done = lambda: None
         self._carry_out(Plan(retired=files))
 
     def _full(self, error: OSError) -> None:
-        log.warning("no space to rewrite the log (%s): tried again later", error)
+        log.warning("no space to rewrite the log (%s): will be retried", error)
         self.busy = False
         self.cycles += 1
         self._when_done()
@@ -207,10 +207,10 @@ class Compactor:
         return Manifest(first, self._wal.position, tuple(rows), disk)
 
     def _may_retire(self, file: int) -> bool:
-        """No group needs the file's own records: what it has of entries can go to a segment.
+        """Return whether a file's entries may move to a segment: no group needs its other records.
 
-        Whether they are applied is irrelevant: else one group that has lost its
-        majority, or that is not started, would keep every file of the node.
+        Whether they are applied is irrelevant: otherwise one group that has lost its majority, or
+        that is not started, would keep every file of the node.
         """
         log_files = self._log_files
         for number in log_files.use.live[file]:
@@ -246,7 +246,7 @@ class Compactor:
         self._copy(plan, sparse)
 
     def source(self, identity: int, path: Path) -> Source:
-        """Return what is kept of a file."""
+        """Return the retained entries of a file."""
         return self._source(identity, path)[0]
 
     def _source(self, identity: int, path: Path) -> tuple[Source, list[GroupLog]]:
@@ -335,14 +335,14 @@ class Compactor:
             sparse |= is_sparse
         close()
 
-    # ------------------------------------------------------------ doing
+    # ------------------------------------------------------------ execution
 
     def _leave(self, damage: EntryDamaged) -> None:
-        """Leave a file as it is because no other member has its damaged entry."""
+        """Skip a file from now on because no other member has its damaged entry."""
         if damage.file not in self.left:
             self.left.add(damage.file)
             log.critical(
-                "%s. No other member has it; the file is left alone. A read of that entry "
+                "%s. No other member has it; the file is not rewritten. A read of that entry "
                 "ends this node: restore the file from a copy, or delete the queue",
                 damage,
             )
@@ -363,8 +363,8 @@ class Compactor:
             if plan.manifest is not None:
                 rewrite.prepare_manifest(files, path, plan.manifest)
         except OSError:
-            # 1. A merged segment is written, for the next one there is no space.  2. This process
-            # continues with the old ones, and merges them otherwise.  3. A start would find both.
+            # 1. A merged segment is written, but there is no space for the next.  2. This process
+            # continues with the old ones, and merges them differently.  3. A start finds both.
             rewrite.take_back(files, plan.targets)
             raise
         if plan.manifest is not None:

@@ -1,4 +1,4 @@
-"""Where a group's entries stand on disk, packed by pages of neighbouring entries."""
+"""The index of a group's entries on disk, packed by pages of neighbouring entries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warren_raft.storage.wal import Place
 from warren_raft.types import Index, Term
 
 HEAD: Final = struct.Struct("<BIIQ")
-"""Of a page: form, file, offset of the first entry, bytes of all entries' data."""
+"""A page's head: form, file, offset of the first entry, bytes of all entries' data."""
 MIXED: Final = 0
 ONE_FILE: Final = 1
 
@@ -24,10 +24,10 @@ ONE_FILE: Final = 1
 class Columns:
     """The entries of one page, unpacked: index, file, offset, length, each as a column.
 
-    Packed: the head, then runs (`warren_raft.int_runs`) of indexes and lengths, then of what lies
+    Packed: the head, then runs (`warren_raft.int_runs`) of indexes and lengths, then of the gaps
     between an entry's end and the next one's record. Neighbours that were written one by one have
-    equal gaps, so they cost what their lengths cost. A page of entries of several files, or whose
-    offsets do not ascend, has runs of files and offsets instead.
+    equal gaps, so they take little more than their lengths. A page with entries of several files,
+    or with offsets that do not ascend, has runs of files and offsets instead.
     """
 
     __slots__ = ("files", "indexes", "lengths", "offsets")
@@ -40,7 +40,7 @@ class Columns:
 
     @classmethod
     def read(cls, page: bytes) -> Columns:
-        """The inverse of `packed`."""
+        """Invert `packed`."""
         columns = cls()
         form, file, offset, _ = HEAD.unpack_from(page)
         at = HEAD.size
@@ -84,7 +84,7 @@ class Columns:
         return at
 
     def place(self, at: int) -> Place:
-        """Return where the entry at a position stands."""
+        """Return the place of the entry at a position."""
         return Place(self.files[at], self.offsets[at], self.lengths[at])
 
     def extend(self, other: Columns) -> None:
@@ -131,7 +131,7 @@ def pick(page: bytes, run: bytes) -> bytes:
 
 
 def _picked(page: bytes, run: bytes, choose: itemgetter[tuple[int, ...]]) -> bytes:
-    """Do so for neighbours in one file without unpacking to columns: the loop waits for this."""
+    """Pick neighbours in one file without unpacking them to columns: the loop waits for this."""
     _, file, offset, _ = HEAD.unpack_from(page)
     at = end_of(page, HEAD.size)
     every = unpack(page, at)
@@ -146,7 +146,7 @@ def _picked(page: bytes, run: bytes, choose: itemgetter[tuple[int, ...]]) -> byt
 class EntryIndex:
     """File, offset, length by ascending index.
 
-    The newest page is unpacked; of the others one that was read last is kept unpacked too.
+    The newest page is unpacked; of the others only the one that was read last is kept unpacked.
     Invariants: a page is packed in `_pages`, which ascend, or is the newest one, never both;
     `count` and `bytes` are those of all entries
     """
@@ -183,7 +183,7 @@ class EntryIndex:
     def add_rows(
         self, file: int, indexes: array[int], offsets: array[int], lengths: array[int]
     ) -> None:
-        """Append many entries that stand in one file."""
+        """Append many entries of one file."""
         first = 0
         while first < len(indexes):
             page = indexes[first] >> PAGE_BITS
@@ -251,14 +251,14 @@ class EntryIndex:
         return self._read
 
     def at(self, index: Index) -> Place:
-        """Return where an entry stands; raises KeyError."""
+        """Return the place of an entry; raises KeyError."""
         columns = self._columns(index >> PAGE_BITS)
         if columns is None:
             raise KeyError(index)
         return columns.place(columns.number(index))
 
     def get(self, index: Index) -> Place | None:
-        """Return where an entry stands; None: it is not here."""
+        """Return the place of an entry; None: it is not here."""
         try:
             return self.at(index)
         except KeyError:
@@ -308,7 +308,7 @@ class EntryIndex:
             total += size * min(count_of(run), count) // max(count, 1)
         return total
 
-    # ------------------------------------------------------------ leaving
+    # ------------------------------------------------------------ removing
 
     def cut(self, index: Index) -> None:
         """Drop everything from `index` on."""
@@ -366,7 +366,7 @@ class EntryIndex:
     # ------------------------------------------------------------ by file
 
     def _in_file(self, file: int) -> Iterator[Columns]:
-        """The pages that may have entries of a file."""
+        """Iterate over the pages that may have entries of a file."""
         for number, data in list(self._pages.items()):
             form, found, _, _ = HEAD.unpack_from(data)
             if form == MIXED or found == file:
@@ -377,7 +377,7 @@ class EntryIndex:
             yield self._newest
 
     def tally(self, into: dict[int, list[int]]) -> None:
-        """Add to into[file] how many stand there, and the bytes of their data."""
+        """Add to into[file] the number of entries there, and the bytes of their data."""
         for data in self._pages.values():
             form, file, _, size = HEAD.unpack_from(data)
             if form == ONE_FILE:
@@ -390,7 +390,7 @@ class EntryIndex:
             _tally_each(self._newest, into)
 
     def rows(self, file: int) -> Columns:
-        """Return the entries that stand in that file, ascending."""
+        """Return the entries in that file, ascending."""
         found = Columns()
         for columns in self._in_file(file):
             count = columns.files.count(file)
@@ -401,7 +401,7 @@ class EntryIndex:
         return found
 
     def last_in(self, file: int) -> Index | None:
-        """Return the last entry that stands in that file; None: there is none."""
+        """Return the last entry in that file; None: there is none."""
         for number in reversed(self._numbers()):
             if number != self._number:
                 form, found, _, _ = HEAD.unpack_from(self._pages[number])
@@ -425,7 +425,7 @@ class EntryIndex:
         new: int,
         afters: array[int],
     ) -> None:
-        """Move entries that stand in `old` at `befores` to file `new` at `afters`; skip others."""
+        """Move entries from file `old` at `befores` to file `new` at `afters`; skip others."""
         first = 0
         while first < len(indexes):
             page = indexes[first] >> PAGE_BITS
@@ -487,7 +487,7 @@ def _move(
 class Rows:
     """Entries of one group in one file, as a segment's index lists them.
 
-    terms    0: not known here; the record itself says
+    terms    0: not known here, only in the record itself
     configs  which of the indexes are CONFIG entries, ascending
     """
 

@@ -1,4 +1,4 @@
-"""What a disk can do to us: each says where, and what the operator can do."""
+"""The errors of the disk; each names the place and the operator's remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warren_raft.types import GroupId, Index, Term
 
 
 class DirectoryRefused(StorageError):
-    """A data directory that this node must not touch; nothing in it was changed."""
+    """A data directory that this node must not use; nothing in it was changed."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         self.path = path
@@ -22,7 +22,7 @@ class DirectoryRefused(StorageError):
 
 
 class DirectoryOutdated(StorageError):
-    """A data directory that is an older copy of what it was; `node.json` says so from now on."""
+    """A data directory that is an older copy of itself; `node.json` records it from now on."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class DirectoryOutdated(StorageError):
 
 
 class LogDamaged(StorageError):
-    """Bytes of the log that were on disk once are not what they were; nothing was changed."""
+    """Damage to bytes of the log that were on disk once; nothing was changed."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         self.path = path
@@ -47,20 +47,20 @@ class LogDamaged(StorageError):
 
     @property
     def what(self) -> str:
-        """Where and why, without what follows from it."""
+        """The place and the reason, without the consequences."""
         return f"{self.path} is damaged at byte {self.offset}: {self.reason}"
 
     def __str__(self) -> str:
         return (
             f"{self.what}; this node may have "
-            "vouched for what stood there, so it does not start. Check the disk, then restore the "
+            "acknowledged what was there, so it does not start. Check the disk, then restore the "
             "file from a copy of this node, or replace the node: remove it from the cluster and "
             "let it join again with an empty directory"
         )
 
 
 class GroupAlone(LogDamaged):
-    """Damage to a group that no other member has; nothing was changed."""
+    """Damage to a group that no other node has; nothing was changed."""
 
     def __init__(self, path: Path, offset: int, reason: str, group: GroupId) -> None:
         self.group = group
@@ -69,7 +69,7 @@ class GroupAlone(LogDamaged):
 
     def __str__(self) -> str:
         return (
-            f"{self.what}; group {self.group} is on this node alone, so no other node can heal it, "
+            f"{self.what}; group {self.group} is on this node only, so no other can repair it, "
             "and this node does not start. Restore the file from a copy of this node, or give its "
             "groups up: move the data directory away and let the node join again with an empty one"
         )
@@ -86,10 +86,10 @@ class LogNewer(LogDamaged):
 
 
 class EntryDamaged(LogDamaged):
-    """The record of one entry is not what it was; other members of the group have it.
+    """Damage to the record of one entry, which other members of the group may have.
 
     term  0: not known without the record; the entry is committed then
-    file  the number of the file in places
+    file  the number of the file, as in `Place`
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class EntryDamaged(LogDamaged):
         self.args = (path, offset, reason, group, index, term, file)
 
     def __str__(self) -> str:
-        return f"{self.what}; entry {self.index} of group {self.group} stood there"
+        return f"{self.what}; it held entry {self.index} of group {self.group}"
 
 
 class WriteFailed(StorageError):
@@ -124,6 +124,6 @@ class WriteFailed(StorageError):
     def __str__(self) -> str:
         return (
             f"{self.path} could not be written and synced ({self.error}); nothing that was not "
-            "synced before was vouched for. This node ends: check the disk (space, health, "
+            "synced was acknowledged. This node ends: check the disk (space, health, "
             "mount), then start it again"
         )

@@ -1,13 +1,13 @@
-"""Whether the files of the log are all there: each names the one before it, `synced` the newest.
+"""Detection of missing log files: each names the one before it, and `synced` names the newest.
 
-| missing, replaced or shorter | named by |
+| missing, replaced or shorter | detected by |
 | --- | --- |
 | a file that another one follows | the LINK of that one: salt, and where its records end |
-| the newest file | `wal/synced` and `synced`: number, salt, and at least so many bytes |
+| the newest file | `wal/synced` and `synced`: number, salt, and minimum length |
 | the oldest file that is to be replayed | its number: that of the manifest's first file |
 | `wal/synced` and `synced`, both | `node.json`: logged |
 
-Files that a program wrote before there were links are the beginning of the chain: between them, and
+Files that a program wrote before links existed are the beginning of the chain: between them, and
 before them, numbers may be missing.
 """
 
@@ -29,9 +29,9 @@ class Chain:
     """The files to be replayed.
 
     numbers  ascending
-    heads    how each begins
-    ends     where the records of each end that another one follows; absent: at the file's end
-    synced   of the newest file so many bytes were on disk
+    heads     the head of each
+    ends     where the records end in each file that another one follows; absent: at the file's end
+    synced    the bytes of the newest file that were on disk
     """
 
     numbers: Sequence[int]
@@ -40,7 +40,7 @@ class Chain:
     synced: int
 
     def link(self, disk: int, next_file: int, end: int) -> Link:
-        """What `next_file` says of the newest of these, whose records end there."""
+        """Return the link of `next_file` to the newest of these, with records up to `end`."""
         head = self.heads.get(next_file - 1)
         return Link(disk) if head is None else Link(disk, head.salt, end)
 
@@ -48,11 +48,11 @@ class Chain:
 def verify(
     directory: Directory, heads: Mapping[int, Head], first_file: int, marks: Sequence[SyncedMark]
 ) -> Chain:
-    """Raises LogDamaged when a file that there was is missing, or is another one.
+    """Raise LogDamaged when a file is missing or was replaced.
 
     heads       of the files from first_file on
     first_file  of the manifest; 0: there is no manifest
-    marks       what is known of the newest file, newest first
+    marks       the marks of the newest file, newest first
     """
     numbers = sorted(heads)
     disk = int(directory.identity.disk, 16)
@@ -100,7 +100,7 @@ def _newest(
     marks: Sequence[SyncedMark],
     disk: int,
 ) -> int:
-    """So many bytes of the newest file were on disk."""
+    """Return the bytes of the newest file that were on disk."""
     path = directory.wal / NAME
     if not marks:
         if directory.identity.logged:
@@ -120,7 +120,7 @@ def _newest(
                 f"what names the newest file is of disk {each.disk:016x}, this is {disk:016x}",
             )
     newest = numbers[-1] if numbers else 0
-    if known.salt is None:  # of a program that did not mark each file: it only adds
+    if known.salt is None:  # of a program that did not mark each file: a lower bound
         return known.end if known.file == newest else 0
     if known.file >= max(first_file, 1) and known.file not in heads:
         raise _missing(directory, known.file, path)

@@ -1,4 +1,4 @@
-"""The only place that opens, writes, syncs, renames or removes a file."""
+"""The only module that opens, writes, syncs, renames or removes a file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SyncFailed(OSError):
-    """A sync failed: what the disk holds of what was written is unknown, whatever the reason.
+    """A failed sync: it is unknown what was written, whatever the reason.
 
-    1. A sync fails.  2. The system holds those pages for clean.  3. The next sync returns at once.
-    So it is never asked for again, not even when it says that there is no space.
+    1. A sync fails.  2. The kernel marks those pages clean.  3. The next sync succeeds at once.
+    So a sync is never repeated, not even after ENOSPC.
     """
 
 
 def is_full(error: OSError) -> bool:
-    """There was no space, before anything that a sync was asked for: the write may be repeated."""
+    """Return whether a write found no space, not a sync: the write may be repeated."""
     return error.errno in FULL and not isinstance(error, SyncFailed)
 
 
@@ -39,15 +39,15 @@ def _syncing(path: Path | None = None) -> Iterator[None]:
 
 
 class Files:
-    """The file system; tests give another one that fails, tears and forgets.
+    """The file system; tests replace it by one that fails, tears writes and loses unsynced ones.
 
-    system  every change goes through it: the system calls that `os` has under the same names
+    system  makes every change: the system calls that `os` has under the same names
     """
 
     system: Any = os
 
     def make_directory(self, path: Path) -> None:
-        """Make it and its parents when they are not there, durably."""
+        """Make a directory and its parents if they do not exist, durably."""
         if self.is_directory(path):
             return
         self.make_directory(path.parent)
@@ -55,23 +55,23 @@ class Files:
         self.sync_directory(path.parent)
 
     def is_directory(self, path: Path) -> bool:
-        """A directory has that name."""
+        """Return whether a directory has that name."""
         return path.is_dir()
 
     def exists(self, path: Path) -> bool:
-        """Something has that name."""
+        """Return whether anything has that name."""
         return path.exists()
 
     def size(self, path: Path) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
         return path.stat().st_size
 
     def names(self, directory: Path) -> list[str]:
-        """What the directory holds, sorted."""
+        """Return the names in a directory, sorted."""
         return sorted(os.listdir(directory))
 
     def lock(self, path: Path) -> int | None:
-        """Lock the file until the descriptor returned is closed; None: it is locked already."""
+        """Lock a file until the returned descriptor is closed; None: it is locked already."""
         fd: int = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,15 +83,15 @@ class Files:
         return fd
 
     def read(self, path: Path) -> bytes:
-        """The whole file."""
+        """Read a whole file."""
         return path.read_bytes()
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """The file has this content, or after a crash its old content (or none), never a part."""
+        """Write a file atomically: after a crash it has the old content (or none) or the new."""
         self.system.close(self.create(path, data))
 
     def create(self, path: Path, data: bytes) -> int:
-        """As `write_whole`; returns a descriptor for reading and writing."""
+        """Do as `write_whole`; return a descriptor for reading and writing."""
         fresh = path.with_name(path.name + ".new")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd: int = self.system.open(fresh, flags, 0o600)
@@ -104,7 +104,7 @@ class Files:
         except BaseException as error:
             self.system.close(fd)
             if isinstance(error, OSError) and is_full(error):
-                self._discard(fresh)  # what it has of the space is needed
+                self._discard(fresh)  # its space is needed
             raise
         return fd
 
@@ -113,29 +113,29 @@ class Files:
             self.system.unlink(path)
 
     def open_write(self, path: Path) -> int:
-        """A descriptor for `write_at` on a new, empty file."""
+        """Return a descriptor for `write_at` on a new, empty file."""
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd: int = self.system.open(path, flags, 0o600)
         return fd
 
     def rename(self, old: Path, new: Path) -> None:
-        """The file has another name in the same directory, durably."""
+        """Rename a file within its directory, durably."""
         self.system.rename(old, new)
         self.sync_directory(new.parent)
 
     def move(self, old: Path, new: Path) -> None:
-        """The file is in another directory of the same file system, durably."""
+        """Move a file to another directory of the same file system, durably."""
         self.system.rename(old, new)
         self.sync_directory(new.parent)
         self.sync_directory(old.parent)
 
     def open_read(self, path: Path) -> int:
-        """A descriptor for `read_at`."""
+        """Return a descriptor for `read_at`."""
         fd: int = self.system.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return fd
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
-        """All of them, one after the other, from `offset` on."""
+        """Write the buffers one after the other, from `offset` on."""
         if sum(map(len, buffers)) <= WRITE_JOIN_BYTES_MAX:
             buffers = [b"".join(buffers)]
         for start in range(0, len(buffers), IOV_MAX):
@@ -149,12 +149,12 @@ class Files:
                     part[0] = memoryview(part[0])[written:]
 
     def sync_data(self, fd: int) -> None:
-        """What was written is on disk when this returns."""
+        """Sync what was written to the disk."""
         with _syncing():
             self.system.fdatasync(fd)
 
     def read_at(self, fd: int, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer at the end of the file."""
+        """Read up to `length` bytes; fewer at the end of the file."""
         data = os.pread(fd, length, offset)
         while 0 < len(data) < length:
             more = os.pread(fd, length - len(data), offset + len(data))
@@ -164,11 +164,11 @@ class Files:
         return data
 
     def drop_cached(self, fd: int, offset: int, length: int) -> None:
-        """Have these bytes read from the disk, not from what the system remembers of it."""
+        """Drop these bytes from the page cache, so that they are read from the disk."""
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def cut(self, path: Path, length: int) -> None:
-        """The file ends at `length`, durably."""
+        """Truncate a file to `length`, durably."""
         fd = self.system.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             self.system.ftruncate(fd, length)
@@ -178,7 +178,7 @@ class Files:
             self.system.close(fd)
 
     def remove(self, path: Path) -> None:
-        """The name is gone, durably."""
+        """Remove a file, durably."""
         self.system.unlink(path)
         self.sync_directory(path.parent)
 
@@ -187,7 +187,7 @@ class Files:
         self.system.close(fd)
 
     def sync_directory(self, path: Path) -> None:
-        """Names made and removed in it are on disk."""
+        """Sync a directory: names made and removed in it are on disk."""
         fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _syncing(path):

@@ -1,4 +1,4 @@
-"""Every byte of a write-ahead log file.
+"""The format of a write-ahead log file.
 
 A file, little-endian:
 
@@ -19,12 +19,12 @@ A record:
 | 56 | data |
 
 A batch is what one write and one fdatasync made durable; its last record is BATCH_END. Batches are
-numbered without gaps (but where a file was removed); batch n + 1 is written only after the sync of
-batch n has returned: a valid record of a later batch proves that what comes before its batch was on
-disk. The salt is random and not 0: bytes that a user sends, and records that an earlier use of the
-same disk space left behind, do not pass for records. A group's records begin with GROUP_CREATED,
-unless `manifest` tells of the group; those of a group that has none (its file was removed) must be
-followed by its GROUP_DELETED.
+numbered without gaps (except where a file was removed); batch n + 1 is written only after the sync
+of batch n has returned: a valid record of a later batch proves that what comes before its batch was
+on disk. The salt is random and not 0, so that neither a user's bytes nor records that an earlier
+use of the same disk space left behind are taken for records. A group's records begin with
+GROUP_CREATED, unless the manifest lists the group; those of a group without one (its file was
+removed) must be followed by its GROUP_DELETED.
 
 | kind | group | index | term | time_ms | data |
 | --- | --- | --- | --- | --- | --- |
@@ -40,14 +40,14 @@ followed by its GROUP_DELETED.
 LIVE is an entry that another member's snapshot refers to, received with it; BASE says that the
 snapshot is on disk, with all of them.
 
-LINK is the first record of file n of version 2, and stands nowhere else. It is written with the
+LINK is the first record of file n of version 2, and occurs nowhere else. It is written with the
 header, before the file has its name. It names file n - 1 by its salt and by the byte at which its
 records end, which were on disk by then; both are 0 when there was no such file, or it need not be
-replayed any more. What stands in file n - 1 behind that byte does not count: zeros of space that
-was allocated ahead, or records of an earlier use of that space. `reserved` is the length up to
+replayed any more. What follows that byte in file n - 1 is ignored: zeros of space that was
+allocated ahead, or records of an earlier use of that space. `reserved` is the length up to
 which the file's space was allocated ahead when it was begun; 0: the file grows as it is written.
-disk is that of the directory (`identity`). Version 1 has no LINK: nothing is known of file n - 1,
-nor that there was one.
+disk is that of the directory (`identity`). Version 1 has no LINK: it is not known whether there was
+a file n - 1.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from warren_raft.types import Entry, EntryKind
 
 VERSION = 2
 VERSION_DATA = 1
-"""Of a file without a LINK: a segment's data, and what programs before it wrote."""
+"""Version of a file without a LINK: a segment's data, and files of earlier programs."""
 FILE_MAGIC = b"WARRNWAL"
 RECORD_MAGIC = b"WREC"
 FILE_HEADER_BYTES = 40
@@ -83,7 +83,7 @@ Data: TypeAlias = bytes | memoryview
 
 
 class RecordKind(IntEnum):
-    """What a record says; the value is what stands on disk."""
+    """The kind of a record; the value is stored on disk."""
 
     ENTRY = 1
     HARD_STATE = 2
@@ -114,22 +114,22 @@ class Record:
 
     @property
     def end(self) -> int:
-        """Where the next record starts."""
+        """The offset of the next record."""
         return self.offset + RECORD_HEADER_BYTES + len(self.data)
 
 
 class Damaged(Exception):
-    """Bytes that are no record; the text says why."""
+    """Bytes that are not a valid record; the text says why."""
 
 
 class Newer(Damaged):
-    """Bytes that are whole, and that a newer version wrote: never to be healed, only refused."""
+    """Intact bytes that a newer version wrote: they are refused, not repaired."""
 
 
 class Link(NamedTuple):
-    """What a file's first record says; see the module.
+    """The content of a file's first record; see the module.
 
-    salt, end  of the file before: (0, 0): there was none that counted
+    salt, end  of the file before; (0, 0): there was none, or it is not needed
     """
 
     disk: int
@@ -139,7 +139,7 @@ class Link(NamedTuple):
 
 
 class Head(NamedTuple):
-    """How a file begins; link None: it was written before there were links."""
+    """The head of a file; link None: it was written before links existed."""
 
     number: int
     salt: int
@@ -148,17 +148,17 @@ class Head(NamedTuple):
 
     @property
     def first_record(self) -> int:
-        """Where its first batch begins."""
+        """The offset of its first batch."""
         return FILE_HEADER_BYTES if self.link is None else FIRST_RECORD
 
     @property
     def tag(self) -> bytes:
-        """How each of its records begins."""
+        """The first bytes of each of its records."""
         return RECORD_MAGIC if self.link is None else self.salt.to_bytes(4, "little")
 
 
 def encode_head(number: int, salt: int, batch: int, link: Link) -> bytes:
-    """How a file of the log begins: header and LINK; salt: unsigned 32 bit."""
+    """Encode the head of a file of the log: header and LINK; salt: unsigned 32 bit."""
     data = _RESERVED.pack(link.reserved)
     record = encode_record(
         salt, 0, RecordKind.LINK, number - 1, link.end, link.salt, data, 0, link.disk
@@ -167,7 +167,7 @@ def encode_head(number: int, salt: int, batch: int, link: Link) -> bytes:
 
 
 def decode_head(data: Data) -> Head:
-    """The inverse of `encode_head`, for files of either version; raises Damaged."""
+    """Invert `encode_head`, for files of either version; raises Damaged."""
     version, number, salt, batch = _decode_file_header(data)
     if version == VERSION_DATA:
         return Head(number, salt, batch, None)
@@ -179,12 +179,12 @@ def decode_head(data: Data) -> Head:
 
 
 def encode_file_header(number: int, salt: int, batch: int) -> bytes:
-    """The start of a data file without a LINK; salt: unsigned 32 bit."""
+    """Encode the head of a data file without a LINK; salt: unsigned 32 bit."""
     return _file_header(VERSION_DATA, number, salt, batch)
 
 
 def decode_file_header(data: Data) -> tuple[int, int, int]:
-    """(number, salt, first batch) of a file; raises Damaged."""
+    """Return (number, salt, first batch) of a file; raises Damaged."""
     return _decode_file_header(data)[1:]
 
 
@@ -219,7 +219,7 @@ def encode_record(
     entry_kind: int = 0,
     time_ms: int = 0,
 ) -> bytes:
-    """The header of a record; `data` is to follow it."""
+    """Encode the header of a record; `data` must follow it."""
     length = len(data)
     assert length <= DATA_BYTES_MAX, (group, index, length)
     body = _BODY.pack(length, kind, entry_kind, 0, batch, group, index, term, time_ms)
@@ -230,12 +230,12 @@ def encode_record(
 
 
 def record_length(file: Data, offset: int) -> int:
-    """The bytes of data that the header there speaks of, which may be damaged."""
+    """Return the length of the data as the header there has it, which may be damaged."""
     return int(_WHOLE.unpack_from(file, offset)[2])
 
 
 def decode_record(salt: int, file: Data, offset: int) -> Record:
-    """The record at `offset`; its data is a part of `file`; raises Damaged."""
+    """Decode the record at `offset`, with its data as a part of `file`; raises Damaged."""
     left = len(file) - offset
     if left < RECORD_HEADER_BYTES:
         raise Damaged(f"{left} bytes are left, a record's header has {RECORD_HEADER_BYTES}")
@@ -256,7 +256,7 @@ def decode_record(salt: int, file: Data, offset: int) -> Record:
 
 
 def decode_entry(record: Record) -> Entry:
-    """The entry in an ENTRY record; raises Damaged."""
+    """Return the entry in an ENTRY record; raises Damaged."""
     try:
         kind = EntryKind(record.entry_kind)
     except ValueError:

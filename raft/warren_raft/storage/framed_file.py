@@ -1,4 +1,4 @@
-"""The frame of a file that is only ever written, or read, whole.
+"""The frame of a file that is always written and read as a whole.
 
 Little-endian:
 
@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def seal(magic: bytes, version: int, parts: Sequence[Data]) -> bytes:
-    """The whole file."""
+    """Return the whole file."""
     start = _START.pack(magic, version)
     length = _LENGTH.pack(sum(map(len, parts)))
     crc = crc32(length, crc32(start))
@@ -34,12 +34,12 @@ def seal(magic: bytes, version: int, parts: Sequence[Data]) -> bytes:
 
 
 def version_of(file: Data) -> int:
-    """The format version of a file that `unseal` has accepted."""
+    """Return the format version of a file that `unseal` has accepted."""
     return int(_START.unpack_from(file)[1])
 
 
 def unseal(magic: bytes, version: int, file: Data) -> memoryview:
-    """The payload of a file of that version or an earlier one; raises Damaged."""
+    """Return the payload of a file of that version or an earlier one; raises Damaged."""
     if len(file) < SEAL_HEADER_BYTES:
         raise Damaged(f"the file has {len(file)} bytes, its header alone has {SEAL_HEADER_BYTES}")
     found, its_version = _START.unpack_from(file)

@@ -1,4 +1,4 @@
-"""One group's log as its member holds it: recent entries in memory, all of them by their place."""
+"""One group's log on this node: recent entries in memory, and the place on disk of all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from warren_raft.types import Entry, EntryKind, GroupId, Index, Term
 class GroupLog:
     """Entries first … last, and below `first` those that the group's snapshot refers to.
 
-    An entry is in memory, on disk, or both. A place costs a few bytes (`columns`), terms one pair
-    per term. In a volatile log there are no places; entries that its machine no
-    longer refers to are `released` and read as missing.
+    An entry is in memory, on disk, or both. A place takes a few bytes (`Columns`), terms one pair
+    per term. In a volatile log there are no places; entries that its machine no longer refers to
+    are `released` and read as missing.
 
     base_term, base_time_ms  of entry first - 1, which need not be here; 0, 0 when first is 1
-    live_places              where the entries below `first` stand
+    live_places              the places of the entries below `first`
     configs                  which of first … last are CONFIG entries, ascending
-    Invariants: first <= last + 1;  a place per index in a log on disk;  term runs ascend in both;
+    Invariants: first <= last + 1;  a place per index in a log on disk;  term runs ascend by both;
     everything in `live_places` is below `first`
     """
 
@@ -54,7 +54,7 @@ class GroupLog:
         self.volatile = volatile
         self.entries: dict[Index, Entry] = {}
         self.bytes_held = 0
-        self.bytes_counted = 0  # the memtable's: data of its lines for this log
+        self.bytes_counted = 0  # the memtable's: bytes of its items of this log
         self.dropped = False
         self.configs: list[Index] = []
         self._run_starts: list[Index] = []
@@ -74,7 +74,7 @@ class GroupLog:
     def append_at(
         self, index: Index, term: Term, place: Place | None, config: bool = False
     ) -> None:
-        """As `append`, of an entry that need not be at hand."""
+        """Append an entry by its place and term, without its data."""
         assert self.first <= index <= self.last + 1, (self.group, self.first, self.last, index)
         if index <= self.last:
             self.truncate(index)
@@ -107,20 +107,20 @@ class GroupLog:
         self.bytes_held += len(entry.data)
 
     def forget(self, index: Index) -> None:
-        """Keep it in memory no longer."""
+        """Drop an entry from memory."""
         entry = self.entries.pop(index, None)
         if entry is not None:
             self.bytes_held -= len(entry.data)
 
     def term(self, index: Index) -> Term:
-        """Its term, also when the entry itself was released; that of first - 1 is known, too."""
+        """Return an entry's term, also of one that was released, and of first - 1."""
         if index == self.first - 1:
             return self.base_term
         assert self.first <= index <= self.last, (self.group, self.first, self.last, index)
         return self._run_terms[bisect_right(self._run_starts, index) - 1]
 
     def place(self, index: Index) -> Place:
-        """Where it stands on disk; raises KeyError."""
+        """Return an entry's place on disk; raises KeyError."""
         if index >= self.first:
             if index > self.last or self.volatile:
                 raise KeyError(index)
@@ -128,7 +128,7 @@ class GroupLog:
         return self.live_places.at(index)
 
     def pick(self, wanted: Indexes) -> EntryIndex:
-        """Where those entries stand; raises KeyError when one is not here."""
+        """Return the places of those entries; raises KeyError when one is not here."""
         picked = self.live_places.pick(wanted)
         picked.extend(self._places.pick(wanted))
         if len(picked) != len(wanted):
@@ -137,11 +137,11 @@ class GroupLog:
         return picked
 
     def size(self, index: Index) -> int:
-        """Its data's bytes, without reading it."""
+        """Return the bytes of an entry's data, without reading it."""
         entry = self.entries.get(index)
         return len(entry.data) if entry is not None else self.place(index).length
 
-    # ------------------------------------------------------------ what a snapshot made needless
+    # ------------------------------------------------------------ after a snapshot
 
     def drop_to(self, index: Index, live: Sequence[Index], time_ms: int) -> None:
         """Drop everything up to `index` that is not in `live` (ascending)."""
@@ -165,7 +165,7 @@ class GroupLog:
             self._run_starts[0] = index + 1
 
     def reset_to(self, index: Index, term: Term, time_ms: int) -> None:
-        """Drop everything: the log begins again after `index`, of which a snapshot is here."""
+        """Drop everything: the log begins again after `index`, the end of a snapshot."""
         self.entries.clear()
         self.bytes_held = 0
         self.live_places, self._places = EntryIndex(), EntryIndex()
@@ -185,28 +185,28 @@ class GroupLog:
                 self.forget(index)
 
     def tally(self, into: dict[int, list[int]]) -> None:
-        """Add to into[file] how many entries stand there and how many bytes of data they have."""
+        """Add to into[file] the number of entries there and the bytes of their data."""
         self.live_places.tally(into)
         self._places.tally(into)
 
     def held_bytes(self, up_to: Index) -> int:
-        """What the entries up to there take on disk, about."""
+        """Return about how many bytes the entries up to there take on disk."""
         count = len(self.live_places) + max(0, up_to + 1 - self.first)
         size = self.live_places.bytes + self._places.bytes - self._places.bytes_after(up_to)
         return size + RECORD_HEADER_BYTES * count
 
     def needed_bytes(self, live: Sequence[Index]) -> int:
-        """What those entries (ascending) take on disk, about."""
+        """Return about how many bytes those entries (ascending) take on disk."""
         wanted = Indexes.of(live)
         size = self.live_places.bytes_of(wanted) + self._places.bytes_of(wanted)
         return size + RECORD_HEADER_BYTES * len(wanted)
 
     def bytes_after(self, index: Index) -> int:
-        """The bytes of data of the entries after `index` that are here."""
+        """Return the bytes of data of the entries after `index` that are here."""
         return self._places.bytes_after(index)
 
     def rows(self, file: int) -> Rows:
-        """The entries that stand in that file, ascending."""
+        """Return the entries in that file, ascending."""
         rows = Rows()
         live = self.live_places.rows(file)
         rows.add(live, array("Q", [0]) * len(live.indexes))
@@ -218,7 +218,7 @@ class GroupLog:
         return rows
 
     def _terms_of(self, indexes: array[int]) -> array[int]:
-        """The terms of entries from `first` on, ascending: run by run."""
+        """Return the terms of entries from `first` on, ascending: run by run."""
         terms = array("Q")
         run = bisect_right(self._run_starts, indexes[0]) - 1 if indexes else 0
         while len(terms) < len(indexes):
@@ -230,12 +230,12 @@ class GroupLog:
         return terms
 
     def last_in(self, file: int) -> Index | None:
-        """The last entry that stands in that file; None: there is none."""
+        """Return the last entry in that file; None: there is none."""
         last = self._places.last_in(file)
         return last if last is not None else self.live_places.last_in(file)
 
     def move(self, rows: Rows, old: int, new: int, offsets: array[int]) -> None:
-        """The rows of file `old` stand in `new` at these offsets; those gone since are skipped."""
+        """Move the rows of file `old` to `new` at these offsets; skip those dropped since."""
         split = bisect_left(rows.indexes, self.first)
         for places, part in (
             (self.live_places, slice(split)),
@@ -251,7 +251,7 @@ class GroupLog:
             self.forget(index)
 
     def drop(self) -> None:
-        """The group is gone: hold nothing."""
+        """Drop everything: the group is deleted."""
         self.dropped = True
         self.entries.clear()
         self.bytes_held = 0

@@ -1,4 +1,4 @@
-"""The log of one group: what its Raft core reads, and what the host does to it."""
+"""The log of one group, for its Raft core and for the host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from warren_raft.types import Entry, HardState, Index, Term
 
 
 class GroupStore:
-    """One group's view of its log: `ports.LogStore`, and what the host does to it.
+    """One group's log: `ports.LogReader` for the core, and the host's operations on it.
 
-    born            position of its beginning in the WAL
-    snapshot_index  what the newest snapshot on disk holds; 0: there is none
-    applied         what the host has applied: final, however the leaders change
+    born            position of its GROUP_CREATED in the WAL
+    snapshot_index  the last entry of the newest snapshot on disk; 0: there is none
+    applied         the last entry that the host applied: final, whichever member leads
     base            what the last snapshot of another member has voided
     incoming_file   the first WAL file with entries of a snapshot that is being received
-    retain_from     the first entry that others may still ask for, below the snapshot
+    retain_from     the first entry below the snapshot that others may still request
     """
 
     __slots__ = (
@@ -58,10 +58,10 @@ class GroupStore:
         born: Position = (0, 0),
         snapshot: Snapshot | None = None,
     ) -> None:
-        """Begin with what the disk holds of the group.
+        """Start with the group's data found on disk.
 
         damage_met  called with each damaged entry that is read, see `LogStore.is_damaged`
-        snapshot    the one to begin with; `begun` releases its bytes
+        snapshot    the one to start from; `begun` releases its bytes
         """
         self.log = log
         self.born = born
@@ -104,7 +104,7 @@ class GroupStore:
     # ------------------------------------------------------------ another member's snapshot
 
     def begin_incoming(self) -> None:
-        """Prepare to receive a snapshot; what was received of another one is void."""
+        """Prepare to receive a snapshot; a part received of another one is void."""
         self.received = []
         self.incoming_file = self._wal.current_file
 
@@ -166,7 +166,7 @@ class GroupStore:
         self.incoming_file = None
 
     def last_time_ms(self) -> int | None:
-        """See ports.LogStore; a snapshot may have replaced the last entry."""
+        """See ports.LogReader; a snapshot may have replaced the last entry."""
         log = self.log
         try:
             return self.read(log.last).time_ms if log.last >= log.first else log.base_time_ms
@@ -174,7 +174,7 @@ class GroupStore:
             return None  # `read` has asked for it
 
     def live_entry(self, index: Index, term: Term) -> Entry | None:
-        """See ports.LogStore."""
+        """See ports.LogReader."""
         try:
             entry = self.read(index)
         except (KeyError, EntryDamaged):
@@ -182,19 +182,19 @@ class GroupStore:
         return entry if entry.term == term else None
 
     def first_index(self) -> Index:
-        """See ports.LogStore."""
+        """See ports.LogReader."""
         return self.log.first
 
     def last_index(self) -> Index:
-        """See ports.LogStore."""
+        """See ports.LogReader."""
         return self.log.last
 
     def term(self, index: Index) -> Term:
-        """See ports.LogStore."""
+        """See ports.LogReader."""
         return self.log.term(index)
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
-        """See ports.LogStore."""
+        """See ports.LogReader."""
         found: list[Entry] = []
         size = 0
         for index in range(first, last + 1):
@@ -208,7 +208,7 @@ class GroupStore:
         return found
 
     def configs(self) -> Sequence[tuple[Index, bytes | None]]:
-        """See ports.LogStore."""
+        """See ports.LogReader."""
         found: list[tuple[Index, bytes | None]] = []
         for index in self.log.configs:
             if index > self.snapshot_index:
@@ -235,7 +235,7 @@ class GroupStore:
             self._damage_met(damage)
             raise
 
-    # ------------------------------------------------------------ healing
+    # ------------------------------------------------------------ repair
 
     def heal(self, entry: Entry) -> None:
         """Hold another member's copy of an entry that is damaged here, in memory.
@@ -245,7 +245,7 @@ class GroupStore:
         self._healed[entry.index] = self.log.place(entry.index), entry
 
     def healed(self, index: Index) -> Entry | None:
-        """Return the copy that was sent, if the entry still stands where it is damaged."""
+        """Return the copy that was sent, if the entry's place is still the damaged one."""
         found = self._healed.get(index) if self._healed else None
         if found is None:
             return None
@@ -281,7 +281,7 @@ class GroupStore:
             self._writing.append(entry)
 
     def written(self, count: int) -> None:
-        """Note that the oldest `count` appended entries are on disk: memory may drop them."""
+        """Mark the oldest `count` appended entries durable: memory may drop them."""
         add, log = self._memtable.add, self.log
         for entry in self._writing[:count]:
             add(log, entry)

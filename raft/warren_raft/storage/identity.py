@@ -1,4 +1,4 @@
-"""Whose data directory this is.
+"""The identity of a data directory: its node, cluster and disk id.
 
 `node.json` is a JSON object, replaced as a whole by a rename:
 
@@ -8,19 +8,19 @@
 | cluster, node | names; another one's directory is refused |
 | disk | 64 random bits, drawn when the directory was made, 16 hexadecimal digits |
 | formed | the cluster is known to exist: an entry of group 0 was committed |
-| cluster_id | of group 0's first entry, which tells clusters of one name apart; "": unknown |
-| founders | name to disk of those that this node founded the cluster with; empty: it did not |
-| peers | name to [host, port] where each peer was last met |
-| logged | there is a log, and what names its newest file (`synced`) |
-| outdated | why this directory is older than what it has vouched for; "": it is not known to be |
-| vouched | name to [disk, write, boot id]: how far each peer was (`runtime/peer_write_marks.py`) |
+| cluster_id | of group 0's first entry, which distinguishes clusters of one name; "": unknown |
+| founders | name to disk of the founders, if this node is one of them; empty: it is not |
+| peers | name to [host, port] of each peer's last connection |
+| logged | there is a log, with the files `synced` that name its newest file |
+| outdated | why this directory is known to be an older copy; "": it is not |
+| vouched | name to [disk, write, boot id]: each peer's position (`runtime/peer_write_marks.py`) |
 | checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
 
 Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the
 next change gives it one. Format 3 had neither `logged` nor `outdated`, format 4 no `vouched`.
 
-Without it one damaged digit of `disk` is another disk: the node would register as one that lost its
-data, and what it alone holds would begin again, empty.
+Without a checksum one damaged digit of `disk` is another disk: the node would register as one that
+lost its data, and groups that only it holds would start again, empty.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from warren_raft.types import NodeId
 
 FORMAT = 5
 FORMAT_LOGGED = 4
-"""Since this one it says whether there is a log, and must be as it would be written."""
+"""Since this format the file says whether there is a log, and must equal its encoding."""
 ADDED = {"logged": 4, "outdated": 4, "vouched": 5}
-"""Fields that earlier formats did not have: since which format they are there."""
+"""The format that introduced a field, for fields that earlier formats did not have."""
 FORMAT_CHECKSUM = 3
-"""Since this one `node.json` has a checksum."""
+"""The first format with a checksum."""
 FORMAT_DISK = 2
-"""Since this one it says which disk this is."""
+"""The first format with a disk id."""
 DISK_DIGITS = 16
 IDENTITY = "node.json"
 LOCK = "lock"
@@ -57,11 +57,11 @@ SEGMENTS = "segments"
 SNAPSHOTS = "snapshots"
 PARTS = (WAL, SEGMENTS, SNAPSHOTS)
 SYNCED = "synced"
-"""In the directory, and in its `wal`: what names the newest file of the log."""
+"""In the directory, and in its `wal`: the files that name the newest file of the log."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What `node.json` says; see the module."""
+    """The content of `node.json`; see the module."""
 
     format: int
     cluster: str
@@ -77,16 +77,16 @@ class Identity(msgspec.Struct, frozen=True):
     checksum: str = ""
 
     def sealed(self) -> Identity:
-        """The same in the newest format, with its checksum."""
+        """Return the same in the newest format, with its checksum."""
         plain = msgspec.structs.replace(self, format=FORMAT, checksum="")
         return msgspec.structs.replace(plain, checksum=plain.reckoned())
 
     def reckoned(self) -> str:
-        """The checksum that it should have."""
+        """Return the checksum that it should have."""
         return f"{crc32(msgspec.structs.replace(self, checksum='').encoded()):08x}"
 
     def encoded(self) -> bytes:
-        """As a file of its format has it."""
+        """Encode it as a file of its format."""
         fields = msgspec.structs.asdict(self)
         for name, since in ADDED.items():
             if self.format < since:
@@ -95,14 +95,14 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def draw_disk() -> int:
-    """64 random bits."""
+    """Draw a directory id: 64 random bits."""
     return int.from_bytes(os.urandom(8), "little")
 
 
 class Directory:
     """A data directory, locked for as long as this object is open.
 
-    made_before  it was made by a version that knew no disk, and holds what that version left
+    made_before  it was made by a version without disk ids, and has no disk id on disk yet
     """
 
     def __init__(
@@ -119,20 +119,20 @@ class Directory:
         self._changing = threading.Lock()
 
     def complete(self) -> None:
-        """Write what an earlier version did not know; its log was read and is intact."""
+        """Write the fields that an earlier version did not have; its log was read and is intact."""
         if self.made_before:
             _write(self._files, self.path, self.identity)
 
     def change(self, **fields: Any) -> None:
         """Durably replace fields of the identity; raises OSError, having changed nothing."""
-        with self._changing:  # the log's thread notes that there is a log
+        with self._changing:  # the log's thread records that there is a log
             identity = msgspec.structs.replace(self.identity, **fields).sealed()
             if identity != self.identity.sealed():
                 _write(self._files, self.path, identity)
                 self.identity = identity
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Unlock the directory."""
         self._files.close(self._lock)
 
 
@@ -143,9 +143,9 @@ def _write(files: Files, path: Path, identity: Identity) -> None:
 def open_directory(
     files: Files, path: Path, cluster: str, node: str, draw: Callable[[], int] = draw_disk
 ) -> Directory:
-    """Lock a node's directory; a new one is made for it.
+    """Lock a node's directory, which is created if it does not exist.
 
-    draw    gives a new directory its disk
+    draw    draws the disk id of a new directory
     raises  DirectoryRefused, having changed nothing, when it belongs to another node or is in use
     """
     fresh = not files.exists(path / IDENTITY)
@@ -183,13 +183,13 @@ def open_directory(
 
 
 def _refuse_what_is_not_empty(files: Files, path: Path) -> None:
-    """Something of a log without `node.json`: a fresh identity would hide what is missing."""
+    """Refuse a log without `node.json`: a new identity would hide that data is missing."""
     held = [name for name in PARTS if files.exists(path / name) and files.names(path / name)]
     held += [name for name in (SYNCED, MANIFEST) if files.exists(path / name)]
     if held:
         raise DirectoryRefused(
             path,
-            f"it holds a log but no {IDENTITY}, so it is not known whose it is "
+            f"it holds a log but no {IDENTITY}, so its node is not known "
             f"(found: {', '.join(sorted(held))})",
             f"restore {IDENTITY} from a copy, or give this node an empty directory",
         )
@@ -234,13 +234,13 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
 
 
 def _damage(found: Identity, data: bytes) -> str:
-    """What cannot be true of it; "": nothing."""
+    """Return the damage found in it; "": none."""
     if found.format >= FORMAT_LOGGED and data.rstrip() != found.encoded():
-        return "it is not as it was written"  # of a damaged name of a field the value is ignored
+        return "it differs from its encoding"  # else a field with a damaged name would be ignored
     if found.checksum != found.reckoned() and (found.checksum or found.format >= FORMAT_CHECKSUM):
         return "its checksum is wrong"
     digits = [found.disk, *found.founders.values()] if found.format >= FORMAT_DISK else []
     for disk in digits:
         if not re.fullmatch(f"[0-9a-f]{{{DISK_DIGITS}}}", disk):
-            return f"{disk!r} is no disk"
+            return f"{disk!r} is not a disk id"
     return ""

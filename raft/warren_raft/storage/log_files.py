@@ -1,4 +1,4 @@
-"""The files that a node's log consists of, and the reading of single records from them."""
+"""The files of a node's log, and the reading of single records from them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OPEN_FILES_MAX = 64
 class LogFiles:
     """WAL files, segments and snapshots of one directory. Used on the owner's thread only.
 
-    use         which groups have records in which WAL files
+    use         the groups with records in each WAL file
     salts       per file (WAL file or segment), for reading it
-    ends        where the records of a WAL file end, if another one follows
+    ends        where the records of a WAL file end, if another file follows
     segments    ascending
     paths       of segments, by their number in this process
     first_file  the oldest WAL file that the manifest requires
     listed      groups that the manifest names
-    reads       how long the reads take
+    reads       measures how long reads take
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class LogFiles:
             self.files.close(fd)
         self._open_files.clear()
 
-    # ------------------------------------------------------------ segments made, files removed
+    # ------------------------------------------------------------ new segments, removed files
 
     def new_segment_id(self) -> int:
         """Return a number that no segment has had since the start of the process."""
@@ -132,7 +132,7 @@ class LogFiles:
         return self._next_segment - 1
 
     def forget_file(self, file: int) -> None:
-        """Close a file in which no entry is needed any more; it is removed next."""
+        """Close a file that no entry needs any more; it is removed next."""
         fd = self._open_files.pop(file, None)
         if fd is not None:
             self.files.close(fd)

@@ -26,7 +26,7 @@ class LogStore:
     """The logs of one node. Not thread-safe; WAL and background writer have their own threads.
 
     on_closed   called when a WAL file is complete
-    on_damaged  called with a damaged entry; whether other members may have it: they are asked
+    on_damaged  starts the repair of a damaged entry; returns False when no other member has it
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LogStore:
         file_bytes: int,
         at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
-        """Append to an opened log, in a new file; post, at_turn_end: see Wal."""
+        """Start to append to an opened log, in a new file; post, at_turn_end: see Wal."""
         recovered = opened.recovered
         self.files = opened.files
         self.directory = opened.directory
@@ -101,7 +101,7 @@ class LogStore:
         )
 
     def recreate(self, group: GroupId, data: bytes) -> GroupStore:
-        """Begin a condemned group again; once that is on disk its damaged files are set aside.
+        """Create a condemned group again; once that is on disk its damaged files are set aside.
 
         Until then the next start finds the damage again and repeats this.
         """
@@ -116,7 +116,7 @@ class LogStore:
             self.background_writer.run(
                 lambda: quarantine.set_aside(self.files, self.directory, paths, damage.what),
                 lambda place: log.warning("damaged files are set aside in %s", place),
-                lambda error: None,  # no space: the next start tries again
+                lambda error: None,  # no space: the next start repeats it
             )
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class LogStore:
     # ------------------------------------------------------------ groups
 
     def create(self, group: GroupId, data: bytes, volatile: bool = False) -> GroupStore:
-        """Create a group's log; its beginning is written with what is appended first."""
+        """Create a group's log; GROUP_CREATED is written with the first append."""
         assert group not in self.groups, group
         store = self._group(GroupLog(group, volatile), HardState(), data)
         self.groups[group] = store
@@ -139,7 +139,7 @@ class LogStore:
         return store
 
     def delete(self, group: GroupId) -> None:
-        """Forget a group; its end is written with what is submitted next."""
+        """Delete a group; GROUP_DELETED is written with the next batch."""
         store = self.groups.pop(group, None)
         if store is None:
             return
@@ -152,10 +152,10 @@ class LogStore:
     # ------------------------------------------------------------ damage
 
     def is_damaged(self, damage: EntryDamaged) -> None:
-        """Note that an entry cannot be read; raises LogDamaged when no other member has it."""
+        """Report an unreadable entry; raises LogDamaged when no other member has it."""
         self.compactor.damaged.add(damage.file)
         if not self.on_damaged(damage):
-            reason = f"{damage.reason}; entry {damage.index} of group {damage.group} stood there"
+            reason = f"{damage.reason}; it held entry {damage.index} of group {damage.group}"
             raise LogDamaged(damage.path, damage.offset, reason) from damage
 
     # ------------------------------------------------------------ snapshots
@@ -165,7 +165,7 @@ class LogStore:
         return self.log_files.snapshot_path(group.log.group, group.snapshot_index)
 
     def read_snapshot(self, group: GroupStore) -> Snapshot:
-        """Read a group's newest snapshot; raises LogDamaged, and another one is taken."""
+        """Read a group's newest snapshot; raises LogDamaged, after which another one is taken."""
         try:
             return self.log_files.read_snapshot(group.log.group, group.snapshot_index)
         except LogDamaged:
@@ -175,7 +175,7 @@ class LogStore:
     # ------------------------------------------------------------ files that are not needed
 
     def remove_later(self, paths: list[Path]) -> None:
-        """Remove files that are not needed any more, on the background writer's thread."""
+        """Remove files that are no longer needed, on the background writer's thread."""
 
         def job() -> None:
             for path in paths:

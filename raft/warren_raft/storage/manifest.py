@@ -1,21 +1,21 @@
-"""What the removed files of the log said about groups, in one file.
+"""The manifest: the groups' state as of the log files that were removed.
 
-`groups.manifest`, framed as `sealed` says with magic `WARRNGRP` and version 3; the payload is a
+`groups.manifest`, framed as in `framed_file` with magic `WARRNGRP` and version 3; the payload is a
 MessagePack array:
 
 | field | what |
 | --- | --- |
-| first_file | number of the oldest WAL file that is still to be replayed |
+| first_file | number of the oldest WAL file that must be replayed |
 | position | [batch, record]: every record before it is reflected here |
 | groups | array of [group, born, created, term, vote, last, held], ascending |
-| disk | of the directory that it was written for (`identity`); 0: unknown |
+| disk | the directory id (`identity`) that it was written for; 0: unknown |
 
-groups has each group that existed then. born is the position of its GROUP_CREATED, created its
+groups lists each group that existed then. born is the position of its GROUP_CREATED, created its
 data; vote "" is none; last is the end of the group's log: what segments have above it was replaced
-by a shorter log. held is `last`, too, or 0 while another member's snapshot may be about to take the
-log's place: what was written before `position` holds the log up to there. Version 2 has neither
+by a shorter log. held is the last entry that was written before `position`: `last`, or 0 while
+another member's snapshot may be about to replace the log. Version 2 has neither
 `disk` nor `held`, version 1 no `last` either: segments had only what was final. It is written only
-when everything before `position` is on disk, and replaces the one before it by a rename.
+when everything before `position` is on disk, and replaces the earlier one by a rename.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAME = "groups.manifest"
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
-    """One group; see the module."""
+    """The manifest's row of one group; see the module."""
 
     group: GroupId
     born: Position
@@ -45,7 +45,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
-    """See the module; the default is that of a directory that has none."""
+    """The manifest; see the module. The default is that of a directory without one."""
 
     first_file: int = 0
     position: Position = (0, 0)
@@ -57,12 +57,12 @@ _DECODER = msgspec.msgpack.Decoder(Manifest)
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     return seal(MAGIC, VERSION, [msgspec.msgpack.encode(manifest)])
 
 
 def decode(file: Data) -> Manifest:
-    """The inverse of `encode`; raises Damaged."""
+    """Invert `encode`; raises Damaged."""
     try:
         return _DECODER.decode(unseal(MAGIC, VERSION, file))
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""The bound on how many bytes of recent entries all groups hold in memory."""
+"""The bound on the bytes of recent entries that all groups hold in memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from warren_raft.storage.group_log import GroupLog
 from warren_raft.types import Entry, Index
 
 ENTRY_OVERHEAD_BYTES = 200
-"""What an entry costs beside its data: itself, its numbers, its place in dictionary and queue."""
+"""Overhead of an entry beside its data: the object, its numbers, its dictionary and queue slots."""
 
 
 class Memtable:
-    """Oldest out first, over all groups of a node; volatile groups are not counted.
+    """A cache of the recent entries of all groups but volatile ones; the oldest are dropped first.
 
-    `add` is for entries that are on disk. An entry that is truncated leaves its line, which may
-    drop its successor at that index early: that one is then read from disk.
-    Invariants: bytes_held counts every line's overhead, and its data unless its group was dropped
+    `add` is for entries that are on disk. A truncated entry leaves its item, which may drop the
+    successor at that index early: that one is then read from disk.
+    Invariants: bytes_held counts every item's overhead, and its data unless its group was dropped
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -25,7 +25,7 @@ class Memtable:
         self._queue: deque[tuple[GroupLog, Index, int]] = deque()
 
     def add(self, log: GroupLog, entry: Entry) -> None:
-        """Count an entry of `log` that is held in memory and on disk now."""
+        """Count an entry of `log` that is in memory and on disk now."""
         if log.dropped:
             return
         size = len(entry.data)
@@ -44,7 +44,7 @@ class Memtable:
             log.forget(index)
 
     def drop(self, log: GroupLog) -> None:
-        """Forget a deleted group and what it held."""
+        """Forget a deleted group and its entries."""
         self.bytes_held -= log.bytes_counted
         log.bytes_counted = 0
         log.drop()

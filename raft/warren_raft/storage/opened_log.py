@@ -1,4 +1,4 @@
-"""Opening a data directory: lock, recovery, quarantine of what is damaged. Nothing is appended."""
+"""Opening a data directory: lock, recovery, quarantine of damaged files; appends nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("warren.raft")
 
 @dataclass(frozen=True, slots=True)
 class OpenedLog:
-    """A locked directory and what its files hold; a `LogStore` appends to it."""
+    """A locked directory with its recovered content; a `LogStore` appends to it."""
 
     files: Files
     directory: Directory
@@ -30,7 +30,7 @@ class OpenedLog:
     log_files: LogFiles
 
     def close(self) -> None:
-        """Unlock the directory, having written nothing."""
+        """Unlock the directory without a write."""
         self.log_files.close()
         self.directory.close()
 
@@ -49,8 +49,8 @@ def open_log(
     """Lock the directory and read its log; raises StorageError.
 
     draw      see open_directory
-    may_heal  which groups other nodes have: damaged files are put in quarantine; None, or without
-              `peers` here or in the directory: damage is refused
+    may_heal  which groups other nodes have, so that damaged files go to quarantine; None, or
+              without `peers` here or in the directory: damage is refused
     """
     directory = open_directory(files, path, cluster, node, draw)
     try:
@@ -66,7 +66,7 @@ def open_log(
         raise
     if recovered.cut is not None:
         log.warning(
-            "%s: cut a torn end off: %s bytes from byte %s on, which nothing vouched for",
+            "%s: cut a torn end off: %s bytes from byte %s on, never acknowledged",
             recovered.cut[0],
             recovered.cut[2],
             recovered.cut[1],
@@ -95,7 +95,7 @@ def _recover(
             raise
         place = quarantine.set_all_aside(files, directory, damage, draw)
         log.critical(
-            "%s. Other nodes have what was here: all of it is set aside in %s, and this node "
+            "%s. Other nodes have the data: all of it is set aside in %s, and this node "
             "joins its groups again. Check the disk",
             damage.what,
             place,

@@ -1,6 +1,6 @@
-"""Quarantine: files found damaged at a start are set aside, never removed; the members heal them.
+"""Quarantine: files found damaged at a start are set aside, not removed; other members repair them.
 
-`damaged/NNNN/` (four digits, ascending) holds what one start set aside, under the names it had:
+`damaged/NNNN/` (four digits, ascending) holds what one start set aside, under the original names:
 
 | name | what |
 | --- | --- |
@@ -8,10 +8,10 @@
 | `moving` | the same while the whole log is being moved; a start that finds it continues |
 | `wal/…`, `segments/…`, `snapshots/…`, `groups.manifest`, `synced` | the files |
 
-The snapshot of one group concerns that group alone. Of a damaged log, manifest or index it is not
-known which groups it concerns: everything is set aside, and the directory gets another disk id, for
-nothing that this node vouched for is on it. Order: 1. `moving` is written  2. the new disk id is in
-`node.json`  3. the files are moved  4. `moving` is renamed to `reason`.
+A snapshot's damage concerns one group only. Damage to the log, the manifest or an index concerns an
+unknown set of groups: everything is set aside, and the directory gets another disk id, because
+nothing that this node acknowledged is on it. Order: 1. `moving` is written  2. the new disk id is
+in `node.json`  3. the files are moved  4. `moving` is renamed to `reason`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def set_all_aside(
 
 
 def resume(files: Files, directory: Directory, draw: Callable[[], int]) -> None:
-    """Continue what a crash interrupted; called before anything of the log is read."""
+    """Continue a move that a crash interrupted; called before anything of the log is read."""
     for place in places(files, directory):
         if files.exists(place / MOVING):
             _move_all(files, directory, place, draw)
@@ -71,14 +71,14 @@ def report(files: Files, directory: Directory) -> None:
     """Log what is set aside: it takes space, and the operator should check the disk."""
     for place in places(files, directory):
         if not files.exists(place / REASON_FILE):
-            continue  # a crash came before anything was moved
+            continue  # a crash before anything was moved
         kept = sum(
             len(files.names(part)) for part in _parts(directory, place) if files.exists(part)
         )
         kept += sum(files.exists(place / name) for name in (manifest.NAME, SYNCED))
         reason = files.read(place / REASON_FILE).decode(errors="replace").strip()
         log.warning(
-            "%s holds %s files that were damaged once (%s); remove it when they are not needed",
+            "%s holds %s damaged files that were set aside (%s); remove it if they are not needed",
             place,
             kept,
             reason,
@@ -99,8 +99,8 @@ def _parts(directory: Directory, place: Path) -> list[Path]:
 
 
 def _move_all(files: Files, directory: Directory, place: Path, draw: Callable[[], int]) -> None:
-    # 1. Some files are moved.  2. A crash.  3. The others are taken for a whole log: what this node
-    # has vouched for is forgotten, and it votes all the same. So it is another disk first.
+    # 1. Some files are moved.  2. The node crashes.  3. The others are taken for a whole log: what
+    # this node has acknowledged is lost, and it votes all the same. So it gets a new disk id first.
     directory.change(disk=f"{draw():016x}", founders={}, logged=False, outdated="")
     for part in (directory.wal, directory.segments, directory.snapshots):
         for name in files.names(part):

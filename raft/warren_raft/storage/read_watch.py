@@ -1,4 +1,4 @@
-"""How long the disk takes for reads of the log."""
+"""Measurement of reads of the log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 
 class ReadWatch:
-    """Measures reads that are made on the loop's thread: `with watch: read()`.
+    """A context manager that measures reads on the loop's thread: `with watch: read()`.
 
-    Such a read cannot be left to another thread as a write is: what asked for it needs its bytes to
-    continue. While a disk does not answer, the loop stands, and the other nodes suspect this one.
+    Such a read cannot be moved to another thread like a write: its caller needs the bytes to
+    continue. While the disk does not answer, the loop is blocked, and other nodes suspect this one.
 
-    since_ms  when the read under way began; None: there is none. May be looked at by any thread
+    since_ms  when the read in progress began; None: there is none. May be read by any thread
     clock_ms  a monotonic clock
     """
 
@@ -25,10 +25,10 @@ class ReadWatch:
 
     def __exit__(self, *error: object) -> None:
         began_ms, self.since_ms = self.since_ms, None
-        assert began_ms is not None, "a read ends that did not begin"
+        assert began_ms is not None, "exit without enter"
         self._longest_ms = max(self._longest_ms, self._clock_ms() - began_ms)
 
     def take_ms(self) -> int:
-        """How long the longest read took since this was asked last."""
+        """Return how long the longest read since the last call took."""
         longest_ms, self._longest_ms = self._longest_ms, 0
         return longest_ms

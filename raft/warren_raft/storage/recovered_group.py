@@ -1,4 +1,4 @@
-"""One group as a node's disk has it, put together from snapshot, segments and log."""
+"""The recovery of one group from snapshot, segments and log."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from warren_raft.types import Entry, HardState, Index
 
 
 class RecoveredGroup:
-    """Fed in order: the rows of segments, then the entries of the log.
+    """A group under recovery: it takes the rows of segments, then the entries of the log.
 
-    damage      entries are missing; raised at the end, for a deleted group's may be: 1. The
-                manifest tells of the group.  2. It is deleted, a cycle begins to drop its segments.
-                3. A crash, before the manifest is written again: its end stands in the log
-    snapshot    the newest; entries up to its index count only when it refers to them
-    log.live    while it is fed: what segments hold
-    listed_last the log's end as the manifest has it: no row above it counts. 1. Entries 13 … 16 of
-                a leader without majority are in a segment.  2. 13 … 15 of another one replace
-                them, a snapshot covers these, their files go.  3. 16 must not come back behind it
-    taken_over  where entries stand that came with another member's snapshot
-    missing     a file that the group rests on is missing: nothing that follows makes up for it
-    diverged    the log's entry at the snapshot's index is another than the snapshot's: what follows
-                it is not the snapshot's continuation. 1. A member holds entries 8, 9, 10 that no
-                majority has.  2. It is sent a snapshot up to 9 of a log with another 9.  3. It
-                crashes before anything was written after that: 10 must not come back behind it
+    damage       entries are missing; raised at the end, because those of a deleted group may be:
+                1. The manifest lists the group.  2. It is deleted, a cycle begins to drop its
+                segments.  3. A crash before the new manifest: GROUP_DELETED is in the log
+    snapshot    the newest; entries up to its index are kept only if it refers to them
+    log.live     during recovery: what segments hold
+    listed_last the log's end in the manifest: rows above it are ignored. 1. Entries 13 … 16 of a
+                leader without majority are in a segment.  2. 13 … 15 of another leader replace
+                them, a snapshot covers these, their files are removed.  3. 16 must not reappear
+    taken_over  the places of entries that came with another member's snapshot
+    missing     a file that the group depends on is missing; later records cannot replace it
+    diverged    the log's entry at the snapshot's index differs from the snapshot's, so that what
+                follows it does not continue the snapshot. 1. A member holds entries 8, 9, 10 that
+                no majority has.  2. It is sent a snapshot up to 9 of a log with another 9.  3. It
+                crashes before anything is written after that: 10 must not reappear
     """
 
     __slots__ = (
@@ -72,10 +72,10 @@ class RecoveredGroup:
             log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
 
     def take_rows(self, segment: Segment, rows: Rows) -> None:
-        """Entries as they stood when their files were retired.
+        """Take the entries of a segment, as of when its files were retired.
 
-        What a later file replaced may still be among them, and the entries before it may be gone
-        from their segment: the later file's rows, or its records, replace all of it.
+        Entries that a later file replaced may still be among them, and the entries before those may
+        be missing in their segment: the later file's rows, or its records, replace all of them.
         """
         log, indexes = self.log, rows.indexes
         end = len(rows)
@@ -89,13 +89,13 @@ class RecoveredGroup:
         places = places.pick(self._wanted)
         if len(places):
             # A later segment has the later copy: 1. Entry 5 is in a segment.  2. This member falls
-            # behind, is sent a snapshot with entry 5, which goes to the log, then to a segment.
+            # behind and is sent a snapshot with entry 5: a copy in the log, then in a segment.
             log.live_places.cut(places.indexes()[0])
             log.live_places.extend(places)
         configs = set(rows.configs)
         for at in range(split, end):
             index = indexes[at]
-            if index > log.last + 1 or not rows.terms[at]:  # term 0: a snapshot, now gone, had it
+            if index > log.last + 1 or not rows.terms[at]:  # term 0: a removed snapshot had it
                 self.damage = LogDamaged(
                     segment.index,
                     0,
@@ -114,7 +114,7 @@ class RecoveredGroup:
         return index in self._wanted_page[1]
 
     def take(self, entry: Entry, place: Place, path: Path, position: Position) -> None:
-        """An entry of the log file `path`; position: of its record."""
+        """Take an entry of the log file `path`; position: of its record."""
         log, index, snapshot = self.log, entry.index, self.snapshot
         if index > self._base.last and position < (self._base.batch, self._base.record):
             return
@@ -137,15 +137,15 @@ class RecoveredGroup:
             )
             return
         # 1. Entries 65, 66 are in file 6, 67 is in file 7.  2. A new leader replaces all three, in
-        # file 8.  3. Nothing of file 6 is kept, it is retired.  4. A start finds 67 after 64: it
-        # waits for what replaced it.
+        # file 8.  3. Nothing of file 6 is retained, it is retired.  4. A start finds 67 after 64:
+        # the records that replaced it follow.
         self.damage = None
         log.append(entry, place)
 
     def begin_anew(self, index: Index, path: Path, offset: int) -> None:
-        """The log had another member's snapshot, up to `index`, put in its place.
+        """Begin the log again after another member's snapshot, up to `index`, that replaced it.
 
-        What stood there is void; the snapshot was on disk, and only a later one replaces it.
+        What came before is void; the snapshot was on disk, and only a later one replaces it.
         """
         self.diverged = False
         self._void_tail()
@@ -157,12 +157,12 @@ class RecoveredGroup:
             )
 
     def reflect(self, held: Index, position: Position, path: Path) -> None:
-        """Everything was fed that stood before the manifest `path`: the log goes up to `held`."""
+        """Check, after all records that precede the manifest `path`: the log extends to `held`."""
         if self._base.batch and (self._base.batch, self._base.record) >= position:
-            return  # what stood there was replaced by another member's snapshot since
+            return  # replaced by another member's snapshot since
         if self.log.last < held:
-            # Not for good: rows may be gone from their segment since, because later records, which
-            # follow now, replaced them. An entry that fits in replaces all that is missing.
+            # Not final: rows may have been dropped from their segment since, because later records,
+            # which follow now, replaced them. An entry that fits replaces all that is missing.
             self.damage = LogDamaged(
                 path,
                 0,
@@ -171,13 +171,13 @@ class RecoveredGroup:
             )
 
     def _void_tail(self) -> None:
-        """Everything that was fed of the log above the snapshot was replaced."""
+        """Drop everything of the log above the snapshot: it was replaced."""
         self.damage = None
         if self.log.last >= self.log.first:
             self.log.truncate(self.log.first)
 
     def finish(self, directory: Path) -> None:
-        """Everything was fed: what the snapshot refers to must be here; raises LogDamaged."""
+        """Check at the end that the snapshot's live entries are here; raises LogDamaged."""
         log, snapshot = self.log, self.snapshot
         if self.missing is not None:
             raise self.missing
@@ -191,14 +191,14 @@ class RecoveredGroup:
         for index in self._wanted:
             place = self.taken_over.get(index)
             if place is None:
-                place = logged.get(index)  # replaces what a segment has: files are retired in order
+                place = logged.get(index)  # before a segment's: files are retired in order
             if place is None:
                 place = log.live_places.get(index)
             if place is None:
                 raise LogDamaged(
                     directory / file_name(log.group, snapshot.index),
                     0,
-                    f"it refers to entry {index} of group {log.group}, which is nowhere",
+                    f"it refers to entry {index} of group {log.group}, which is missing",
                 )
             places.add(index, place)
         log.live_places = places

@@ -32,14 +32,14 @@ from warren_raft.storage.wal_retention import FileUse
 from warren_raft.types import GroupId, HardState
 
 MayHeal = Callable[[GroupId, bytes], bool]
-"""Whether other members have that group, as its GROUP_CREATED says: (group, created)."""
+"""Whether other members have that group, according to its GROUP_CREATED: (group, created)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A group with damaged data: it begins with an empty log, and the other members heal it.
+    """A group with damaged data: it starts with an empty log, and other members repair it.
 
-    paths  files of it alone, to be set aside
+    paths  files of this group only, to be set aside
     """
 
     created: bytes
@@ -51,15 +51,15 @@ class Condemned:
 class Recovered:
     """The result of recovery.
 
-    use    which groups stand in which files of the log that are still to be replayed
+    use    the groups with records in each log file that must be replayed
     salts  per file, for reading it later; ends: where its records end, if another one follows
-    link   what the next file is to say of the newest one
+    link   the next file's link to the newest one
     unnamed  (number, end, salt) of the newest file, when `synced` does not name it yet; None: it
            does, or there is no file
     cut    (file, offset, bytes) of the torn tail that was cut, for the log line
     condemned  groups that cannot be recovered; the others can
     broken   damaged snapshots that nothing rests on
-    reflected  every record that the manifest reflects was read
+    reflected  every record that the manifest covers was read
     orphans  groups with records but no beginning, and where: their end must follow, because a
              file that held the beginning is removed only once the end is on disk
     """
@@ -81,11 +81,11 @@ class Recovered:
     reflected: bool = False
 
     def reflect(self) -> None:
-        """What follows was written after the manifest: the groups are as it says now, or longer.
+        """Check the groups against the manifest, before the records written after it are read.
 
-        1. The snapshot of a group up to 9 is on disk, what it made needless is gone; the manifest
-        says that its log ends with 9.  2. The snapshot's file gets lost.  3. The log has nothing of
-        the group any more: it would begin with an empty log, and with the vote that it gave.
+        1. The snapshot of a group up to 9 is on disk, what it made unnecessary was removed; by the
+        manifest its log ends with 9.  2. The snapshot's file is lost.  3. The log has nothing of
+        the group any more: it would start with an empty log, and with the vote that it gave.
         """
         if self.reflected:
             return
@@ -131,7 +131,7 @@ def recover(
 def _read_log(
     files: Files, directory: Directory, memtable: Memtable, recovered: Recovered
 ) -> tuple[Path, int, int] | None:
-    """Read the files of the log that are to be replayed; returns what is to be cut off."""
+    """Read the files of the log that must be replayed; return what is to be cut off."""
     catalog = recovered.catalog
     first_file, position = catalog.manifest.first_file, catalog.manifest.position
     present = [n for n in map(file_number, files.names(directory.wal)) if n is not None]
@@ -153,7 +153,7 @@ def _read_log(
         raise LogDamaged(
             directory.wal / file_name(numbers[-1]),
             end,
-            f"the log ends before batch {recovered.next_batch}, and {manifest.NAME} tells of "
+            f"the log ends before batch {recovered.next_batch}, and {manifest.NAME} covers "
             f"batch {position[0]}",
         )
     recovered.reflect()
@@ -182,12 +182,12 @@ def _head(files: Files, directory: Directory, number: int) -> Head:
 
 
 def _settle(files: Files, directory: Directory, newest: Path | None) -> None:
-    """Have on disk what is going to be read, and read it from there: names, the newest file.
+    """Sync the directory and the newest file before they are read, and drop the page cache.
 
     1. A batch is written, and the process is killed before its sync, or ends because that failed.
-    2. The next one reads it, out of the system's memory, and vouches for it.  3. The power goes,
-    and the batch with it. After a sync that failed the system takes the batch for written: so it
-    is told to drop its cache of it.
+    2. The next process reads it from the page cache, and acknowledges it.  3. The power fails, and
+    the batch is lost. After a failed sync the kernel takes the batch for written: so its cached
+    pages are dropped.
     """
     for path in (directory.wal, directory.segments, directory.snapshots, directory.path):
         files.sync_directory(path)
@@ -203,7 +203,7 @@ def _settle(files: Files, directory: Directory, newest: Path | None) -> None:
 def _condemn(
     directory: Directory, recovered: Recovered, memtable: Memtable, may_heal: MayHeal | None
 ) -> None:
-    """Separate the groups that have lost something; raises LogDamaged for what must not be lost."""
+    """Separate the groups that lost data; raises LogDamaged if no other member has it."""
     catalog = recovered.catalog
     for group, damage in sorted(_lost(directory, recovered, may_heal).items()):
         found = recovered.groups.pop(group)
@@ -280,14 +280,14 @@ class _File:
         self.into = recovered
         self.memtable = memtable
         self.data = memoryview(files.read(self.path))
-        self.ended = True  # the batch of the last record has its BATCH_END
+        self.ended = True  # whether the last record's batch has its BATCH_END
         self.position = (0, 0)
         self.offset = head.first_record
-        self.end: int | None = None  # where its records end; None: it is not known
-        self.synced = 0  # so many bytes are known to have been on disk
+        self.end: int | None = None  # where its records end; None: not known
+        self.synced = 0  # the bytes known to have been on disk
 
     def read(self, newest: bool) -> tuple[Path, int, int] | None:
-        """Take every record; returns what is to be cut off."""
+        """Take every record; return what is to be cut off."""
         if self.head.batch < self.into.next_batch:
             raise LogDamaged(
                 self.path,
@@ -320,7 +320,7 @@ class _File:
         return None
 
     def _unused(self) -> bool:
-        """What follows the records is space that was allocated ahead, with nothing of this file.
+        """Return whether what follows the records is allocated space without records of this file.
 
         It holds zeros, or what the space was used for before: records with another salt.
         """
@@ -338,7 +338,7 @@ class _File:
         # A write that a crash cut short leaves any mixture of its parts on the disk, so valid
         # records may follow a hole. But batch n + 1 is only written after the sync of batch n has
         # returned: a valid record of a batch after the damaged one proves that the damaged bytes
-        # were on disk once, and this node may have vouched for them.
+        # were on disk once, and this node may have acknowledged them.
         # Replayed by tests/raft/storage/test_recovery.py
         damaged_batch = self.into.next_batch if self.ended else self.into.next_batch - 1
         position = offset
@@ -375,7 +375,7 @@ class _File:
         self.position = (record.batch, self.position[1] + 1)
 
     def _reflected(self) -> bool:
-        """The manifest was written later than this record."""
+        """Return whether the manifest was written later than this record."""
         return self.position < self.into.catalog.manifest.position
 
     def _group(self, record: Record) -> RecoveredGroup | None:
@@ -432,7 +432,7 @@ class _File:
             return
         if found is None and self._reflected():
             return
-        if found is not None:  # it was condemned, and began again: what it had is void
+        if found is not None:  # it was condemned, and created again: its earlier records are void
             self.memtable.drop(found.log)
             self.into.use.end(record.group)
         self.into.orphans.pop(record.group, None)

@@ -33,10 +33,10 @@ WRITE_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Source:
-    """What is kept of one file.
+    """The retained entries of one file.
 
     rows    (group, born, rows), the groups ascending
-    healed  entries whose record is damaged there, as other members have them
+    healed  other members' copies of entries with a damaged record there
     """
 
     id: int
@@ -50,7 +50,7 @@ class Source:
 class Target:
     """A segment to be made of sources; one source in place: only its index is written.
 
-    offsets  filled by the rewriting: per source, per group of it, where each row stands now
+    offsets  filled by the rewrite: per source, per group of it, the new offset of each row
     damaged  filled by it: rows that could not be copied
     """
 
@@ -73,7 +73,7 @@ def write_snapshots(files: Files, directory: Path, snapshots: list[Snapshot]) ->
 
 
 def prepare_manifest(files: Files, path: Path, manifest: Manifest) -> None:
-    """Have it on disk, beside the one that counts."""
+    """Write the new manifest durably, beside the one in effect."""
     fd = files.open_write(_fresh(path))
     try:
         files.write_at(fd, 0, [encode_manifest(manifest)])
@@ -83,9 +83,9 @@ def prepare_manifest(files: Files, path: Path, manifest: Manifest) -> None:
 
 
 def put_manifest(files: Files, path: Path) -> None:
-    """Put what was prepared in the place of the one before; raises WriteFailed.
+    """Replace the manifest by the prepared one; raises WriteFailed.
 
-    Whether a rename that failed was made is unknown, so even a full disk ends the node here.
+    It is unknown whether a failed rename was made, so even a full disk ends the node here.
     """
     try:
         files.rename(_fresh(path), path)
@@ -94,7 +94,7 @@ def put_manifest(files: Files, path: Path) -> None:
 
 
 def take_back(files: Files, targets: list[Target]) -> None:
-    """Remove what was written of segments that nothing refers to yet."""
+    """Remove the files of segments that nothing refers to yet."""
     for target in targets:
         own = () if target.in_place else (_fresh(target.data), target.data)
         for path in (_fresh(target.index), target.index, *own):
@@ -108,9 +108,9 @@ def _fresh(path: Path) -> Path:
 
 
 def write_segment(files: Files, target: Target) -> None:
-    """Data first, then the index: a segment is there when its index is.
+    """Write the data, then the index: a segment exists when its index does.
 
-    A record that is not what it was is noted in `damaged`; the segment is not made then.
+    A damaged record is recorded in `damaged`; the segment is not made then.
     """
     if not target.in_place:
         _write_data(files, target)
@@ -175,7 +175,7 @@ def _write_data(files: Files, target: Target) -> None:
 
 
 def damaged_rows(files: Files, source: Source) -> list[EntryDamaged]:
-    """Those of its rows that cannot be read."""
+    """Return the rows of a source that cannot be read."""
     found = []
     fd = files.open_read(source.path)
     try:
@@ -244,6 +244,8 @@ def _copy(
 
 
 def salt_of(name: SegmentName) -> int:
-    """A segment's salt: nothing of a user's is ever searched for records in it, so chance is not
-    needed; two files that follow each other still differ."""
+    """Return a segment's salt: not random, because no bytes of it are ever searched for records.
+
+    Two files that follow each other still differ.
+    """
     return crc32(name.stem().encode())

@@ -1,10 +1,10 @@
-"""The index of a file whose entries are final.
+"""The index of a file with final entries.
 
-A segment is a data file, in the format of a WAL file (`format`), of which only the records that the
-index names count; and the index, `segments/FIRST-LAST.GENERATION.idx` (WAL file numbers of 12
-digits, generation of 4): it holds what was left of those WAL files. The data are in
-`segments/FIRST-LAST.GENERATION.seg`, or, when most of a WAL file was left, in that file itself.
-The index is framed as `sealed` says with magic `WARRNIDX` and version 3; the payload:
+A segment is a data file, in the format of a WAL file (`format`), with only those records that the
+index lists; and the index, `segments/FIRST-LAST.GENERATION.idx` (WAL file numbers of 12 digits,
+generation of 4): it holds the retained entries of those WAL files. The data are in
+`segments/FIRST-LAST.GENERATION.seg`, or, when most of a WAL file is retained, in that file itself.
+The index is framed as in `framed_file` with magic `WARRNIDX` and version 3; the payload:
 
 | at | what |
 | --- | --- |
@@ -17,7 +17,7 @@ A group:
 | at | what |
 | --- | --- |
 | 0 | u64 group, u64 batch and u64 record of its GROUP_CREATED, u32 count, u32 configs |
-| 32 | u64 index[count], ascending; u64 term[count], 0 where only the record says |
+| 32 | u64 index[count], ascending; u64 term[count], 0 where only the record has it |
 | | u32 offset[count] of the record in the data file, u32 length[count] of the entry's data |
 | | u64 config[configs]: which of the indexes are CONFIG entries, ascending |
 
@@ -41,26 +41,26 @@ VERSION = 3
 INDEX_SUFFIX = ".idx"
 DATA_SUFFIX = ".seg"
 ID_BASE = 1 << 31
-"""File numbers in places: below it WAL files, from it on segments in the order of their making."""
+"""File numbers in `Place`: below it WAL files, from it on segments in order of creation."""
 _HEAD = struct.Struct("<QQIIQII")
 _GROUP = struct.Struct("<QQQII")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
-    """Which WAL files' rest it holds; of two that overlap the higher generation is the one."""
+    """The WAL files that a segment replaces; of two that overlap the higher generation is valid."""
 
     first: int
     last: int
     generation: int
 
     def stem(self) -> str:
-        """Its files' names without suffix."""
+        """Return its files' names without suffix."""
         return f"{self.first:012d}-{self.last:012d}.{self.generation:04d}"
 
 
 def parse_name(name: str, suffix: str) -> SegmentName | None:
-    """Of a file's name; None for other names."""
+    """Parse a file's name; None for other names."""
     if not name.endswith(suffix):
         return None
     span, dot, generation = name.removesuffix(suffix).partition(".")
@@ -72,7 +72,7 @@ def parse_name(name: str, suffix: str) -> SegmentName | None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndex:
-    """See the module; groups: (group, born) to rows, ascending."""
+    """A segment's index; see the module. groups: (group, born) to rows, ascending."""
 
     name: SegmentName
     in_place: bool
@@ -82,7 +82,7 @@ class SegmentIndex:
 
 
 def encode(index: SegmentIndex) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     name = index.name
     parts: list[Data] = [
         _HEAD.pack(
@@ -103,7 +103,7 @@ def encode(index: SegmentIndex) -> bytes:
 
 
 def decode(file: Data) -> SegmentIndex:
-    """The inverse of `encode`; raises Damaged."""
+    """Invert `encode`; raises Damaged."""
     payload = unseal(MAGIC, VERSION, file)
     if len(payload) < _HEAD.size:
         raise Damaged("its payload is too short for an index")

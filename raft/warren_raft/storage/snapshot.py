@@ -1,19 +1,19 @@
-"""A machine's state as a file, with what the log must know about it.
+"""A machine's state as a file, with what the log needs of it.
 
-`snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as `sealed` says with magic
+`snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as in `framed_file` with magic
 `WARRNSNP` and version 3; the payload is a MessagePack array:
 
 | field | what |
 | --- | --- |
 | group, index, term, time_ms | the entry up to which everything is in the state; unsigned |
-| born | [batch, record]: of the group's GROUP_CREATED; tells it from a later group of that number |
+| born | [batch, record]: of its GROUP_CREATED; distinguishes it from a later group of that number |
 | machine_version | of the machine that wrote it |
 | voters, learners | names of the members as of that entry |
-| live | binary: the entries that the state refers to, at most `index`, as `indexes` packs them |
-| state | binary: what `Machine.snapshot` gave |
-| ids | array of [name, member id] of the voters as of that entry whose id is not 0, sorted |
-| base | [file, batch, record, last]: the last snapshot of another member that took the place |
-| | of this one's log was up to `last`; entries above it are void in WAL files below `file` |
+| live | binary: the entries that the state refers to, at most `index`, packed by `index_set` |
+| state | binary: the bytes of `Machine.snapshot` |
+| ids | array of [name, member id] of the voters as of that entry with an id other than 0, sorted |
+| base | [file, batch, record, last]: the last snapshot of another member that replaced |
+| | this one's log was up to `last`; entries above it are void in WAL files below `file` |
 | | and in records before (batch, record); zeros: there was none |
 
 Version 1 ends with `state`: all ids were 0, and there was no base. In versions 1 and 2 `live` is a
@@ -37,11 +37,11 @@ VERSION = 3
 SUFFIX = ".snap"
 
 Position = tuple[int, int]
-"""(batch, record in the batch): a place in the write-ahead log, for comparing."""
+"""(batch, record in the batch): a position in the write-ahead log, for comparison."""
 
 
 class Base(NamedTuple):
-    """Up to where another member's snapshot has voided this member's log; see the module."""
+    """The part of this log that another member's snapshot has voided; see the module."""
 
     file: int = 0
     batch: int = 0
@@ -50,7 +50,7 @@ class Base(NamedTuple):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """See the module."""
+    """A snapshot; see the module."""
 
     group: GroupId
     index: Index
@@ -66,7 +66,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     base: Base = Base()
 
     def live_indexes(self) -> Indexes:
-        """The entries that must stay."""
+        """The entries that must be retained."""
         return Indexes.read(self.live)
 
 
@@ -74,12 +74,12 @@ _DECODER = msgspec.msgpack.Decoder(Snapshot)
 
 
 def file_name(group: GroupId, index: Index) -> str:
-    """The name of a snapshot's file."""
+    """Return the name of a snapshot's file."""
     return f"{group:020d}-{index:020d}{SUFFIX}"
 
 
 def file_key(name: str) -> tuple[GroupId, Index] | None:
-    """The inverse of `file_name`; None for other names."""
+    """Invert `file_name`; None for other names."""
     group, dash, index = name.removesuffix(SUFFIX).partition("-")
     if name.endswith(SUFFIX) and dash and group.isdigit() and index.isdigit():
         return int(group), int(index)
@@ -87,21 +87,21 @@ def file_key(name: str) -> tuple[GroupId, Index] | None:
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     return seal(MAGIC, VERSION, [msgspec.msgpack.encode(snapshot)])
 
 
 def decode(file: Data) -> Snapshot:
-    """The inverse of `encode`; raises Damaged."""
+    """Invert `encode`; raises Damaged."""
     try:
         snapshot = _DECODER.decode(unseal(MAGIC, VERSION, file))
     except msgspec.MsgspecError as error:
-        raise Damaged(f"its payload is no snapshot ({error})") from None
+        raise Damaged(f"its payload is not a snapshot ({error})") from None
     try:
         if version_of(file) < 3:
             live = Indexes.of(array("Q", snapshot.live))
             return msgspec.structs.replace(snapshot, live=live.tobytes())
         snapshot.live_indexes()
     except (ValueError, AssertionError) as error:
-        raise Damaged(f"its list of live entries is none ({error})") from None
+        raise Damaged(f"its list of live entries is invalid ({error})") from None
     return snapshot

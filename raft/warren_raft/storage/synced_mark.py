@@ -1,6 +1,6 @@
-"""How far the log is known to be on the disk, in two files of their own.
+"""The synced mark: how far the log is known to be on disk, in two files of its own.
 
-`wal/synced` and `synced`, with the same content, little-endian, overwritten in place (each lies in
+`wal/synced` and `synced`, with the same content, little-endian, overwritten in place (each fits in
 one sector), the second one when the first one is on disk:
 
 | at | what |
@@ -13,17 +13,17 @@ one sector), the second one when the first one is on disk:
 Version 1 was `wal/synced` alone, with 0 for the salt, and the crc32 at 32, without a disk.
 
 Every file of the log names the one before it (`format`, LINK). These two name the newest one: they
-are written when it was begun, before anything of it is vouched for; so a newest file that is
-missing, or that another one has taken the place of, is noticed. They also say where it ended when
-the log last rested, and once a second while it does not:
+are written when it is begun, before anything in it is acknowledged; so a newest file that is
+missing, or was replaced, is detected. They also record where it ended when the log was last idle,
+and once a second while it is not:
 
 A torn end of the log is cut at a start, because nothing of it was acknowledged; damage to what was
-synced must not be cut. What stands before a later batch was synced, but of the last one the log
-itself does not tell: 1. A follower acknowledges entry 7, and the log rests.  2. A bit of it is
-damaged.  3. The node starts again, takes that for a torn end, and votes for a node that lacks 7.
+synced must not be cut. What precedes a later batch was synced, but the log itself does not tell
+whether the last batch was: 1. A follower acknowledges entry 7, and the log is idle.  2. A bit of it
+is damaged.  3. The node restarts, takes that for a torn end, and votes for a node that lacks 7.
 
-One of the two may be missing, damaged or old: the other one counts. When both are unreadable, and
-`node.json` says that there is a log, that is damage.
+One of the two may be missing, damaged or old: then the other one is used. If both are unreadable
+and `node.json` says that there is a log, that is damage.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NAME = SYNCED
 VERSION = 2
 MAGIC = b"WARRNSYN"
 BUSY_BEATS = 10
-"""Heartbeats between two marks of a log that is written to all the time."""
+"""Heartbeats between two marks of a log that is written to continuously."""
 _HEAD = struct.Struct("<8sI")
 _BODY = struct.Struct("<8sIIQQQ")
 _BODY_1 = struct.Struct("<8sIIQQ")
@@ -54,7 +54,7 @@ _CRC = struct.Struct("<II")
 
 
 class SyncedMark(NamedTuple):
-    """File `file` of the log is on disk up to byte `end`; 0, 0: nothing is known.
+    """A mark: file `file` of the log is on disk up to byte `end`; 0, 0: not known.
 
     salt, disk  None: not known (version 1)
     """
@@ -66,7 +66,7 @@ class SyncedMark(NamedTuple):
 
 
 def encode(synced: SyncedMark) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     body = _BODY.pack(MAGIC, VERSION, synced.salt or 0, synced.file, synced.end, synced.disk or 0)
     return body + _CRC.pack(crc32(body), 0)
 
@@ -103,7 +103,7 @@ def read_both(files: Files, directory: Directory) -> list[SyncedMark]:
 class SyncedMarkFiles:
     """The two files. The WAL's thread writes them at a new file, else the background writer's.
 
-    Invariant: what is written never goes back; one of the two is whole at any time
+    Invariant: the written mark never moves back; one of the two files is intact at any time
     """
 
     def __init__(self, files: Files, directory: Directory) -> None:
@@ -119,7 +119,7 @@ class SyncedMarkFiles:
         with self._lock:
             disk = int(self._directory.identity.disk, 16)
             data = encode(SyncedMark(file, end, salt, disk))
-            # The one that is behind goes first: a write of it may have failed, and left it torn.
+            # The one that is behind is written first: a failed write may have left it torn.
             for path, written in sorted(self._written.items(), key=lambda each: each[1]):
                 if written < (file, end) and not self._failed:
                     self._put(path, data)
@@ -136,7 +136,7 @@ class SyncedMarkFiles:
                 self._files.write_at(fd, 0, [data])
                 self._files.sync_data(fd)
         except OSError as error:
-            # 1. The second one is torn, for the disk fails.  2. The node ends, and writes down
+            # 1. The second one is torn, because the disk fails.  2. The node ends, and records
             # where the log ended: now the first one is torn, too.
             self._failed = not is_full(error)
             raise
@@ -151,8 +151,8 @@ class SyncedMarkFiles:
 class SyncedMarkWriter:
     """Writes the end of the log to both files, on the background writer's thread.
 
-    At most one write of both after each burst, and one a second in it. A disk without space for
-    them does not stop the node: it is tried again at the next beat.
+    At most one write of both after each burst, and one a second within it. A disk without space
+    for them does not stop the node: the write is repeated at the next beat.
 
     busy  they are being written
     """
@@ -190,11 +190,11 @@ class SyncedMarkWriter:
             self._marked = marked
 
     def close(self) -> None:
-        """Write down where the log ends, if the disk still takes it; WAL and writer are closed."""
+        """Record where the log ends, if the disk permits; WAL and writer are closed."""
         file, end = self._wal.on_disk
         try:
             if file:
                 self._marks.write(file, end, self._wal.salts.get(file, 0))
         except OSError as error:
-            log.warning("where the log ends could not be written down: %s", error)
+            log.warning("the end of the log could not be recorded: %s", error)
         self._marks.close()

@@ -1,4 +1,4 @@
-"""The write-ahead log: every group's records, one write with one sync at a time."""
+"""The write-ahead log: the records of all groups, one write and one sync at a time."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ HERE_BYTES_MAX = 16 << 10
 SYNC_MS_SHORT = 1
 SYNC_MS_LONG = 50
 SLOW_MAX = 16
-"""A batch up to that size is written without the thread while most syncs are short, none long."""
+"""A batch up to that size is written without the thread while syncs are short."""
 Mark = Callable[[int, int, int], None]
-"""Have it on disk, beside the log, that file (number) is the newest, up to byte (end), its salt."""
+"""Durably record, beside the log, the newest file: its number, synced bytes (end), and salt."""
 SPACE_RETRY_S = 0.2
 """Interval between attempts to write a batch for which there is no space."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
 
 
 Job = Callable[[], Callable[[], None]]
-"""A write that may block; what it returns is called on the owner's thread."""
+"""A write that may block; the function that it returns is called on the owner's thread."""
 
 
 class Place(NamedTuple):
-    """Where a record is: its file's number, the offset of its header, the length of its data."""
+    """The place of a record: its file's number, the offset of its header, its data's length."""
 
     file: int
     offset: int
@@ -50,21 +50,21 @@ class Place(NamedTuple):
 
 
 def file_name(number: int) -> str:
-    """The name of WAL file `number`."""
+    """Return the name of WAL file `number`."""
     return f"{number:012d}.wal"
 
 
 def file_number(name: str) -> int | None:
-    """The inverse of `file_name`; None for other names."""
+    """Invert `file_name`; None for other names."""
     stem, dot, suffix = name.partition(".")
     return int(stem) if dot and suffix == "wal" and stem.isdigit() else None
 
 
 @dataclass(slots=True)
 class _WriteBatch:
-    """Records on their way to one file.
+    """Records to be written to one file.
 
-    link  what the file's beginning says of the file before it
+    link  the link to the file before it, for a new file
     Invariant: size is the sum of the buffers' lengths
     """
 
@@ -84,12 +84,12 @@ class _WriteBatch:
 class _Writer:
     """The newest file, open. Used by the thread that has the batch in flight: one at a time.
 
-    A write that finds no space leaves a torn end that nothing vouches for; the same bytes are
+    A write that finds no space leaves a torn end that was not acknowledged; the same bytes are
     written over it, at the same offset, when `write` is called for the batch again.
 
     file  its number; -1: none is open
-    unnamed  arguments for `mark` of the file before the first one that is begun here; None: that
-          was marked
+    unnamed  arguments for `mark` of the file before the first one that is begun here; None: it was
+          marked already
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
     """
@@ -108,7 +108,7 @@ class _Writer:
         self.unnamed = unnamed
 
     def write(self, batch: _WriteBatch) -> None:
-        """Write and sync; raises OSError, after which only `is_full` may be tried again."""
+        """Write and sync; raises OSError, after which it may be repeated only if `is_full`."""
         if not batch.buffers:
             return
         files = self._files
@@ -124,14 +124,14 @@ class _Writer:
             self.slow = SLOW_MAX if took_ms > SYNC_MS_LONG else min(SLOW_MAX, self.slow + 1)
 
     def _begin(self, batch: _WriteBatch) -> None:
-        # 1. The file is made, its directory synced.  2. It is noted elsewhere that there is such a
-        # file.  3. Only then a record of it is vouched for. Without 2 a newest file that is missing
-        # at a start would not be noticed: the one before it is whole.
+        # 1. The file is made, its directory synced.  2. Its existence is recorded in the mark.
+        # 3. Only then a record in it is acknowledged. Without 2 a newest file that is missing at a
+        # start would not be detected: the one before it is intact.
         # Replayed by tests/raft/storage/test_whole_directory.py
         self.close()
-        # 1. A process makes file 3, and ends before that is noted.  2. The next one makes file 4,
-        # and ends there, too.  3. What is noted names 2, and a start would take that for an old
-        # copy, with files that are whole. So file 3 is noted first: at most one file is ahead.
+        # 1. A process makes file 3, and ends before that is recorded.  2. The next one makes file
+        # 4, and ends there, too.  3. The mark names 2, and a start would take that for an old copy,
+        # although all files are intact. So file 3 is recorded first: at most one file is ahead.
         # Replayed by tests/raft/storage/test_begun_files.py
         if self.unnamed is not None:
             self._mark(*self.unnamed)
@@ -151,15 +151,14 @@ class _Writer:
 
 
 class Wal:
-    """Appends to the newest file; one batch is being written while the next one collects.
+    """The log's writer: one batch is being written while the next one collects.
 
-    A batch lies in one file. Files are numbered; a new one is begun at every start, and when the
-    newest has reached `file_bytes`. The sync runs on a thread of its own, which touches nothing
-    of this object but the writer: jobs go in by a queue, completions come back by `post`. A small
-    batch, on a disk that is quick, is written where it was submitted, at the turn's end: to wake
-    a thread and to be woken by it costs more than such a sync.
-    Invariants: at most one batch is being written, by the one or the other;  batch numbers rise by
-    one
+    A batch is in one file. Files are numbered; a new one is begun at every start, and when the
+    newest has reached `file_bytes`. The sync runs on a thread of its own, which uses only the
+    writer of this object: jobs are passed by a queue, completions come back by `post`. A small
+    batch, on a quick disk, is written on the submitting thread, at the turn's end: waking a
+    thread, and being woken by it, takes longer than such a sync.
+    Invariants: at most one batch is being written, by either thread;  batch numbers increase by one
     """
 
     def __init__(
@@ -180,16 +179,16 @@ class Wal:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
         on_full (set later) is called when there is no space for the batch in flight, and, with
-        None, when it was written in the end. `on_disk` is the file of the last batch that is on
+        None, when it was written after all. `on_disk` is the file of the last batch that is on
         disk, and where it ends there; (0, 0) before the first. `synced_batch` is its number.
 
         salts        of the files there are; those of new ones are added
-        link         what `next_file` is to say of the file before it
+        link       the link of `next_file` to the file before it
         mark         see Mark; called on the thread before a new file's first record is written
         unnamed      the newest file there is, as for `mark`, when it was not marked yet
-        at_turn_end  calls when all that may leave before a sync has left, then calls what that
-                     returns on the owner's thread; the job may block, and touches the writer
-                     only. None: every batch goes to the thread
+        at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
+                     what it returns on the owner's thread; the job may block, and uses the writer
+                     only. None: every batch is written by the thread
         """
         self._files = files
         self._directory = directory
@@ -235,17 +234,17 @@ class Wal:
         )
 
     def base(self, group: GroupId, index: Index, term: Term) -> None:
-        """Add that the group's log begins again after a snapshot, which is on disk."""
+        """Add a record that the group's log begins again after a snapshot, which is on disk."""
         self._add(int(RecordKind.BASE), group, index, term, b"")
 
     def created(self, group: GroupId, data: bytes) -> tuple[int, int]:
-        """Add a group's beginning; data comes back at recovery; returns its position."""
+        """Add a group's GROUP_CREATED; recovery returns its data. Return its position."""
         position = self.position
         self._add(int(RecordKind.GROUP_CREATED), group, 0, 0, data)
         return position
 
     def deleted(self, group: GroupId) -> None:
-        """Add a group's end: its records before this one are void."""
+        """Add a group's GROUP_DELETED: its records before this one are void."""
         self._add(int(RecordKind.GROUP_DELETED), group, 0, 0, b"")
         self._collecting.groups.discard(group)
         self._collecting.deleted.append(group)
@@ -284,21 +283,21 @@ class Wal:
         return salt
 
     def _link(self, batch: _WriteBatch, end: int) -> Link:
-        """To the file of that batch, whose records end there."""
+        """Return the link to the file of that batch, with records up to `end`."""
         return Link(batch.link.disk, batch.salt, end)
 
     @property
     def current_file(self) -> int:
-        """The file that the next record goes to."""
+        """The number of the file for the next record."""
         return self._collecting.file
 
     @property
     def position(self) -> tuple[int, int]:
-        """(batch, record in it) of the record that is added next; only ever ascends."""
+        """Return (batch, record in it) of the record that is added next; it only increases."""
         return self._collecting.number, self._collecting.records
 
     def roll(self) -> None:
-        """Let the next batch begin a new file; nothing when the newest is empty."""
+        """Begin a new file with the next batch, unless the newest is empty."""
         batch = self._collecting
         if not batch.records and batch.offset > FIRST_RECORD:
             self._collecting = _WriteBatch(
@@ -311,7 +310,7 @@ class Wal:
 
     @property
     def newest_bytes(self) -> int:
-        """The length of the newest file, as far as its records are with the disk."""
+        """The length of the newest file's records that were passed to the disk."""
         return self._collecting.offset
 
     @property
@@ -322,13 +321,13 @@ class Wal:
 
     @property
     def closed_below(self) -> int:
-        """Files below this number are complete and on disk."""
+        """The file number below which files are complete and on disk."""
         in_flight = self._in_flight
         return self._collecting.file if in_flight is None else in_flight.file
 
     @property
     def idle(self) -> bool:
-        """Nothing is being written and nothing waits."""
+        """Whether nothing is being written and nothing waits."""
         return self._in_flight is None and not self._collecting.done
 
     # ------------------------------------------------------------ writing
@@ -359,7 +358,7 @@ class Wal:
     def _write_here(self) -> Callable[[], None]:
         batch, self._here = self._here, None
         if batch is None:
-            return lambda: None  # `close` has given it to the thread
+            return lambda: None  # `close` has passed it to the thread
         try:
             self._writer.write(batch)
         except OSError as error:
@@ -429,13 +428,13 @@ class Wal:
             ended, failure = True, error
             self._post(lambda: self._fail(self._writer.path, failure))
         finally:
-            if not ended:  # an error of ours: without the thread nothing becomes durable any more
+            if not ended:  # a bug: without the thread nothing becomes durable any more
                 self._post(self._died)
 
     def close(self) -> None:
-        """Finish what was submitted, then end the thread; no completion is called any more.
+        """Finish what was submitted, then end the thread, without further completions.
 
-        What finds no space is tried once more: nothing was acknowledged of it.
+        A write without space is repeated once: nothing of it was acknowledged.
         """
         self._at_turn_end = None
         if self._here is not None:

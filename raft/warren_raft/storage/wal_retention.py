@@ -1,4 +1,4 @@
-"""Which WAL files are still needed."""
+"""The retention of WAL files: which are still needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from warren_raft.types import GroupId
 
 
 class FileUse:
-    """Per WAL file that is to be replayed: the existing groups with records in it."""
+    """The existing groups with records in each WAL file that must be replayed."""
 
     __slots__ = ("live",)
 
@@ -18,18 +18,18 @@ class FileUse:
         self.live.setdefault(file, set())
 
     def mention(self, file: int, group: GroupId) -> None:
-        """Note that the file has a record of that group."""
+        """Record that the file has a record of that group."""
         self.live[file].add(group)
 
     def end(self, group: GroupId) -> None:
-        """Note that the group was deleted: its records are void."""
+        """Drop a group that was deleted: its records are void."""
         for groups in self.live.values():
             groups.discard(group)
 
     def unneeded(self, current: int) -> list[int]:
         """Return the oldest files, below `current`, without a record of an existing group.
 
-        Only from the oldest on: numbers are without gaps, so that a missing file is noticed.
+        Only from the oldest on: numbers are without gaps, so that a missing file is detected.
         """
         gone: list[int] = []
         for file in sorted(self.live):

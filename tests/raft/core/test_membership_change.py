@@ -138,7 +138,7 @@ def test_the_last_voter_stays() -> None:
 def test_a_change_that_would_lose_the_majority_is_refused() -> None:
     one = leader()
     one.node.peer_suspected("c", NOW)
-    with pytest.raises(MembershipRefused, match=r"\(b, c\) only b would be heard") as refused:
+    with pytest.raises(MembershipRefused, match=r"\(b, c\) only b would be reachable") as refused:
         one.node.propose_change(Remove("a"), NOW)
     assert refused.value.again
     one.node.propose_change(Remove("c"), NOW)

@@ -227,7 +227,7 @@ def test_what_would_lose_the_majority_is_refused_with_the_way_out(
     other = next(node for node in NODES if node not in (leader.node_id, away))
     group.cluster.stop(away)
     group.cluster.until(lambda: leader.suspected(away))
-    with pytest.raises(MembershipRefused, match="no majority; first bring back or remove others"):
+    with pytest.raises(MembershipRefused, match="no majority; first restart or remove others"):
         leader.change_members(GROUP, Remove(other))
     assert leader.members(GROUP).voters == NODES
     group.reach(leader.node_id, other)  # the one that is away can be removed

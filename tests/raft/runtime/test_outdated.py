@@ -142,7 +142,7 @@ def test_an_older_copy_is_one_that_ends_before_what_a_peer_knows(
     assert not caplog.records
     positions.heard("n2", 9, 50, 3)
     assert positions.judge(hello(9, 49)) is None
-    assert "node n2 is an older copy: its log had come to write 50" in caplog.text
+    assert "node n2 is an older copy: its log had reached write 50" in caplog.text
 
 
 def test_a_life_that_calls_again_is_not_said_to_be_older(

@@ -252,7 +252,7 @@ def test_a_leader_whose_disk_hangs_hands_over_and_takes_nothing_until_it_answers
     leader = cluster.leader(1)
     assert leader is not None
     assert "does not answer: a write of the log has been under way" in caplog.text
-    assert "Groups led here: 1, handed over: 1, kept because" in caplog.text
+    assert "Groups led here: 1, transferred: 1, kept because" in caplog.text
     assert str(tmp_path / "a") in caplog.text
     assert leader.disk_slow("a") and a.disk_slow("a") and not a.disk_slow(leader.node_id)
     for _ in range(5):  # the two others go on
@@ -303,7 +303,7 @@ def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_mome
     assert on_loop[0], "the write that hangs was not on the loop's thread"
     assert cluster.leader(1) is not a and len(gaps) > 20
     assert max(gaps) < HANG_MS / 1000, "the loop stood for as long as it takes to be suspected"
-    assert "another thread goes on with the loop" in caplog.text
+    assert "another thread runs the event loop" in caplog.text
     assert "does not answer" in caplog.text and "answers again" in caplog.text
     assert not any("suspected" in str(e[0]) for o in cluster.observers.values() for e in o.events)
     cluster.close()

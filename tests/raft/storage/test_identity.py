@@ -36,7 +36,13 @@ def says(data: bytes) -> Callable[[Path], object]:
         ("n1", "c", says(b"{"), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
         ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "checksum", "restore"),
-        ("n1", "c", says(b'{"format":2,"cluster":"c","node":"n1"}'), "'' is no disk", "restore"),
+        (
+            "n1",
+            "c",
+            says(b'{"format":2,"cluster":"c","node":"n1"}'),
+            "'' is not a disk id",
+            "restore",
+        ),
         ("n1", "c", lambda d: (d / "node.json").unlink(), "no node.json", "empty directory"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_group_that_nobody_else_has_is_never_given_up(tmp_path: Path) -> None:
     a_life(tmp_path)
     flip(snapshot_of(tmp_path))
     before = everything(tmp_path)
-    with pytest.raises(GroupAlone, match="group 1 is on this node alone"):
+    with pytest.raises(GroupAlone, match="group 1 is on this node only"):
         start(tmp_path, alone=True)
     assert everything(tmp_path) == before
 
@@ -242,7 +242,7 @@ def test_a_note_beside_damaged_files_that_rots_itself_keeps_no_node_from_startin
     (note,) = (tmp_path / "damaged").rglob(REASON_FILE)
     note.write_bytes(b"checksum \x93\xff of")
     start(tmp_path).close()
-    assert "files that were damaged once (checksum" in caplog.text
+    assert "damaged files that were set aside (checksum" in caplog.text
 
 
 def test_a_start_that_fails_while_setting_aside_lets_go_of_the_directory(tmp_path: Path) -> None:

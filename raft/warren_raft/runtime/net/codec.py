@@ -1,24 +1,24 @@
-"""What stands on the connection between two nodes.
+"""The frames on a connection between two nodes.
 
 A frame is `u32 length of the body | u8 kind | body`, little-endian.
 
 | kind | body |
 | --- | --- |
-| 0 HEARTBEAT | nothing; or u8: the sender's disk; or u64: its log; see below |
+| 0 HEARTBEAT | empty; or u8: condition of the sender's disk; or u64: position of its log: below |
 | 1 RAFT | u32 length of the header, MessagePack header, blobs |
-| 2 MESSAGE | the owner's |
-| 16 HELLO | MessagePack Hello: the speaker's identity |
+| 2 MESSAGE | an application message |
+| 16 HELLO | MessagePack Hello: the sender's identity |
 | 17 PROOF | MessagePack Proof: that it knows the cluster's secret |
-| 18 WELCOME | nothing: from here on the other kinds may come |
+| 18 WELCOME | empty: from here on the other kinds are allowed |
 | 19 REFUSED | MessagePack Refused: why; the connection is closed |
 
 The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on; a
-node that does not know this reads a sign of life. The log's u64 is the number of the last write
-that is on the sender's disk; it comes before a RAFT frame with messages that rest on that write.
+node that does not know the field reads a plain heartbeat. The log's u64 is the number of the last
+write on the sender's disk; it is sent before a RAFT frame with messages that depend on that write.
 
-The header of RAFT is an array of (message, entries): an Append goes without its entries there; they
-are (term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's
-data is never copied on its way into a frame, and once on its way out.
+The header of RAFT is an array of (message, entries): the Append there has no entries; they are
+(term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's data
+is not copied when a frame is built, and once when it is received.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BadFrame(PeerError):
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message as it stands in a RAFT header."""
+    """A message in a RAFT header."""
 
     message: AnyRaftMessage
     entries: tuple[tuple[int, EntryKind, int, int], ...] = ()
@@ -69,22 +69,22 @@ _carried: msgspec.msgpack.Decoder[list[Carried]] = msgspec.msgpack.Decoder(list[
 
 
 def frame(kind: int, body: bytes) -> bytes:
-    """A small frame in one piece."""
+    """Return a small frame in one buffer."""
     return _FRAME.pack(len(body), kind) + body
 
 
 def disk_frame(condition: int) -> bytes:
-    """A sign of life that says how the sender's disk is."""
+    """Return a heartbeat with the condition of the sender's disk."""
     return frame(HEARTBEAT, bytes([condition]))
 
 
 def position_frame(write: int) -> bytes:
-    """A sign of life that says which write of the log is on the sender's disk."""
+    """Return a heartbeat with the last write of the log that is on the sender's disk."""
     return frame(HEARTBEAT, _POSITION.pack(write))
 
 
 def position(body: memoryview) -> int | None:
-    """Of the body of a HEARTBEAT; None: it says something else."""
+    """Return the position in the body of a HEARTBEAT; None: it holds something else."""
     return int(_POSITION.unpack(body)[0]) if len(body) == _POSITION.size else None
 
 
@@ -94,7 +94,7 @@ def frame_around(kind: int, buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def encode_raft(messages: Sequence[AnyRaftMessage]) -> list[Buffer]:
-    """One RAFT frame with all of them; entries' data by reference."""
+    """Encode messages as one RAFT frame; entries' data by reference."""
     carried: list[Carried] = []
     blobs: list[Buffer] = []
     for message in messages:
@@ -114,7 +114,7 @@ def encode_raft(messages: Sequence[AnyRaftMessage]) -> list[Buffer]:
 
 
 def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
-    """The messages of a RAFT frame; raises BadFrame."""
+    """Decode the messages of a RAFT frame; raises BadFrame."""
     if len(body) < _LENGTH.size:
         raise BadFrame(f"a RAFT frame of {len(body)} bytes")
     (length,) = _LENGTH.unpack_from(body)
@@ -144,7 +144,7 @@ def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
 
 
 class Assembler:
-    """Cuts what arrives into frames.
+    """A parser that cuts received bytes into frames.
 
     Invariant: `_have` is the sum of `_parts`, less than `_need` between two calls of `feed`
     """
@@ -158,7 +158,7 @@ class Assembler:
         self._need = FRAME_HEADER_BYTES
 
     def feed(self, chunk: bytes, take: Callable[[int, memoryview], None]) -> None:
-        """Hand over every whole frame: kind, body; raises BadFrame."""
+        """Pass every complete frame to `take`: kind, body; raises BadFrame."""
         self._have += len(chunk)
         if self._have < self._need:
             self._parts.append(chunk)

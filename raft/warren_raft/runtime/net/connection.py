@@ -1,4 +1,4 @@
-"""One connection to a peer, from its first byte to its last."""
+"""One connection to a peer: handshake, frames, end."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ _refused = msgspec.msgpack.Decoder(HandshakeRefused)
 
 
 class ConnectionOwner(Protocol):
-    """What a connection calls when it changes."""
+    """The callbacks of a connection."""
 
     config: HostConfig
     key: bytes
 
     def greeting(self, to: NodeId) -> Hello:
-        """What this node says of itself to that one, with a fresh nonce."""
+        """Return this node's Hello to that one, with a fresh nonce."""
         ...
 
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
-        """An acceptor was greeted; raises CrossedCalls when this side's own call continues."""
+        """Handle a Hello on the acceptor; raises CrossedCalls when this side's call continues."""
         ...
 
     def judge(self, hello: Hello) -> None:
-        """A node has proved itself; raises PeerRefused unless it is a peer."""
+        """Raise PeerRefused unless that authenticated node may be a peer."""
         ...
 
     def established(self, connection: PeerConnection) -> None:
-        """The handshake is done."""
+        """Handle the end of the handshake."""
         ...
 
     def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
-        """Raft messages arrived."""
+        """Handle Raft messages."""
         ...
 
     def received_message(self, connection: PeerConnection, body: memoryview) -> None:
-        """An application message arrived."""
+        """Handle an application message."""
         ...
 
     def received_condition(self, connection: PeerConnection, condition: int) -> None:
-        """The peer says how its disk is, see `wire`."""
+        """Handle the condition of the peer's disk, see `codec`."""
         ...
 
     def received_position(self, connection: PeerConnection, write: int) -> None:
-        """The peer says how far its log is on its disk."""
+        """Handle the position of the peer's log on its disk."""
         ...
 
     def position(self) -> int:
-        """The last write of this node's log that is on its disk."""
+        """Return the last write of this node's log that is on its disk."""
         ...
 
     def ended(self, connection: PeerConnection, error: Exception | None) -> None:
-        """The connection is closed; called once, whether it was established or not."""
+        """Handle the end of the connection; called once, established or not."""
         ...
 
 
@@ -83,21 +83,21 @@ def _peer_host(sock: socket.socket) -> str:
     try:
         return str(sock.getpeername()[0])
     except OSError:
-        return ""  # it is gone already
+        return ""  # disconnected already
 
 
 class PeerConnection:
     """A connected socket to a peer: handshake, then frames.
 
     node     the peer: known from the start on the initiator, from its Hello on the acceptor
-    hello    what it said of itself; seen_at: the address from which, or at which, it was reached
-    Invariant: while not `up` only handshake frames are taken, of HANDSHAKE_FRAME_BYTES_MAX at most
+    hello    its Hello; seen_at: the address from which it connected, or at which it was reached
+    Invariant: while not `up` only handshake frames are accepted, up to HANDSHAKE_FRAME_BYTES_MAX
     """
 
     def __init__(
         self, owner: ConnectionOwner, loop: Loop, sock: socket.socket, to: NodeId | None
     ) -> None:
-        """to: the peer that was called; None: it called us."""
+        """to: the peer that was called; None: the peer has called."""
         config = owner.config
         self._owner = owner
         self._initiator = to is not None
@@ -126,16 +126,16 @@ class PeerConnection:
     # ------------------------------------------------------------ sending
 
     def send_raft(self, messages: Sequence[AnyRaftMessage]) -> None:
-        """One frame with these, behind the news of the write that they rest on."""
+        """Send them in one frame, after the position of the write that they depend on."""
         self._tell_position()
         self._write(codec.encode_raft(messages))
 
     def send_message(self, buffers: Sequence[Buffer]) -> None:
-        """One application message."""
+        """Send one application message."""
         self._write(codec.frame_around(codec.MESSAGE, buffers))
 
     def send_heartbeat(self) -> None:
-        """A sign of life, if nothing else was sent since the last one; and how far the log is."""
+        """Send a heartbeat if nothing else was sent since the last one; and the log's position."""
         self._tell_position()
         if not self.sent_something:
             self.stream.send(codec.HEARTBEAT_FRAME)
@@ -148,7 +148,7 @@ class PeerConnection:
             self._write([codec.position_frame(position)])
 
     def send_condition(self, condition: int) -> None:
-        """A sign of life that says how this node's disk is."""
+        """Send a heartbeat with the condition of this node's disk."""
         self.stream.send(codec.disk_frame(condition))
 
     def _write(self, buffers: list[Buffer]) -> None:
@@ -254,8 +254,9 @@ class PeerConnection:
         )
 
     def _on_error(self, error: Exception) -> None:
-        # A peer's fault ends its connection. Ours (an assertion in a group's core, a machine that
-        # raised, a failed disk) must not look like a network's: it travels on, out of the loop.
+        # A peer's fault ends its connection. This node's (an assertion in a group's core, a machine
+        # that raised, a failed disk) must not look like a network fault: it propagates out of the
+        # loop.
         if not isinstance(error, PeerError):
             raise error
         if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):

@@ -15,7 +15,7 @@ Outcome = Callable[[socket.socket | OSError], None]
 
 
 class Connector:
-    """Resolves a name (on a thread, if it is not numeric) and tries its addresses in turn.
+    """A connection attempt: resolves a name (on a thread) and tries its addresses in turn.
 
     `done` is called once, on the loop's thread, with the connected socket or the last error;
     never after `cancel`.
@@ -42,7 +42,7 @@ class Connector:
         loop.call_soon(lambda: self._resolved(found))
 
     def cancel(self) -> None:
-        """Give up; `done` will not be called."""
+        """Abort the attempt; `done` will not be called."""
         self._done = None
         self._timer.cancel()
         self._drop()

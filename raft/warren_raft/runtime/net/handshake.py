@@ -1,28 +1,29 @@
-"""How two nodes convince each other that they are of one cluster.
+"""The handshake by which two nodes prove that they belong to the same cluster.
 
 1. The initiator (the calling side, see `transport`) sends Hello.
-2. The acceptor answers Hello.
+2. The acceptor answers with its Hello.
 3. The initiator sends Proof: it covers both Hellos and the word "initiator".
 4. The acceptor checks it and sends Proof, with the word "acceptor".
-5. The initiator checks that and sends WELCOME; both may send everything now.
+5. The initiator checks that and sends WELCOME; from now on both may send any frame.
 
-A node that has proved itself may still be refused (it was removed from the cluster, it is to form
-another one): each side judges the other one's Hello after its proof.
+An authenticated node may still be refused (it was removed from the cluster, or its founders
+differ): each side checks the other one's Hello after its proof.
 
-A side that is not satisfied sends Refused with the reason and closes. The secret is never sent. A
-proof is an HMAC-SHA256 with a key derived from the secret by scrypt (`peer_key`); nonces of both
-keep an old proof from being used again, the two words keep one's own proof from being sent back.
+A side that refuses the other one sends Refused with the reason and closes. The secret is never
+sent. A proof is an HMAC-SHA256 with a key derived from the secret by scrypt (`peer_key`); the
+nonces of both sides prevent the replay of an old proof, and the two words prevent the reflection
+of one's own proof.
 
-Who calls proves itself first, for a proof is something to try guesses of the secret on, at home, as
-many as one likes: a stranger who connects gets none. Who is called in a peer's place (its address
-was taken over, the network is not ours) does get one; then each guess costs scrypt's time and
-memory, so that a secret of a few random words is out of reach, where with the bare HMAC of peer
-protocol 2 a graphics card tried billions a second. What follows the handshake is neither signed nor
-encrypted: the peers' network is to be trusted, or tunnelled.
+The initiator proves itself first, because a proof allows offline guesses of the secret: an attacker
+that connects receives none. An attacker that is called in a peer's place (it took over the address,
+or controls the network) does receive one; then each guess costs scrypt's time and memory, so that a
+secret of a few random words cannot be found, whereas a graphics card tried billions of guesses a
+second against the plain HMAC of peer protocol 2. What follows the handshake is neither signed nor
+encrypted: the peers' network must be trusted, or tunnelled.
 
 Version: the order and the key are those since peer protocol 3; protocol 4 (`wire.PROTOCOL`) has
 positions (`Hello.written`, `vouched`). A node of an earlier protocol is refused, by name, and
-refuses: to speak protocol 2, too, would give strangers the old proof.
+refuses: support of protocol 2 would give attackers the old proof.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from warren_raft.types import NodeId
 
 NONCE_BYTES = 32
 REASON_CHARACTERS_MAX = 1000
-"""Of what the other side gives as its reason, in this node's log."""
+"""Length limit in this node's log of the reason that the other side gives."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """The speaker's identity.
+    """The sender's identity.
 
     boot_id     64 random bits, drawn when its process started
     nonce       NONCE_BYTES random bytes, drawn for this connection
     disk        64 random bits, drawn when its data directory was made
-    formed      its directory belongs to a cluster that exists
-    address     (host, port) where it is called; host "": as the other side sees it
+    formed      whether its directory belongs to a cluster that exists
+    address     (host, port) to connect to; host "": the one that the other side sees
     founders    the nodes that are to form the cluster, sorted; empty: it is formed
-    cluster_id  which cluster of that name it is in; 0: not known
+    cluster_id  the id of the cluster of that name that it is in; 0: not known
     written     the last write of its log that is on its disk
-    vouched     (disk, write, boot id): so far the log of whom it speaks to had come, as that life
-                of it had told; zeros: it does not know
-    known_as    the disk under which the speaker has founded the cluster with whom it speaks to;
-                0: it has not. If that is another disk, what it held is lost
+    vouched     (disk, write, boot id): the last position of the receiver's log known to the sender,
+                as the process with that boot id reported it; zeros: not known
+    known_as    the receiver's disk when the sender founded the cluster with it; 0: it did not. If
+                the receiver has another disk now, what the earlier one held is lost
     """
 
     protocol: int
@@ -77,13 +78,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """HMAC-SHA256 by the key of the cluster's secret, see `prove`."""
+    """An HMAC-SHA256 with the key derived from the cluster's secret, see `prove`."""
 
     mac: bytes
 
 
 class HandshakeRefused(msgspec.Struct, frozen=True, array_like=True):
-    """Why the other side closes.
+    """The reason why the other side closes.
 
     second  another process with this one's directory is connected (`SecondProcess`)
     """
@@ -93,22 +94,22 @@ class HandshakeRefused(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeerRefused(PeerError):
-    """A connection that cannot be: the settings of one of the two nodes must change.
+    """A refused connection: the settings of one of the two nodes must change.
 
-    Its text is sent to the other side too.
+    Its text is also sent to the other side.
     """
 
 
 class SecondProcess(PeerRefused):
-    """A process of a node beside another one that has the same directory, and is connected."""
+    """A refusal because another process with the same directory is connected."""
 
 
 class CrossedCalls(PeerError):
-    """Both called at once; this side's call continues, so the other one's ends without a word."""
+    """Simultaneous calls: this side's continues, so the other one's is closed without a reason."""
 
 
 class RefusedByPeer(PeerRefused):
-    """The other side closed, and said why.
+    """A refusal by the other side, with its reason.
 
     second  see `HandshakeRefused`
     """
@@ -126,14 +127,14 @@ Side = Literal["initiator", "acceptor"]
 SCRYPT_N = 1 << 15
 SCRYPT_R = 8
 SCRYPT_BYTES_MAX = 64 << 20
-"""With N and r, 32 MiB and about 80 ms for each guess of the secret, and once per process here."""
+"""With N and r: 32 MiB and about 80 ms per guess of the secret, and once per process here."""
 
 
 @lru_cache(maxsize=16)
 def peer_key(secret: bytes, cluster: str) -> bytes:
-    """The key of this cluster's proofs; slow on purpose, so it is derived before any connection.
+    """Derive the key of this cluster's proofs; slow on purpose, so done before any connection.
 
-    The cluster's name is the salt: a table of guesses serves for one name only.
+    The cluster's name is the salt: a precomputed table is valid for one name only.
     """
     return hashlib.scrypt(
         secret,
@@ -147,13 +148,13 @@ def peer_key(secret: bytes, cluster: str) -> bytes:
 
 
 def prove(key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> Proof:
-    """What `side` shows to the other one; key: `peer_key`."""
+    """Return the proof of `side`; key: `peer_key`."""
     said = msgspec.msgpack.encode(("warren peer", side, initiator, acceptor))
     return Proof(hmac.digest(key, said, "sha256"))
 
 
 def check_proof(proof: Proof, key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> None:
-    """Raises PeerRefused unless `side` knows the secret."""
+    """Raise PeerRefused unless the proof shows that `side` knows the secret."""
     expected = prove(key, side, initiator, acceptor)
     if not hmac.compare_digest(proof.mac, expected.mac):
         other = initiator if side == "initiator" else acceptor
@@ -164,7 +165,7 @@ def check_proof(proof: Proof, key: bytes, side: Side, initiator: Hello, acceptor
 
 
 def check_hello(hello: Hello, own: Hello) -> None:
-    """Raises PeerRefused unless the two can be of one cluster."""
+    """Raise PeerRefused unless the two can belong to one cluster."""
     if hello.protocol != PROTOCOL:
         raise PeerRefused(
             f"node {hello.node!r} speaks peer protocol {hello.protocol}, node {own.node!r} "
@@ -177,7 +178,7 @@ def check_hello(hello: Hello, own: Hello) -> None:
         )
     if hello.node == own.node:
         raise PeerRefused(
-            f"two nodes bear the name {own.node!r}, or one was told its own address as a peer's; "
+            f"two nodes have the name {own.node!r}, or one has its own address as a peer's; "
             "names must differ"
         )
     if len(hello.nonce) != NONCE_BYTES:

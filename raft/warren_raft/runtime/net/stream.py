@@ -15,23 +15,23 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 READ_BYTES_MIN = 16 << 10
 READ_BYTES_MAX = 1 << 20
-"""Bounds of what is read at once; it grows with what arrives."""
+"""Bounds of the size of one read, which adapts to the amount that arrives."""
 SEND_JOIN_BYTES_MAX = 1024
-"""Buffers up to this size are joined with their neighbours rather than gathered one by one."""
+"""Buffers up to this size are joined with their neighbours instead of gathered one by one."""
 CLOSE_LINGER_MS = 5000
 """How long `close` waits for a peer that does not read."""
 
 
 class Stream:
-    """A connected socket: `on_data` gets what arrived, `write` sends once per turn.
+    """A connected socket: `on_data` receives bytes, `write` sends once per turn.
 
     on_data      called with at most READ_BYTES_MAX bytes, at most once per turn
-    on_closed    called once, with what ended it (None: the peer or `close`); nothing comes after it
+    on_closed    called once and last, with the error that ended it (None: the peer or `close`)
     on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
     on_congested called when they rise above `high`
-    An exception out of `on_data` goes to `on_error` when there is one, else it ends the stream and
-    arrives at `on_closed`.
-    Invariants: out_bytes is the sum of what `_out` holds;  congested implies it was above high
+    An exception from `on_data` is passed to `on_error` when there is one, else it ends the stream
+    and is passed to `on_closed`.
+    Invariants: out_bytes is the sum of the bytes in `_out`;  congested implies it was above high
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Stream:
     # ------------------------------------------------------------ writing
 
     def write(self, buffers: Iterable[Buffer]) -> None:
-        """Send these, in order, at the end of this turn; they must not be changed any more."""
+        """Send these, in order, at the end of this turn; they must not be changed afterwards."""
         if self.closed or self._closing:
             return
         out, size = self._out, 0
@@ -118,11 +118,11 @@ class Stream:
                 self.on_congested()
 
     def send(self, data: Buffer) -> None:
-        """`write` of one buffer."""
+        """Write one buffer."""
         self.write((data,))
 
     def flush(self) -> None:
-        """Send now what the socket takes."""
+        """Send now as much as the socket accepts."""
         if not self.closed and self._out and not self._registration.events & WRITE:
             self._send_out()
 
@@ -162,7 +162,7 @@ class Stream:
                 self.on_drained()
 
     def _gather(self) -> tuple[int, list[Buffer]]:
-        """The first buffers, small neighbours joined, and how many bytes they are."""
+        """Return the size of the first buffers and the buffers, small neighbours joined."""
         if len(self._out) > 8:
             self._join_small()
         batch: list[Buffer] = []
@@ -206,7 +206,7 @@ class Stream:
     # ------------------------------------------------------------ reading
 
     def pause_reading(self) -> None:
-        """Take nothing from the socket until `resume_reading`; the peer feels it."""
+        """Stop reading until `resume_reading`; TCP then blocks the peer."""
         self._paused = True
         self._watch()
 
@@ -217,12 +217,12 @@ class Stream:
 
     @property
     def paused(self) -> bool:
-        """Reading is paused."""
+        """Whether reading is paused."""
         return self._paused
 
     def _readable(self) -> None:
         if self._paused and not self.closed:
-            # Only a hang-up or an error wakes a paused stream: there is no reader for it.
+            # Only a hang-up or an error wakes a paused stream: nothing reads from it.
             self._hung_up()
             return
         try:
@@ -252,11 +252,12 @@ class Stream:
     # ------------------------------------------------------------ ending
 
     def end(self) -> None:
-        """`close` for a peer that may still be sending: its last words must not cost it ours.
+        """Close towards a peer that may still be sending, so that it receives the last bytes.
 
-        1. We have said good-bye and close.  2. Bytes that we never read lie in the socket.  3. The
-        kernel answers with a reset, which throws away what the peer has not read yet: our good-bye.
-        So what still comes is read and dropped until the peer hangs up, for CLOSE_LINGER_MS.
+        1. This side has sent its last message and closes.  2. Unread bytes are in the socket.
+        3. The kernel answers with a reset, which discards what the peer has not read yet: the last
+        message.
+        So further bytes are read and dropped until the peer hangs up, for up to CLOSE_LINGER_MS.
         """
         if self.closed or self._closing:
             return
@@ -273,10 +274,10 @@ class Stream:
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self._finish(None)  # the peer was faster
+            self._finish(None)  # the peer has closed already
 
     def close(self) -> None:
-        """Send what is unsent within CLOSE_LINGER_MS, then close; nothing more is read."""
+        """Send unsent bytes within CLOSE_LINGER_MS, then close; read nothing more."""
         if self.closed or self._closing:
             return
         self._closing = True
@@ -290,7 +291,7 @@ class Stream:
             self._finish(None)
 
     def abort(self, error: Exception | None = None) -> None:
-        """Close at once, unsent bytes are dropped."""
+        """Close at once and drop unsent bytes."""
         self._finish(error)
 
     def _finish(self, error: Exception | None) -> None:
@@ -302,8 +303,8 @@ class Stream:
         self._out.clear()
         self.out_bytes = 0
         on_closed = self._on_closed
-        # Who is told refers to this stream, and this stream to it: without this, what a connection
-        # holds would stay until the garbage collector comes by.
+        # The callbacks' owner refers to this stream, and the stream to it: without this the memory
+        # of a connection would stay until the garbage collector runs.
         self._on_data = self._on_closed = _nothing
         self.on_drained = self.on_congested = None
         on_closed(error)
@@ -318,11 +319,11 @@ class Stream:
 
 
 def _nothing(_: object) -> None:
-    """What a closed stream calls."""
+    """Ignore a callback: a closed stream calls this."""
 
 
 def tune(sock: socket.socket, buffer_bytes: int | None = None) -> None:
-    """Non-blocking, no delay for small writes, and buffers of that size when given."""
+    """Make a socket non-blocking, without delay, and with buffers of that size when given."""
     sock.setblocking(False)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

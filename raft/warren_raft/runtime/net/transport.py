@@ -1,4 +1,4 @@
-"""A node's connections to its peers: one each, kept up."""
+"""A node's connections to its peers: one per peer, re-established when it breaks."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ from warren_raft.types import NodeId
 log = logging.getLogger("warren.raft")
 
 STRANGERS_MAX = 256
-"""Accepted connections that have not proved themselves yet; more are closed at once."""
+"""Accepted connections that are not authenticated yet; more are closed at once."""
 
 
 class TransportOwner(Protocol):
-    """What the transport calls when a connection changes."""
+    """The callbacks of the transport."""
 
     def greeting(self, to: NodeId) -> Hello:
-        """What this node says of itself to that one, with a fresh nonce."""
+        """Return this node's Hello to that one, with a fresh nonce."""
         ...
 
     def judge(self, hello: Hello) -> str | None:
-        """Why a node that has proved itself is no peer; None: it is one."""
+        """Return why an authenticated node is refused; None: it is a peer."""
         ...
 
     def on_met(self, hello: Hello, address: Address) -> None:
-        """The peer's identity and its address; `on_up` follows. It may be unknown so far."""
+        """Handle the identity and address of a peer, perhaps a new one; `on_up` follows."""
         ...
 
     def on_up(self, node: NodeId, boot_id: int) -> None:
-        """A connection is established, perhaps in the place of an older one (`on_down` came)."""
+        """Handle an established connection, perhaps after an older one (after its `on_down`)."""
         ...
 
     def on_down(self, node: NodeId) -> None:
-        """An established connection ended."""
+        """Handle the end of an established connection."""
         ...
 
     def on_refused(self, node: NodeId) -> None:
-        """Nothing listens at the peer's address."""
+        """Handle a refused connection: nothing listens at the peer's address."""
         ...
 
     def on_second(self, node: NodeId) -> None:
-        """That peer is connected with another process that has this one's directory."""
+        """Handle that peer's report that another process with this directory is connected."""
         ...
 
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
-        """Raft messages, in the order in which they were sent."""
+        """Handle Raft messages, in the order in which they were sent."""
         ...
 
     def on_message(self, node: NodeId, body: memoryview) -> None:
@@ -70,26 +70,26 @@ class TransportOwner(Protocol):
         ...
 
     def position(self) -> int:
-        """The last write of this node's log that is on its disk."""
+        """Return the last write of this node's log that is on its disk."""
         ...
 
     def on_position(self, node: NodeId, disk: int, write: int, boot: int) -> None:
-        """That life of that peer has that write of its log on that disk."""
+        """Record that the peer's process `boot` has that write of its log on that disk."""
         ...
 
     def on_condition(self, node: NodeId, condition: int) -> None:
-        """The peer's disk is in that condition from now on, see `wire`."""
+        """Handle the condition of the peer's disk, see `codec`."""
         ...
 
 
 class _Peer:
-    """What is known of one peer.
+    """The transport's state of one peer.
 
-    address   where it was said to be; told: where it says that it is, if that is another place
+    address   the configured address; told: the one that it advertises, if different
     first     this node's name sorts before the peer's
     calling   this side's call, in its handshake; called: the peer's, in its handshake
-    renewing  a connection that stands is silent: another is called for
-    Invariant: at most one of connector, calling and retry is there, and none beside a connection
+    renewing  the established connection is silent: another one is attempted
+    Invariant: at most one of connector, calling and retry is set, and none beside a connection
     unless renewing
     """
 
@@ -125,20 +125,19 @@ class _Peer:
         self.said = ""
 
     def next_address(self) -> Address:
-        """Where to call this time: in turn where it was said to be, and where it says it is."""
+        """Return the address to call next: the configured and the advertised one alternate."""
         self.calls += 1
         return self.address if self.told is None or self.calls % 2 else self.told
 
 
 class Transport:
-    """One connection with every peer, whoever has called; a new one replaces the old one, whose
-    end the other side may not have noticed.
+    """One connection with every peer, from either side; a new one replaces the old one.
 
-    Of two nodes the first by name calls at once, again and again; the other one calls
-    if it has not been called for a while: the first may not know yet where it is, or that it is.
-    When both call, the first one's call continues:
-    1. It lets no other in while its own call is in its handshake.  2. It begins no call while the
-    peer's is.  So one of the two comes to its end, and what the second side has begun is dropped.
+    The end of the old one may be noticed by one side only. Of two nodes the first by name calls at
+    once and repeatedly; the other one calls if it has not been called for a while: the first may
+    not know its address yet, or not know it at all. When both call, the first one's call continues:
+    1. It accepts no call of the peer while its own is in the handshake.  2. It starts no call while
+    the peer's is.  So one of the two completes, and the second side's attempt is dropped.
     """
 
     def __init__(self, config: HostConfig, loop: Loop, boot_id: int, owner: TransportOwner) -> None:
@@ -159,12 +158,12 @@ class Transport:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         assert self._listener is not None, "not started"
         return self._listener.port
 
     def close(self) -> None:
-        """End all connections; the owner hears nothing more."""
+        """End all connections without further callbacks."""
         self._closed = True
         if self._listener is not None:
             self._listener.close()
@@ -174,7 +173,7 @@ class Transport:
             self._hang_up(peer)
 
     def add_peer(self, node: NodeId, address: Address) -> None:
-        """Know a peer, and keep a connection to it; or learn its new address."""
+        """Keep a connection to a peer from now on, or change its address."""
         peer = self._peers.get(node)
         if peer is None:
             peer = self._known(node, address)
@@ -196,18 +195,18 @@ class Transport:
         return peer
 
     def remove_peer(self, node: NodeId) -> None:
-        """End the connection with it, and call it no more; unknown ones are ignored."""
+        """End the connection with it and stop calling it; unknown ones are ignored."""
         peer = self._peers.pop(node, None)
         if peer is None:
             return
         up = peer.connection is not None
         self._hang_up(peer)
         if up:
-            log.info("%s: %s is a peer no longer", self.config.node, node)
+            log.info("%s: %s is no longer a peer", self.config.node, node)
             self._owner.on_down(node)
 
     def _drop_call(self, peer: _Peer) -> None:
-        """End what was begun on this side to reach the peer."""
+        """Abort this side's attempt to reach the peer."""
         if peer.connector is not None:
             peer.connector.cancel()
             peer.connector = None
@@ -228,18 +227,18 @@ class Transport:
     # ------------------------------------------------------------ sending
 
     def up(self, node: NodeId) -> bool:
-        """A connection to it is established."""
+        """Return whether a connection to it is established."""
         peer = self._peers.get(node)
         return peer is not None and peer.connection is not None
 
     def send_raft(self, node: NodeId, messages: Sequence[AnyRaftMessage]) -> None:
-        """In one frame; lost without a connection."""
+        """Send messages in one frame; they are lost without a connection."""
         peer = self._peers.get(node)
         if peer is not None and peer.connection is not None:
             peer.connection.send_raft(messages)
 
     def send_message(self, node: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """An application message; False: there is no connection."""
+        """Send an application message; return False when there is no connection."""
         peer = self._peers.get(node)
         if peer is None or peer.connection is None:
             return False
@@ -247,12 +246,12 @@ class Transport:
         return True
 
     def backlog_bytes(self, node: NodeId) -> int:
-        """Not yet taken by the socket."""
+        """Return the bytes not yet accepted by the socket."""
         peer = self._peers.get(node)
         return peer.connection.stream.out_bytes if peer is not None and peer.connection else 0
 
     def heartbeat(self) -> list[tuple[NodeId, int]]:
-        """Send a sign of life to idle peers; return when each peer was last heard."""
+        """Send a heartbeat to idle peers; return when each peer last sent anything."""
         heard = []
         for peer in self._peers.values():
             connection = peer.connection
@@ -263,7 +262,7 @@ class Transport:
         return heard
 
     def tell_condition(self, node: NodeId | None, condition: int) -> None:
-        """Say how this node's disk is, to that peer; None: to all that are connected."""
+        """Send the condition of this node's disk to that peer; None: to all that are connected."""
         for peer in self._peers.values():
             if peer.connection is not None and node in (None, peer.node):
                 peer.connection.send_condition(condition)
@@ -271,11 +270,12 @@ class Transport:
     # ------------------------------------------------------------ silence
 
     def renew(self, node: NodeId) -> None:
-        """Nothing was heard over this connection for long: look for another way to the peer.
+        """Replace a connection that has been silent for long.
 
-        After a cut that is over, the old connection may stay silent for as long again: TCP doubles
-        its pause with each attempt. Whose name sorts first calls beside it, for the peer may
-        merely sleep; the other one ends it, so that the first, if it hears that, calls.
+        After a network partition has healed, the old connection may stay silent for as long again:
+        TCP doubles its pause with each retransmission. The node with the first name opens a second
+        connection, because the peer may merely be paused; the other one ends the old connection, so
+        that the first, if it notices, calls.
         """
         peer = self._peers.get(node)
         if peer is None or peer.connection is None or self._closed:
@@ -287,7 +287,7 @@ class Transport:
             self._call(peer)
 
     def heard_again(self, node: NodeId) -> None:
-        """The connection is not silent any more."""
+        """Stop renewing: the connection is no longer silent."""
         peer = self._peers.get(node)
         if peer is None or not peer.renewing or peer.connection is None:
             return
@@ -302,7 +302,7 @@ class Transport:
         if self._closed or (peer.connection is not None and not peer.renewing):
             return
         if peer.first and peer.called is not None:
-            return  # see the class: when that comes to nothing, this side calls
+            return  # see the class: if the peer's call fails, this side calls
         assert peer.connector is None and peer.calling is None, peer.node
         peer.connector = Connector(
             self._loop,
@@ -325,20 +325,20 @@ class Transport:
         if self._closed or peer.retry is not None or self._peers.get(peer.node) is not peer:
             return
         if peer.connector is not None or peer.calling is not None:
-            return  # under way already, beside the connection that has just ended
+            return  # in progress already, beside the connection that has just ended
         if peer.connection is not None and not peer.renewing:
-            return  # the old one speaks again
+            return  # the old one is no longer silent
         delay = self.config.reconnect_ms_max if at_most or not peer.first else peer.delay_ms
         if lost and not peer.first:
-            # If the peer's process is gone, its machine says so at once (`on_refused`): a second
-            # side that waited to be called would find out by disconnect_grace_ms only. The first
-            # has called by then if it lives.
+            # If the peer's process has ended, its machine refuses at once (`on_refused`): a second
+            # side that waited to be called would find out after disconnect_grace_ms only. If the
+            # first is up, it has called by then.
             delay = 2 * self.config.reconnect_ms_min
         peer.delay_ms = min(delay * 2, self.config.reconnect_ms_max)
         peer.retry = self._loop.call_later(delay, lambda: self._call(peer))
 
     def _say(self, peer: _Peer, what: str) -> None:
-        if what != peer.said:  # a peer that stays away is one line, not one per attempt
+        if what != peer.said:  # one line for a peer that stays unreachable, not one per attempt
             peer.said = what
             log.warning(
                 "%s: peer %s at %s:%s: %s", self.config.node, peer.node, *peer.address, what
@@ -458,6 +458,6 @@ class Transport:
             self._owner.on_down(peer.node)
         else:
             peer.calling = None
-            if error is not None or peer.first:  # else both called, and the other call continues
+            if error is not None or peer.first:  # else both called; the other call continues
                 self._say(peer, f"no connection: {error or 'closed by the peer'}")
             self._call_later(peer, at_most=refused)

@@ -43,7 +43,7 @@ def made(loop: Loop, root: Path, node: str, **settings: Any) -> Host:
     [
         ({"secret": b"another secret"}, {}, "does not have the secret"),
         ({"cluster": "other"}, {}, "is of cluster 'other', node 'b' of 'test'"),
-        ({"node": "b"}, {}, "two nodes bear the name 'b'"),
+        ({"node": "b"}, {}, "two nodes have the name 'b'"),
     ],
 )
 def test_a_stranger_is_refused_and_both_sides_say_why(
