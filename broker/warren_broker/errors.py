@@ -8,7 +8,7 @@ which limit; the helpers at the end return the texts that RabbitMQ's clients kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 REPLY_TEXT_BYTES_MAX = 255
@@ -273,6 +273,21 @@ def inequivalent(
         f"inequivalent arg '{argument}' for {named(kind, name, vhost)}: "
         f"received {received} but current is {current}"
     )
+
+
+def check_fields(
+    kind: str, name: str, vhost: str, current: object, wanted: object, fields: Mapping[str, str]
+) -> None:
+    """Raise `inequivalent` for the first field in which a declaration differs from what is there.
+
+    fields  attribute to the argument's name in the text
+    """
+    for field, argument in fields.items():
+        now, received = getattr(current, field), getattr(wanted, field)
+        if now != received:
+            raise inequivalent(
+                argument, kind, name, vhost, render_field(received), render_field(now)
+            )
 
 
 def render_field(value: object) -> str:

@@ -6,11 +6,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from warren_raft.types import GroupId, NodeId
 
 
 class RaftError(Exception):
-    """The base of every error that this package raises for outside causes."""
+    """The base of every error that this package raises for outside causes.
+
+    One with fields is a dataclass; it compares, hashes and prints as any exception does.
+    """
 
 
 class UsageError(RaftError):
@@ -29,30 +34,28 @@ class Unavailable(RaftError):
     """The request is valid but cannot be served now; try again later."""
 
 
+@dataclass(eq=False, repr=False)
 class NotLeader(Unavailable):
     """Only the leader can do that.
 
     leader  the node to ask instead; None while no leader is known
     """
 
-    def __init__(self, group: GroupId, node: NodeId, leader: NodeId | None) -> None:
-        self.group = group
-        self.node = node
-        self.leader = leader
-        super().__init__(group, node, leader)
+    group: GroupId
+    node: NodeId
+    leader: NodeId | None
 
     def __str__(self) -> str:
         remedy = f"ask {self.leader}" if self.leader else "ask again when a leader is known"
         return f"group {self.group}: {self.node} is not the leader; {remedy}"
 
 
+@dataclass(eq=False, repr=False)
 class TooManyReads(Unavailable):
     """The limit of pending read-index requests is reached."""
 
-    def __init__(self, group: GroupId, limit: int) -> None:
-        self.group = group
-        self.limit = limit
-        super().__init__(group, limit)
+    group: GroupId
+    limit: int
 
     def __str__(self) -> str:
         return (
@@ -61,13 +64,12 @@ class TooManyReads(Unavailable):
         )
 
 
+@dataclass(eq=False, repr=False)
 class MalformedMessage(PeerError):
     """Bytes from a peer that are not a Raft message."""
 
-    def __init__(self, size: int, detail: str) -> None:
-        self.size = size
-        self.detail = detail
-        super().__init__(size, detail)
+    size: int
+    detail: str
 
     def __str__(self) -> str:
         return (
@@ -76,6 +78,7 @@ class MalformedMessage(PeerError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class MembershipRefused(UsageError):
     """A membership change that is not one safe step from the present membership.
 
@@ -84,12 +87,10 @@ class MembershipRefused(UsageError):
     again   temporary: the same request may be granted later
     """
 
-    def __init__(self, what: str, node: NodeId, remedy: str, again: bool = False) -> None:
-        self.what = what
-        self.node = node
-        self.remedy = remedy
-        self.again = again
-        super().__init__(what, node, remedy, again)
+    what: str
+    node: NodeId
+    remedy: str
+    again: bool = False
 
     def __str__(self) -> str:
         return f"{self.what} {self.node}: {self.remedy}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
@@ -27,6 +27,15 @@ def queue_name(channel: Channel, name: str) -> str:
 def strip(name: str) -> str:
     """Remove line ends from a declared name, as RabbitMQ does."""
     return name.replace("\n", "").replace("\r", "")
+
+
+class _Route(NamedTuple):
+    """A binding's way; to_queue: the destination is a queue, else an exchange."""
+
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str
 
 
 def _reply(channel: Channel, no_wait: bool, method: Method) -> None:
@@ -65,57 +74,22 @@ def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
 
 
 def _exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
-    _bind(
-        channel,
-        requests.AddBindingRequest,
-        method.source,
-        method.destination,
-        False,
-        method.routing_key,
-        method.arguments,
-        method.no_wait,
-        methods.ExchangeBindOk(),
-    )
+    _bind_exchange(channel, requests.AddBindingRequest, method, methods.ExchangeBindOk())
 
 
 def _exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
-    _bind(
-        channel,
-        requests.RemoveBindingRequest,
-        method.source,
-        method.destination,
-        False,
-        method.routing_key,
-        method.arguments,
-        method.no_wait,
-        methods.ExchangeUnbindOk(),
-    )
+    _bind_exchange(channel, requests.RemoveBindingRequest, method, methods.ExchangeUnbindOk())
 
 
-def _bind(
+def _bind_exchange(
     channel: Channel,
-    kind: type[requests.ClientRequest],
-    source: str,
-    destination: str,
-    to_queue: bool,
-    routing_key: str,
-    arguments: dict[str, Any],
-    no_wait: bool,
+    kind: type[requests.BindingRequest],
+    method: methods.ExchangeBind | methods.ExchangeUnbind,
     reply: Method,
 ) -> None:
-    source, destination = strip(source), strip(destination)
-    if to_queue and destination.startswith(REPLY_TO):
-        raise errors.AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
-    channel.connection.access.bind(source, destination, to_queue, routing_key)
-    channel.ask(
-        kind,
-        lambda _: _reply(channel, no_wait, reply),
-        source=source,
-        destination=destination,
-        to_queue=to_queue,
-        routing_key=routing_key,
-        arguments=arguments,
-    )
+    source, destination = strip(method.source), strip(method.destination)
+    route = _Route(source, destination, False, method.routing_key)
+    _bind(channel, kind, route, method.arguments, method.no_wait, reply)
 
 
 # ------------------------------------------------------------------ queues
@@ -212,30 +186,42 @@ def _routing_key(channel: Channel, queue: str, routing_key: str) -> str:
 
 
 def _queue_bind(channel: Channel, method: methods.QueueBind) -> None:
-    _bind(
-        channel,
-        requests.AddBindingRequest,
-        method.exchange,
-        queue_name(channel, method.queue),
-        True,
-        _routing_key(channel, method.queue, method.routing_key),
-        method.arguments,
-        method.no_wait,
-        methods.QueueBindOk(),
-    )
+    _bind_queue(channel, requests.AddBindingRequest, method, method.no_wait, methods.QueueBindOk())
 
 
 def _queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
-    _bind(
-        channel,
-        requests.RemoveBindingRequest,
-        method.exchange,
-        queue_name(channel, method.queue),
-        True,
-        _routing_key(channel, method.queue, method.routing_key),
-        method.arguments,
-        False,
-        methods.QueueUnbindOk(),
+    _bind_queue(channel, requests.RemoveBindingRequest, method, False, methods.QueueUnbindOk())
+
+
+def _bind_queue(
+    channel: Channel,
+    kind: type[requests.BindingRequest],
+    method: methods.QueueBind | methods.QueueUnbind,
+    no_wait: bool,
+    reply: Method,
+) -> None:
+    source, name = strip(method.exchange), strip(queue_name(channel, method.queue))
+    routing_key = _routing_key(channel, method.queue, method.routing_key)
+    if name.startswith(REPLY_TO):
+        raise errors.AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
+    route = _Route(source, name, True, routing_key)
+    _bind(channel, kind, route, method.arguments, no_wait, reply)
+
+
+def _bind(
+    channel: Channel,
+    kind: type[requests.BindingRequest],
+    route: _Route,
+    arguments: dict[str, Any],
+    no_wait: bool,
+    reply: Method,
+) -> None:
+    channel.connection.access.bind(*route)
+    channel.ask(
+        kind,
+        lambda _: _reply(channel, no_wait, reply),
+        **route._asdict(),
+        arguments=arguments,
     )
 
 

@@ -31,6 +31,7 @@ from warren_broker.cluster.membership.reconciler import Reconciler
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.config import NodeConfig
+from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
@@ -305,19 +306,18 @@ class Broker:
     # ------------------------------------------------------------ exchanges, bindings
 
     def exchange_declaration(
-        self,
-        vhost: str,
-        name: str,
-        kind: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: Mapping[str, Any],
+        self, vhost: str, asked: requests.ExchangeDeclareRequest | DeclareExchangeRequest
     ) -> metadata.DeclareExchange:
         """Return the command for a declaration; raises PreconditionFailed for too long a name."""
-        check_name("exchange", name)
+        check_name("exchange", asked.name)
         return metadata.DeclareExchange(
-            vhost, name, kind, durable, auto_delete, internal, storable(arguments)
+            vhost,
+            asked.name,
+            asked.kind,
+            asked.durable,
+            asked.auto_delete,
+            asked.internal,
+            storable(asked.arguments),
         )
 
     def binding(

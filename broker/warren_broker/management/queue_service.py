@@ -205,15 +205,7 @@ def _declare_exchange(
     asker.access.declare_exchange(request.name, request.arguments)
     _define(
         asker,
-        asker.broker.exchange_declaration(
-            asker.vhost,
-            request.name,
-            request.kind,
-            request.durable,
-            request.auto_delete,
-            request.internal,
-            request.arguments,
-        ),
+        asker.broker.exchange_declaration(asker.vhost, request),
         answer,
     )
 

@@ -15,22 +15,22 @@ from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import UplinkId
 
 
-class QueueCreated(msgspec.Struct, frozen=True):
+class QueueChange(msgspec.Struct, frozen=True):
+    """A change of one queue, as it is afterwards."""
+
+    queue: QueueRecord
+
+
+class QueueCreated(QueueChange, frozen=True):
     """A queue was created: start its group on queue.nodes."""
 
-    queue: QueueRecord
 
-
-class QueueDeleted(msgspec.Struct, frozen=True):
+class QueueDeleted(QueueChange, frozen=True):
     """A queue was deleted: stop its group; its consumers are cancelled."""
 
-    queue: QueueRecord
 
-
-class MembersSet(msgspec.Struct, frozen=True):
+class MembersSet(QueueChange, frozen=True):
     """The queue's set of members was changed, or a removed member has left its group."""
-
-    queue: QueueRecord
 
 
 class NodesChanged(msgspec.Struct, frozen=True):

@@ -61,22 +61,13 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
 
 def check_equivalent(there: Exchange, wanted: Exchange) -> None:
     """Raise PreconditionFailed when a repeated declaration differs from the exchange."""
-    for field, argument in (
-        ("kind", "type"),
-        ("durable", "durable"),
-        ("auto_delete", "auto_delete"),
-        ("internal", "internal"),
-    ):
-        current, received = getattr(there, field), getattr(wanted, field)
-        if current != received:
-            raise errors.inequivalent(
-                argument,
-                "exchange",
-                there.name,
-                there.vhost,
-                errors.render_field(received),
-                errors.render_field(current),
-            )
+    fields = {
+        "kind": "type",
+        "durable": "durable",
+        "auto_delete": "auto_delete",
+        "internal": "internal",
+    }
+    errors.check_fields("exchange", there.name, there.vhost, there, wanted, fields)
     current = there.arguments.get("alternate-exchange")
     received = wanted.arguments.get("alternate-exchange")
     if current != received:

@@ -72,17 +72,8 @@ def check_equivalent(context: MetadataContext, there: QueueRecord, command: Decl
     owned = there.owned_by(context.uplink, command.connection)
     if not owned or config.exclusive != current.exclusive:
         raise errors.locked_queue(there.name, there.vhost)
-    for field in ("durable", "auto_delete"):
-        now, received = getattr(current, field), getattr(config, field)
-        if now != received:
-            raise errors.inequivalent(
-                field,
-                "queue",
-                there.name,
-                there.vhost,
-                errors.render_field(received),
-                errors.render_field(now),
-            )
+    fields = {"durable": "durable", "auto_delete": "auto_delete"}
+    errors.check_fields("queue", there.name, there.vhost, current, config, fields)
     check_equivalent_arguments(
         there.vhost, there.name, current.kind, there.arguments, command.arguments
     )

@@ -175,12 +175,7 @@ def _fetch(asker: Asker, request: requests.FetchClaim, answer: Answer) -> None:
         )
 
     def found(runs: Runs | ReadFailed) -> None:
-        if isinstance(runs, ReadFailed):
-            answer(_failed(runs))
-        elif not runs:
-            answer(requests.Fetched((), 0))
-        else:
-            _read(asker, queue, runs, request.max_bytes, answer, None)
+        _read(asker, queue, runs, request.max_bytes, answer, browsed=False)
 
     def found_at_first(runs: Runs | ReadFailed) -> None:
         if not isinstance(runs, ReadFailed) or runs.unavailable:
@@ -204,12 +199,7 @@ def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
     queue = asker.queue(request.queue)
 
     def found(runs: Runs | ReadFailed) -> None:
-        if isinstance(runs, ReadFailed):
-            answer(_failed(runs))
-        elif not runs:
-            answer(requests.Fetched((), 0))
-        else:
-            _read(asker, queue, runs, request.max_bytes, answer, runs)
+        _read(asker, queue, runs, request.max_bytes, answer, browsed=True)
 
     if request.cursor is not None:
         found(request.cursor)  # what is left of the first answer's snapshot
@@ -220,18 +210,27 @@ def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
 def _read(
     asker: Asker,
     queue: QueueRecord,
-    runs: Runs,
+    runs: Runs | ReadFailed,
     max_bytes: int,
     answer: Answer,
-    browsed: Runs | None,
+    *,
+    browsed: bool,
 ) -> None:
+    """Answer with the first messages of the runs; browsed: with a cursor for the others."""
+    if isinstance(runs, ReadFailed):
+        answer(_failed(runs))
+        return
+    if not runs:
+        answer(requests.Fetched((), 0))
+        return
+
     def read(result: tuple[int, bytes] | ReadFailed) -> None:
         if isinstance(result, ReadFailed):
             answer(_failed(result))
             return
         count, data = result
         taken, rest = _cut(runs, count)
-        cursor = rest or None if browsed is not None else None
+        cursor = rest or None if browsed else None
         answer(requests.Fetched((requests.Piece(taken, data),), count, cursor))
 
     asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read))

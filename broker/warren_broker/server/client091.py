@@ -343,15 +343,7 @@ class Client091:
             return
         self._define(
             request,
-            self._broker.exchange_declaration(
-                self._vhost,
-                request.name,
-                request.kind,
-                request.durable,
-                request.auto_delete,
-                request.internal,
-                request.arguments,
-            ),
+            self._broker.exchange_declaration(self._vhost, request),
         )
 
     def _delete_exchange(self, request: requests.ExchangeDeleteRequest) -> None:

@@ -9,7 +9,7 @@ from warren_raft.core.role_state import Candidacy
 from warren_raft.core.state import NodeState
 from warren_raft.core.transitions import become_follower, next_attempt, stand_soon
 from warren_raft.messages import PreVote, PreVoteReply, Vote, VoteReply
-from warren_raft.types import NodeId
+from warren_raft.types import GroupId, Index, MemberId, NodeId, Term
 
 
 def become_pre_candidate(node: NodeState) -> None:
@@ -55,19 +55,17 @@ def on_stalled(node: NodeState) -> None:
 
 def ask_whether(node: NodeState) -> None:
     """Ask every voter for a pre-vote; it promises nothing, so it may leave before any write."""
-    log = node.log
     for voter in node.others(node.membership.voters):
-        node.messages.append(
-            PreVote(
-                node.group,
-                node.id,
-                voter,
-                node.term + 1,
-                log.last,
-                log.last_term,
-                node.membership.id_of(voter),
-            )
-        )
+        node.messages.append(PreVote(*_candidate_fields(node, voter, node.term + 1)))
+
+
+def _candidate_fields(
+    node: NodeState, voter: NodeId, term: Term
+) -> tuple[GroupId, NodeId, NodeId, Term, Index, Term, MemberId]:
+    """Return what a Vote and a PreVote for that term say alike: sender, receiver, the log's end."""
+    log = node.log
+    member = node.membership.id_of(voter)
+    return node.group, node.id, voter, term, log.last, log.last_term, member
 
 
 def ask_who_leads(node: NodeState) -> None:
@@ -78,19 +76,7 @@ def ask_who_leads(node: NodeState) -> None:
     another id before any member suspects it.  3. An append of its earlier life arrives late:
     b follows a, which will never send another.
     """
-    log = node.log
-    for voter in node.others(node.membership.voters):
-        node.messages.append(
-            PreVote(
-                node.group,
-                node.id,
-                voter,
-                node.term + 1,
-                log.last,
-                log.last_term,
-                node.membership.id_of(voter),
-            )
-        )
+    ask_whether(node)
 
 
 def ask(node: NodeState) -> None:
@@ -100,20 +86,9 @@ def ask(node: NodeState) -> None:
     term 4, and campaigns in term 5 again.  3. A vote for its first attempt arrives: it would lead
     with a log that the voter would have refused. So the request waits for the write.
     """
-    log = node.log
     for voter in node.others(node.membership.voters):
-        node.after_sync.append(
-            Vote(
-                node.group,
-                node.id,
-                voter,
-                node.term,
-                log.last,
-                log.last_term,
-                node.membership.id_of(voter),
-                node.member_id,
-            )
-        )
+        fields = _candidate_fields(node, voter, node.term)
+        node.after_sync.append(Vote(*fields, asker=node.member_id))
 
 
 def on_pre_vote_reply(node: NodeState, message: PreVoteReply) -> None:

@@ -20,7 +20,7 @@ from warren_raft.messages import (
     VoteReply,
     WireEntry,
 )
-from warren_raft.types import Entry, EntryKind, Index, Membership, Term
+from warren_raft.types import Entry, EntryKind, Index, Membership, NodeId, Term
 
 CONFIG = EntryKind.CONFIG
 """A constant here because every incoming entry is compared with it."""
@@ -59,18 +59,21 @@ def on_append(node: NodeState, message: Append) -> None:
         prev += len(entries)
     log.commit_to(min(message.commit, prev))
     # Not log.last: what follows `prev` here may be another leader's, and must not be acknowledged.
+    acknowledge(node, message.sender, prev)
+
+
+def acknowledge(node: NodeState, leader: NodeId, index: Index) -> None:
+    """Acknowledge the leader's log up to `index`, once it is on disk here."""
     node.after_sync.append(
         AppendReply(
             node.group,
             node.id,
-            message.sender,
+            leader,
             node.term,
             True,
-            prev,
-            log.committed,
-            0,
-            0,
-            node.member_id,
+            index,
+            node.log.committed,
+            member=node.member_id,
         )
     )
 
@@ -120,20 +123,7 @@ def on_snapshot_chunk(node: NodeState, message: SnapshotChunk) -> None:
         node.chunks.append(message)
         return
     log.commit_to(max(log.committed, message.index))
-    node.after_sync.append(
-        AppendReply(
-            node.group,
-            node.id,
-            message.sender,
-            node.term,
-            True,
-            log.committed,
-            log.committed,
-            0,
-            0,
-            node.member_id,
-        )
-    )
+    acknowledge(node, message.sender, log.committed)
     lost.found(node)
 
 

@@ -18,31 +18,30 @@ from warren_raft.types import MemberId, Membership, NodeId
 
 
 @dataclass(frozen=True, slots=True)
-class AddLearner:
+class NodeChange:
+    """A change of one member."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class AddLearner(NodeChange):
     """Make `node` a learner: it receives the log without a vote until it has caught up."""
 
-    node: NodeId
-
 
 @dataclass(frozen=True, slots=True)
-class Promote:
+class Promote(NodeChange):
     """Make the learner `node` a voter; the leader proposes it, see core.membership_change."""
 
-    node: NodeId
-
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(NodeChange):
     """Remove `node`, voter or learner, from the group."""
 
-    node: NodeId
-
 
 @dataclass(frozen=True, slots=True)
-class Demote:
+class Demote(NodeChange):
     """Make the voter `node` a learner."""
-
-    node: NodeId
 
 
 Change: TypeAlias = AddLearner | Promote | Remove | Demote

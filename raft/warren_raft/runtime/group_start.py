@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -16,14 +17,13 @@ from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Membership
 
 
+@dataclass(eq=False, repr=False)
 class MachineTooOld(StorageError):
     """A snapshot that a newer version of the machine wrote."""
 
-    def __init__(self, group: GroupId, found: int, known: int) -> None:
-        self.group = group
-        self.found = found
-        self.known = known
-        super().__init__(group, found, known)
+    group: GroupId
+    found: int
+    known: int
 
     def __str__(self) -> str:
         return (

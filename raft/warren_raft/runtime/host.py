@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -50,13 +51,12 @@ MessageHandler = Callable[[NodeId, memoryview], None]
 """Called with an application message: the sender, and the bytes (valid while referenced)."""
 
 
+@dataclass(eq=False, repr=False)
 class UnknownGroup(UsageError):
     """A group that was not started on this node."""
 
-    def __init__(self, group: GroupId, node: NodeId) -> None:
-        self.group = group
-        self.node = node
-        super().__init__(group, node)
+    group: GroupId
+    node: NodeId
 
     def __str__(self) -> str:
         return f"group {self.group} was not started on node {self.node!r}; call start_group first"

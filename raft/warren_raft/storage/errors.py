@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from warren_raft.errors import StorageError
 from warren_raft.types import GroupId, Index, Term
 
 
+@dataclass(eq=False, repr=False)
 class DirectoryRefused(StorageError):
     """A data directory that this node must not use; nothing in it was changed."""
 
-    def __init__(self, path: Path, reason: str, remedy: str) -> None:
-        self.path = path
-        self.reason = reason
-        self.remedy = remedy
-        super().__init__(path, reason, remedy)
+    path: Path
+    reason: str
+    remedy: str
 
     def __str__(self) -> str:
         return f"data directory {self.path}: {self.reason}; {self.remedy}"
 
 
+@dataclass(eq=False, repr=False)
 class DirectoryOutdated(StorageError):
     """A data directory that is an older copy of itself; `node.json` records it from now on."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(path, reason)
+    path: Path
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -36,14 +35,13 @@ class DirectoryOutdated(StorageError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class LogDamaged(StorageError):
     """Damage to bytes of the log that were on disk once; nothing was changed."""
 
-    def __init__(self, path: Path, offset: int, reason: str) -> None:
-        self.path = path
-        self.offset = offset
-        self.reason = reason
-        super().__init__(path, offset, reason)
+    path: Path
+    offset: int
+    reason: str
 
     @property
     def what(self) -> str:
@@ -59,13 +57,11 @@ class LogDamaged(StorageError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class GroupAlone(LogDamaged):
     """Damage to a group that no other node has; nothing was changed."""
 
-    def __init__(self, path: Path, offset: int, reason: str, group: GroupId) -> None:
-        self.group = group
-        super().__init__(path, offset, reason)
-        self.args = (path, offset, reason, group)
+    group: GroupId
 
     def __str__(self) -> str:
         return (
@@ -85,6 +81,7 @@ class LogNewer(LogDamaged):
         )
 
 
+@dataclass(eq=False, repr=False)
 class EntryDamaged(LogDamaged):
     """Damage to the record of one entry, which other members of the group may have.
 
@@ -92,34 +89,21 @@ class EntryDamaged(LogDamaged):
     file  the number of the file, as in `Place`
     """
 
-    def __init__(
-        self,
-        path: Path,
-        offset: int,
-        reason: str,
-        group: GroupId,
-        index: Index,
-        term: Term,
-        file: int,
-    ) -> None:
-        self.group = group
-        self.index = index
-        self.term = term
-        self.file = file
-        super().__init__(path, offset, reason)
-        self.args = (path, offset, reason, group, index, term, file)
+    group: GroupId
+    index: Index
+    term: Term
+    file: int
 
     def __str__(self) -> str:
         return f"{self.what}; it held entry {self.index} of group {self.group}"
 
 
+@dataclass(eq=False, repr=False)
 class WriteFailed(StorageError):
     """A write or a sync failed; what the disk holds is unknown, so the node ends."""
 
-    def __init__(self, path: Path, error: OSError) -> None:
-        self.path = path
-        self.error = error
-        super().__init__(path, error)
+    path: Path
+    error: OSError
 
     def __str__(self) -> str:
         return (

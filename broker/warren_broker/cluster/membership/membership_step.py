@@ -10,17 +10,20 @@ from warren_raft.types import MemberState
 
 
 @dataclass(frozen=True, slots=True)
-class AddMember:
-    """Add the node as a learner; the group promotes it when it has caught up."""
+class MemberStep:
+    """A step that concerns one member."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveMember:
-    """Remove the node from the group."""
+class AddMember(MemberStep):
+    """Add the node as a learner; the group promotes it when it has caught up."""
 
-    node: str
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember(MemberStep):
+    """Remove the node from the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,8 @@ class TransferLeadership:
 
 
 @dataclass(frozen=True, slots=True)
-class CatchingUp:
+class CatchingUp(MemberStep):
     """Wait for a learner to catch up; voters are removed after that."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
