@@ -120,20 +120,6 @@ def own_network() -> Iterator[bool]:
         os.close(outside)
 
 
-def guard(pid: int) -> subprocess.Popen[bytes]:
-    """Start a process that kills `pid` (negative: its group) when this one ends.
-
-    Then its input is closed.
-    """
-    return subprocess.Popen(
-        ["/bin/sh", "-c", f"read _; kill -9 {pid}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
 def load() -> float:
     """Return the machine's load average over the last minute."""
     return os.getloadavg()[0]

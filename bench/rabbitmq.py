@@ -15,7 +15,8 @@ from pathlib import Path
 from bench import chroot
 from bench.generator import PLACE, Missing
 from bench.ports import free_ports
-from bench.processes import disk_bytes, guard
+from bench.processes import disk_bytes
+from warren.local import guard
 
 NODES = 3
 SUITE = "forky"

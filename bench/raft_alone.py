@@ -15,9 +15,10 @@ from typing import Any
 
 from bench.generator import PLACE, Missing
 from bench.ports import free_ports
-from bench.processes import guard, load
+from bench.processes import load
 from bench.report import show
 from bench.rounds import Plan, span
+from warren.local import guard
 
 HERE = Path(__file__).resolve().parent / "members"
 BYTES = 100

@@ -305,7 +305,7 @@ class LocalCluster:
         self._pids[node.name] = process.pid
         self._write_state()
         if not self._detached:
-            self._guards[node.name] = _guard(process.pid)
+            self._guards[node.name] = guard(process.pid)
             atexit.unregister(self.stop)
             atexit.register(self.stop)
 
@@ -345,10 +345,10 @@ class LocalCluster:
 
     def _dismiss_guard(self, node: LocalNode) -> None:
         """Before the number of a node that has ended can be another process's."""
-        guard = self._guards.pop(node.name, None)
-        if guard is not None:
-            guard.kill()
-            guard.communicate()
+        dismissed = self._guards.pop(node.name, None)
+        if dismissed is not None:
+            dismissed.kill()
+            dismissed.communicate()
 
     def _configure(self) -> None:
         for node in self.nodes:
@@ -371,8 +371,11 @@ def _forget_files(node: LocalNode) -> None:
         (node.data_dir / name).unlink(missing_ok=True)
 
 
-def _guard(pid: int) -> subprocess.Popen[bytes]:
-    """A process that kills `pid` when this one ends, however it ends: then its input is closed."""
+def guard(pid: int) -> subprocess.Popen[bytes]:
+    """Start a process that kills `pid` (negative: its group) when this one ends, however it ends.
+
+    Then its input is closed.
+    """
     return subprocess.Popen(
         ["/bin/sh", "-c", f"read _; kill -9 {pid}"],
         stdin=subprocess.PIPE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -34,6 +34,8 @@ from warren_broker.management.membership import (
 )
 
 T = TypeVar("T")
+QueueProgress: TypeAlias = Callable[[QueueMembers], None] | None
+NodeProgress: TypeAlias = Callable[[NodeStatus], None] | None
 POLL_S_FIRST = 0.1
 POLL_S_MAX = 1.0
 HEALTH = "/health/checks/node-is-quorum-critical"
@@ -61,12 +63,7 @@ class MembershipCalls:
         return self._ask("GET", _on_queue(queue, "status"), QueueMembers, timeout_s=timeout_s)
 
     def add_member(
-        self,
-        queue: str,
-        node: str,
-        *,
-        wait: float | None = None,
-        progress: Callable[[QueueMembers], None] | None = None,
+        self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:
         """Give the queue a member on the node: it learns, then counts. A repeat is harmless.
 
@@ -80,12 +77,7 @@ class MembershipCalls:
         return began
 
     def delete_member(
-        self,
-        queue: str,
-        node: str,
-        *,
-        wait: float | None = None,
-        progress: Callable[[QueueMembers], None] | None = None,
+        self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:
         """Take the queue's member off the node; one that leads hands over first. A repeat is
         harmless. Conflict for the last member, and where the majority would be lost."""
@@ -114,7 +106,7 @@ class MembershipCalls:
         vhost_pattern: str = ".*",
         queue_pattern: str = ".*",
         wait: float | None = None,
-        progress: Callable[[NodeStatus], None] | None = None,
+        progress: NodeProgress = None,
     ) -> Resizing:
         """Give every quorum queue that matches, of all vhosts, a member on the node.
 
@@ -136,7 +128,7 @@ class MembershipCalls:
         *,
         errors_only: bool = False,
         wait: float | None = None,
-        progress: Callable[[NodeStatus], None] | None = None,
+        progress: NodeProgress = None,
     ) -> Resizing:
         """Take the members of all quorum queues off the node; those that cannot be are named.
 
@@ -192,11 +184,7 @@ class MembershipCalls:
         return self._ask("GET", _node(node), NodeStatus, timeout_s=timeout_s)
 
     def drain(
-        self,
-        node: str,
-        *,
-        wait: float | None = None,
-        progress: Callable[[NodeStatus], None] | None = None,
+        self, node: str, *, wait: float | None = None, progress: NodeProgress = None
     ) -> NodeStatus:
         """Put the node into maintenance: no clients, no leaders, no new members; until `revive`,
         or until it starts again. With `wait`, returns when it leads nothing any more.
@@ -216,22 +204,14 @@ class MembershipCalls:
             ) from error
 
     def revive(
-        self,
-        node: str,
-        *,
-        wait: float | None = None,
-        progress: Callable[[NodeStatus], None] | None = None,
+        self, node: str, *, wait: float | None = None, progress: NodeProgress = None
     ) -> NodeStatus:
         """End the node's maintenance; `rebalance` gives it leaders again."""
         began = self._ask("POST", _node(node, "/revive"), NodeStatus, wait=wait)
         return self._wait_for_node(node, wait, progress) or began
 
     def forget(
-        self,
-        node: str,
-        *,
-        wait: float | None = None,
-        progress: Callable[[NodeStatus], None] | None = None,
+        self, node: str, *, wait: float | None = None, progress: NodeProgress = None
     ) -> Forgetting:
         """Remove the node from the cluster for good; it must have been stopped (else Conflict).
 
@@ -279,9 +259,7 @@ class MembershipCalls:
         answer = self.connection.request(method, path, body, timeout_s=timeout_s)
         return _convert(answer, kind)
 
-    def _wait_for_queue(
-        self, queue: str, wait: float | None, progress: Callable[[QueueMembers], None] | None
-    ) -> None:
+    def _wait_for_queue(self, queue: str, wait: float | None, progress: QueueProgress) -> None:
         if wait is not None:
             _until(
                 lambda left: self.queue_members(queue, timeout_s=left),
@@ -292,7 +270,7 @@ class MembershipCalls:
             )
 
     def _wait_for_node(
-        self, node: str, wait: float | None, progress: Callable[[NodeStatus], None] | None
+        self, node: str, wait: float | None, progress: NodeProgress
     ) -> NodeStatus | None:
         if wait is None:
             return None

@@ -10,8 +10,9 @@ import threading
 import time
 
 from bench.amqp091 import until_served
-from bench.processes import Meter, guard, resident_bytes
+from bench.processes import Meter, resident_bytes
 from bench.rounds import Column, Plan, ratios, span, table, turns
+from warren.local import guard
 
 RATE = Column("per s", ",.0f", lambda one: one["rate"])
 RESULTS = [

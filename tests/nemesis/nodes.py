@@ -18,7 +18,7 @@ from nemesis.network import AMQP_PORT, PEERS_PORT, Network
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
-from warren.local import LocalNode, _environment, _guard, _toml
+from warren.local import LocalNode, _environment, _toml, guard
 from warren.uri import Address
 
 START_S = 60.0
@@ -110,7 +110,7 @@ class Nodes:
                 start_new_session=True,
             )
         self._dismiss_guard(i)
-        self._guards[i] = _guard(self._processes[i].pid)
+        self._guards[i] = guard(self._processes[i].pid)
         self.down.discard(i)
 
     def _dismiss_guard(self, i: int) -> None:

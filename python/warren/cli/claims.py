@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from warren.admin import Admin
+from warren.admin import Reader as ClaimReader
 from warren.cli import output
 from warren.cli.target import Json, Queue, Uri, connect
 
@@ -21,24 +22,20 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """The readers of a queue with their open claims."""
     with connect(uri) as connection:
         found = Admin(connection).readers(queue)
-    if json:
-        output.as_json(found)
-        return
     now = time.time()
-    output.table(
-        "",
-        ("reader", "epoch", "settled", "open claims", "last heard"),
-        [
-            (
-                reader.name,
-                reader.epoch,
-                reader.settled,
-                ", ".join(str(reader.settled + 1 + i) for i in range(reader.open_claims)) or "–",
-                f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
-            )
-            for reader in found
-        ],
-    )
+    columns: dict[str, output.Column] = {
+        "reader": "name",
+        "epoch": "epoch",
+        "settled": "settled",
+        "open claims": _open_claims,
+        "last heard": lambda reader: f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
+    }
+    output.listing(found, json, columns)
+
+
+def _open_claims(reader: ClaimReader) -> str:
+    numbers = range(reader.settled + 1, reader.settled + 1 + reader.open_claims)
+    return ", ".join(map(str, numbers)) or "–"
 
 
 @claims.command()

@@ -8,7 +8,7 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.progress import ProgressLine
+from warren.cli.long_command import LongCall, long_command
 from warren.cli.queues import queues
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.membership import MembersChanged, QueueMembers, Resizing
@@ -17,19 +17,8 @@ __all__ = ["queues"]
 
 EXIT_PARTLY = 1
 """Some queues could not be changed; they are named."""
-WAIT_TIMEOUT_S = 600.0
 
 Node = Annotated[str, typer.Argument(help="the node's name, as `warren nodes list` shows it")]
-Wait = Annotated[
-    bool,
-    typer.Option(
-        "--wait",
-        help="wait until it is done, and show how far it is; without it, it goes on by itself",
-    ),
-]
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.001, help="with --wait: so many seconds at most")
-]
 VhostPattern = Annotated[
     str, typer.Option("--vhost-pattern", help="regular expression to match virtual host names")
 ]
@@ -52,38 +41,20 @@ def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         _show_members(found)
 
 
-@queues.command()
-def add_member(
-    queue: Queue,
-    node: Node,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
-) -> None:
+@long_command(queues)
+def add_member(queue: Queue, node: Node, call: LongCall) -> None:
     """Give a queue a member on a node: it catches up first, then it counts for the majority."""
-    with connect(uri) as connection, ProgressLine(f"adding {node} to {queue}") as progress:
-        changed = Admin(connection).add_member(
-            queue, node, wait=timeout if wait else None, progress=progress.queue
-        )
-    _show_change(changed, json, wait, f"{node} is a member already")
+    with call.begin(f"adding {node} to {queue}") as (admin, progress):
+        changed = admin.add_member(queue, node, wait=call.wait_s, progress=progress.queue)
+    _show_change(changed, call, f"{node} is a member already")
 
 
-@queues.command()
-def delete_member(
-    queue: Queue,
-    node: Node,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
-) -> None:
+@long_command(queues)
+def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
     """Take a queue's member off a node; one that leads hands over first."""
-    with connect(uri) as connection, ProgressLine(f"deleting {node} from {queue}") as progress:
-        changed = Admin(connection).delete_member(
-            queue, node, wait=timeout if wait else None, progress=progress.queue
-        )
-    _show_change(changed, json, wait, f"{node} is no member")
+    with call.begin(f"deleting {node} from {queue}") as (admin, progress):
+        changed = admin.delete_member(queue, node, wait=call.wait_s, progress=progress.queue)
+    _show_change(changed, call, f"{node} is no member")
 
 
 @queues.command()
@@ -97,79 +68,60 @@ def transfer_leader(queue: Queue, node: Node, uri: Uri = None, json: Json = Fals
         output.say(f"{moved.name}: {moved.leader} leads{'' if moved.moved else ' already'}")
 
 
-@queues.command()
+@long_command(queues)
 def grow(
     node: Node,
     strategy: Annotated[
         Literal["all", "even"],
         typer.Argument(help="all matching queues, or those with an even number of members"),
     ],
+    call: LongCall,
     vhost_pattern: VhostPattern = ".*",
     queue_pattern: QueuePattern = ".*",
     errors_only: ErrorsOnly = False,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
 ) -> None:
     """Give all matching quorum queues, of all vhosts, a member on a node."""
-    with connect(uri) as connection, ProgressLine(f"growing {node}") as progress:
-        found = Admin(connection).grow(
+    with call.begin(f"growing {node}") as (admin, progress):
+        found = admin.grow(
             node,
             strategy,
             vhost_pattern=vhost_pattern,
             queue_pattern=queue_pattern,
-            wait=timeout if wait else None,
+            wait=call.wait_s,
             progress=progress.node,
         )
-    _show_resizing(found, json, errors_only, "grown")
+    _show_resizing(found, call.json, errors_only, "grown")
 
 
-@queues.command()
-def shrink(
-    node: Node,
-    errors_only: ErrorsOnly = False,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
-) -> None:
+@long_command(queues)
+def shrink(node: Node, call: LongCall, errors_only: ErrorsOnly = False) -> None:
     """Take the members of all quorum queues, of all vhosts, off a node."""
-    with connect(uri) as connection, ProgressLine(f"shrinking {node}") as progress:
-        found = Admin(connection).shrink(
-            node,
-            errors_only=errors_only,
-            wait=timeout if wait else None,
-            progress=progress.node,
+    with call.begin(f"shrinking {node}") as (admin, progress):
+        found = admin.shrink(
+            node, errors_only=errors_only, wait=call.wait_s, progress=progress.node
         )
-    _show_resizing(found, json, errors_only, "shrunk")
+    _show_resizing(found, call.json, errors_only, "shrunk")
 
 
-@queues.command()
+@long_command(queues)
 def rebalance(
-    vhost_pattern: VhostPattern = ".*",
-    queue_pattern: QueuePattern = ".*",
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
+    call: LongCall, vhost_pattern: VhostPattern = ".*", queue_pattern: QueuePattern = ".*"
 ) -> None:
     """Move leaders until no node leads more of the matching quorum queues than it must."""
-    with connect(uri) as connection, ProgressLine("rebalancing") as progress:
-        found = Admin(connection).rebalance(
+    with call.begin("rebalancing") as (admin, progress):
+        found = admin.rebalance(
             vhost_pattern=vhost_pattern,
             queue_pattern=queue_pattern,
-            wait=timeout if wait else None,
+            wait=call.wait_s,
             progress=progress.rebalanced,
         )
-    if json:
+    if call.json:
         output.as_json(found)
         return
     rows = [(move.vhost, move.name, move.source, move.target) for move in found.moves]
     if rows:
-        output.table(
-            "leaders moved" if wait else "leaders move", ("vhost", "queue", "from", "to"), rows
-        )
+        title = "leaders moved" if call.waits else "leaders move"
+        output.table(title, ("vhost", "queue", "from", "to"), rows)
     if len(rows) < found.count:
         output.say(f"({found.count - len(rows):,} more moves are not shown)")
     output.table(
@@ -198,15 +150,15 @@ def _show_members(found: QueueMembers) -> None:
         output.say(f"on its way to {', '.join(found.wanted)}")
 
 
-def _show_change(changed: MembersChanged, json: bool, waited: bool, unchanged: str) -> None:
-    if json:
+def _show_change(changed: MembersChanged, call: LongCall, unchanged: str) -> None:
+    if call.json:
         output.as_json(changed)
     elif not changed.changed:
         output.say(f"{changed.name}: {unchanged}")
     else:
-        how = "has its members on" if waited else "is on its way to members on"
+        how = "has its members on" if call.waits else "is on its way to members on"
         output.say(f"{changed.name} {how} {', '.join(changed.wanted)}")
-        if not waited:
+        if not call.waits:
             output.say(f"`warren queues members {changed.name}` shows how far it is")
 
 

@@ -8,8 +8,8 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.members import WAIT_TIMEOUT_S, Node, Timeout, Wait
-from warren.cli.progress import ProgressLine
+from warren.cli.long_command import LongCall, long_command
+from warren.cli.members import Node
 from warren.cli.target import Json, Uri, connect
 from warren.membership import NodeInfo, NodeStatus, describe_member
 
@@ -26,26 +26,10 @@ def list_nodes(uri: Uri = None, json: Json = False) -> None:
     """All nodes of the cluster."""
     with connect(uri) as connection:
         found = Admin(connection).nodes()
-    if json:
-        output.as_json(found)
-        return
-    output.table(
-        "",
-        ("node", "address", "state", "metadata", "members", "leads", "local", "moving"),
-        [
-            (
-                node.name,
-                node.address,
-                _state(node),
-                node.metadata,
-                node.members,
-                node.leaders,
-                node.local_queues,
-                node.moving,
-            )
-            for node in found
-        ],
-    )
+    columns: dict[str, output.Column] = {"node": "name", "address": "address", "state": _state}
+    columns |= {"metadata": "metadata", "members": "members", "leads": "leaders"}
+    columns |= {"local": "local_queues", "moving": "moving"}
+    output.listing(found, json, columns)
 
 
 @nodes.command()
@@ -56,59 +40,35 @@ def status(node: Node, uri: Uri = None, json: Json = False) -> None:
     _show(found, json)
 
 
-@nodes.command()
-def drain(
-    node: Node,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
-) -> None:
+@long_command(nodes)
+def drain(node: Node, call: LongCall) -> None:
     """Put a node into maintenance: no clients, no leaders, no new members.
 
     Then check that it is not quorum critical, stop it, start it: that ends its maintenance.
     """
-    with connect(uri) as connection, ProgressLine(f"draining {node}") as progress:
-        found = Admin(connection).drain(
-            node, wait=timeout if wait else None, progress=progress.node
-        )
-    _show(found, json)
+    with call.begin(f"draining {node}") as (admin, progress):
+        found = admin.drain(node, wait=call.wait_s, progress=progress.node)
+    _show(found, call.json)
 
 
-@nodes.command()
-def revive(
-    node: Node,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
-) -> None:
+@long_command(nodes)
+def revive(node: Node, call: LongCall) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
-    with connect(uri) as connection, ProgressLine(f"reviving {node}") as progress:
-        found = Admin(connection).revive(
-            node, wait=timeout if wait else None, progress=progress.node
-        )
-    _show(found, json)
+    with call.begin(f"reviving {node}") as (admin, progress):
+        found = admin.revive(node, wait=call.wait_s, progress=progress.node)
+    _show(found, call.json)
 
 
-@nodes.command()
-def forget(
-    node: Node,
-    uri: Uri = None,
-    json: Json = False,
-    wait: Wait = False,
-    timeout: Timeout = WAIT_TIMEOUT_S,
-) -> None:
+@long_command(nodes)
+def forget(node: Node, call: LongCall) -> None:
     """Remove a stopped node from the cluster for good, with its members of queues.
 
     Queues that lived on it alone are deleted. What is in its data directory can never join this
     cluster again.
     """
-    with connect(uri) as connection, ProgressLine(f"forgetting {node}") as progress:
-        found = Admin(connection).forget(
-            node, wait=timeout if wait else None, progress=progress.node
-        )
-    if json:
+    with call.begin(f"forgetting {node}") as (admin, progress):
+        found = admin.forget(node, wait=call.wait_s, progress=progress.node)
+    if call.json:
         output.as_json(found)
         return
     if found.lost:
@@ -116,8 +76,8 @@ def forget(
     if len(found.lost) < found.lost_count:
         output.say(f"({found.lost_count - len(found.lost):,} more are not shown)")
     output.say(
-        f"{node} is {'forgotten' if wait else 'being forgotten'}: {found.queues:,} queues give up "
-        f"their member there, {found.lost_count:,} that lived on it alone are deleted"
+        f"{node} is {'forgotten' if call.waits else 'being forgotten'}: {found.queues:,} queues "
+        f"give up their member there, {found.lost_count:,} that lived on it alone are deleted"
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import json as json_codec
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+Column: TypeAlias = str | Callable[[Any], Any]
+"""What a column shows of each: an attribute, or what is made of it."""
 _OUT = Console()
 EXIT_REFUSED = 1
 ERRORS = Console(stderr=True)
@@ -20,7 +23,23 @@ ERRORS = Console(stderr=True)
 
 def as_json(value: Any) -> None:
     """Print one JSON document."""
-    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+    print(json_codec.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+
+
+def listing(
+    found: Sequence[Any], json: bool, columns: Mapping[str, Column] | Sequence[str]
+) -> None:
+    """Print one JSON document, or a table with a row for each of them.
+
+    columns  by title; a sequence: attributes that are their columns' titles
+    """
+    if json:
+        as_json(found)
+        return
+    if not isinstance(columns, Mapping):
+        columns = {each: each for each in columns}
+    shown = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
+    table("", tuple(columns), [[value(one) for value in shown] for one in found])
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,7 +30,7 @@ def list_permissions(
     """All permissions."""
     with connect(uri) as connection:
         found = Admin(connection).permissions(vhost=vhost, user=user)
-    _show(found, json, ("vhost", "user", "configure", "write", "read"))
+    output.listing(found, json, ("vhost", "user", "configure", "write", "read"))
 
 
 @permissions.command("set")
@@ -64,7 +63,7 @@ def list_topic(
     """All topic permissions."""
     with connect(uri) as connection:
         found = Admin(connection).topic_permissions(vhost=vhost, user=user)
-    _show(found, json, ("vhost", "user", "exchange", "write", "read"))
+    output.listing(found, json, ("vhost", "user", "exchange", "write", "read"))
 
 
 @permissions.command()
@@ -88,11 +87,3 @@ def clear_topic(
     with connect(uri) as connection:
         Admin(connection).clear_topic_permissions(vhost, user, exchange)
     output.say(f"topic permissions of user {user} in vhost {vhost} cleared")
-
-
-def _show(found: Sequence[Any], json: bool, columns: Sequence[str]) -> None:
-    """columns: the attributes of each that are shown."""
-    if json:
-        output.as_json(found)
-    else:
-        output.table("", columns, [[getattr(one, name) for name in columns] for one in found])

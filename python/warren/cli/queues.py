@@ -20,26 +20,17 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
     """All queues of the vhost."""
     with connect(uri) as connection:
         found = Admin(connection).queues()
-    if json:
-        output.as_json(found)
-        return
-    output.table(
-        "",
-        ("queue", "type", "leader", "ready", "unacked", "claimed", "staged", "consumers"),
-        [
-            (
-                q.name,
-                q.type,
-                q.leader,
-                q.messages_ready,
-                q.messages_unacknowledged,
-                q.messages_claimed,
-                q.messages_staged,
-                q.consumer_count,
-            )
-            for q in found
-        ],
-    )
+    columns = {
+        "queue": "name",
+        "type": "type",
+        "leader": "leader",
+        "ready": "messages_ready",
+        "unacked": "messages_unacknowledged",
+        "claimed": "messages_claimed",
+        "staged": "messages_staged",
+        "consumers": "consumer_count",
+    }
+    output.listing(found, json, columns)
 
 
 @queues.command()

@@ -20,11 +20,7 @@ def list_vhosts(uri: Uri = None, json: Json = False) -> None:
     """The vhosts that the user may enter; all of them for the tag `monitoring`."""
     with connect(uri) as connection:
         found = Admin(connection).vhosts()
-    if json:
-        output.as_json(found)
-    else:
-        rows = [(vhost.name, vhost.description, vhost.tags) for vhost in found]
-        output.table("", ("vhost", "description", "tags"), rows)
+    output.listing(found, json, {"vhost": "name", "description": "description", "tags": "tags"})
 
 
 @vhosts.command()
