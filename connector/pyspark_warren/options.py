@@ -240,7 +240,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "mode",
         _word("failfast", "permissive"),
         "failfast",
-        "a message whose properties cannot be decoded: failfast fails the query and names it, "
+        "a message with properties that cannot be decoded: failfast fails the query and names it, "
         "permissive puts their bytes into columnNameOfCorruptRecord",
         "read",
     ),
@@ -328,7 +328,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "run_id",
         str,
         "",
-        "batches are numbered anew in each run of sinkId; default: the streaming query's id, "
+        "each run of sinkId has batch numbers of its own; default: the streaming query's id, "
         "which its checkpoint holds",
         "write",
     ),
