@@ -111,11 +111,12 @@ class Subscription:
             if delivery.acquired_count == 0 and self.book.plan.name != DEAD:
                 self.in_order(body, block.priority(at))
             if self.no_ack:
-                self.book.settle([body])
+                self.book.settle(body, delivery.acquired_count)
             else:
                 # A steady one is quicker than any timeout: else a message may go round for ever.
                 work_ms = STEADY_WORK_MS if self.owner.steady else world.profile.work_ms
-                self.owner.later(self.process, work_ms, self.done, msg_id, body)
+                acquired = delivery.acquired_count
+                self.owner.later(self.process, work_ms, self.done, msg_id, body, acquired)
         if self.no_ack:
             self.owner.later(self.process, 50, self.flow)
 
@@ -136,7 +137,7 @@ class Subscription:
         if not self.ended and not self.process.dead:
             self.process.inject(lambda: self.end(True))
 
-    def done(self, msg_id: int, body: bytes) -> None:
+    def done(self, msg_id: int, body: bytes, acquired: int) -> None:
         """It has worked on a message: settle it, give it back, or reject it."""
         if self.ended:
             return
@@ -153,13 +154,13 @@ class Subscription:
         client = self.process.broker.queues.cluster.client(self.queue.group)
         if client is not None:  # else the queue was deleted
             settle = commands.Settle(self.consumer, ids)
-            client.command(settle, lambda reply, index: self.settled(reply, body))
+            client.command(settle, lambda reply, index: self.settled(reply, body, acquired))
         self.flow()
 
-    def settled(self, reply: Any, body: bytes) -> None:
+    def settled(self, reply: Any, body: bytes, acquired: int) -> None:
         """The queue knows that a message is done."""
         if not self.ended and isinstance(reply, commands.Done):
-            self.book.settle([body])
+            self.book.settle(body, acquired)
 
 
 class Consumer(Person):
@@ -243,7 +244,7 @@ class Getter(Person):
             delivery, body = reply.delivery, bytes(reply.block.body(reply.delivery.first))
             book.deliver(body, delivery.index, delivery.acquired_count)
             if no_ack:
-                book.settle([body])
+                book.settle(body, delivery.acquired_count)
             done = commands.Settle(consumer, ((delivery.first_msg_id, delivery.first_msg_id),))
             self.later(process, 100, self.done, process, session, None if no_ack else done)
 

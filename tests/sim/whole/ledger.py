@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sim.checkers import require
 from sim.whole.profile import DEAD, QueuePlan
+from warren_broker.queue.ranges import Run
 
 
 class Book:
@@ -17,11 +18,12 @@ class Book:
     confirmed  those whose confirm came back
     refused    those that were refused
     seen       body -> index of the entry it was delivered, or claimed, from
-    settled    bodies whose settle was answered
+    delivered  body -> the highest acquired count it was delivered with
+    settled    body -> the acquired count of the delivery whose settle was answered
     buried     (index, ordinal) -> why the queue gave it up, and when
     rejected   bodies that a consumer has rejected
     claims     (reader, number) -> runs, as first answered
-    claimed    body -> the claim it is in
+    claimed    body -> the newest claim it was in, its acquired count there
     released   claims that were given back, or may have been; expired: not by their reader
     swept      somebody has begun to purge or delete it: what was sent until it was done may be gone
     """
@@ -34,12 +36,13 @@ class Book:
         self.confirmed: dict[bytes, bool] = {}
         self.refused: dict[bytes, bool] = {}
         self.seen: dict[bytes, int] = {}
-        self.settled: dict[bytes, bool] = {}
+        self.delivered: dict[bytes, int] = {}
+        self.settled: dict[bytes, int] = {}
         self.rejected: dict[bytes, bool] = {}
         self.buried: dict[tuple[int, int], tuple[str, int]] = {}
         self.given_up: dict[bytes, str] = {}
-        self.claims: dict[tuple[str, int], tuple[tuple[int, int, int], ...]] = {}
-        self.claimed: dict[bytes, tuple[str, int]] = {}
+        self.claims: dict[tuple[str, int], tuple[Run, ...]] = {}
+        self.claimed: dict[bytes, tuple[tuple[str, int], int]] = {}
         self.released: dict[tuple[str, int], bool] = {}
         self.expired: dict[tuple[str, int], bool] = {}
         self.settled_claims: dict[tuple[str, int], bool] = {}
@@ -114,13 +117,16 @@ class Book:
             body,
         )
         owner = self.claimed.get(body)
-        require(owner is None or self.elsewhere(owner), "delivered while claimed", body, owner)
+        require(owner is None or self.elsewhere(owner[0]), "delivered while claimed", body, owner)
         require(body not in self.given_up, "delivered after it was given up", body)
+        self.delivered[body] = max(acquired, self.delivered.get(body, 0))
 
-    def settle(self, bodies: list[bytes]) -> None:
-        """The settle of a consumer that still is one was answered."""
-        for body in bodies:
-            self.settled[body] = True
+    def settle(self, body: bytes, acquired: int) -> None:
+        """The settle of a consumer that still is one was answered.
+
+        acquired  as its delivery said
+        """
+        self.settled[body] = acquired
 
     def bury(self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int) -> None:
         """The queue gives it up, as some member applies an entry; others must do so alike."""
@@ -156,23 +162,42 @@ class Book:
         self,
         reader: str,
         number: int,
-        runs: tuple[tuple[int, int, int], ...],
-        bodies: list[tuple[bytes, int]],
+        runs: tuple[Run, ...],
+        messages: list[tuple[bytes, int, int]],
     ) -> None:
-        """A claim was answered."""
+        """A claim was answered, perhaps late: what it took may have left the queue since.
+
+        1. A claim is opened through a node; then nothing reaches that node for a while, and the
+        reply is late.  2. The claim expires; its messages come back, a consumer gets them, its
+        settle is answered.  3. The reply arrives, of a claim that is over.  So a message's acquired
+        count decides, not the order of the replies: it is one higher each time that the message is
+        taken (`Order` compares it with the log). Between two takes it must have been given back.
+        Replayed by tests/sim/test_books.py
+
+        messages  (body, index of its entry, acquired count)
+        """
         name = (reader, number)
         known = self.claims.setdefault(name, runs)
         require(known == runs, "a claim changed", reader, number, known, runs)
-        for body, index in bodies:
+        for body, index, acquired in messages:
             self.see(body, index)
             require(
-                body not in self.settled or self.plan.takes_back,
+                acquired < self.settled.get(body, acquired + 1) or self.plan.takes_back,
                 "claimed after its settle was answered",
                 body,
             )
-            owner = self.claimed.get(body, name)
-            require(owner == name or self.elsewhere(owner), "in two claims", body, owner, name)
-            self.claimed[body] = name
+            delivered = self.delivered.get(body, -1)
+            require(acquired != delivered, "delivered and claimed at once", body, name)
+            require(
+                acquired > delivered or self.elsewhere(name), "delivered while claimed", body, name
+            )
+            owner, before = self.claimed.get(body, (name, acquired))
+            if owner != name:
+                older = owner if before < acquired else name
+                given_back = before != acquired and self.elsewhere(older)
+                require(given_back, "in two claims", body, owner, name)
+            if acquired >= before:
+                self.claimed[body] = (name, acquired)
 
     # ------------------------------------------------------------ the end
 

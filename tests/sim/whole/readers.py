@@ -140,18 +140,17 @@ class Reader(Person):
             return
         if not reply.messages:
             return
-        runs = tuple((index, first, last) for index, first, last, _, _ in reply.runs)
         bodies = self.world.checkers.bodies
         named = [
-            (bodies[book.group, index][at], index)
-            for index, first, last in runs
+            (bodies[book.group, index][at], index, acquired)
+            for index, first, last, _, acquired in reply.runs
             for at in range(first, last + 1)
         ]
         require(len(named) == reply.messages, "a claim counts wrongly", reply)
         self.world.note("claim", self.name, reply.number, reply.messages)
-        book.claim(self.name, reply.number, runs, named)
+        book.claim(self.name, reply.number, reply.runs, named)
         if self.rng.random() < 0.3:
-            self.fetch(process, book, reply.number, [body for body, _ in named])
+            self.fetch(process, book, reply.number, [body for body, _, _ in named])
 
     def fetch(self, process: Process, book: Book, number: int, expected: list[bytes]) -> None:
         """Read what it holds, as an executor does: any member will do."""
