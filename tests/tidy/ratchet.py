@@ -35,9 +35,9 @@ WORDS: dict[str, dict[str, int]] = {
     "broker": {
         "go on": 2,
         "nobody": 1,
-        "who": 4,
+        "who": 3,
         "whoever": 1,
-        "whose": 4,
+        "whose": 3,
     },
     "python": {
         "anew": 3,
