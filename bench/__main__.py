@@ -44,14 +44,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
-    plan = Plan(
-        seconds=options.seconds,
-        rounds=options.rounds,
-        only=options.only,
-        queues=options.queues,
-        messages=options.messages,
-        large=options.large,
-    )
+    sizes = ("seconds", "rounds", "only", "queues", "messages", "large")
+    plan = Plan(**{name: getattr(options, name) for name in sizes})
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
         "failover": lambda: brokers.failover(plan),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import generator
 from bench.amqp091 import Client, NotServed, until_served
 from bench.peers import NODES, Peer, peers
-from bench.processes import cpu_s, load, resident_bytes
+from bench.processes import cpu_s, resident_bytes
 from bench.report import show
-from bench.rounds import Column, Plan, table, turns
+from bench.rounds import Column, Plan, measured, table
 
 QUEUE = "backlog"
 LARGE_BYTES, SMALL_BYTES = 1024, 100
@@ -51,17 +52,12 @@ def restart(plan: Plan) -> list[dict[str, Any]]:
     """Fill a queue with 1 KiB messages, restart all nodes, restart its leader, consume."""
     program = generator.find()
     found, notes = peers(plan.only)
-    results = []
-    for turn, peer in turns(plan, found):
-        with peer:
-            one = {
-                "peer": peer.name,
-                "round": turn,
-                "load": load(),
-                **_restarted(program, peer, plan.messages),
-            }
-        results.append(one)
-        _say(one, RESTART)
+    results = measured(
+        plan,
+        found,
+        lambda peer: _restarted(program, peer, plan.messages),
+        lambda one: _say(one, RESTART),
+    )
     show(
         f"Restart with {plan.messages:,} x 1 KiB in a queue; disk when they are consumed",
         table(results, RESTART),
@@ -161,18 +157,11 @@ def memory(plan: Plan) -> list[dict[str, Any]]:
     )
     results = []
     for number, (title, messages, publishers) in enumerate(patterns):
-        of_it = []
-        for turn, peer in turns(plan if number < 2 else _once(plan), found):
-            with peer:
-                one = {
-                    "peer": peer.name,
-                    "round": turn,
-                    "pattern": title,
-                    "load": load(),
-                    **_filled(program, peer, messages, publishers),
-                }
-            of_it.append(one)
-            _say(one, MEMORY)
+        fill = partial(_filled, program, messages=messages, publishers=publishers)
+        of_it = measured(
+            plan if number < 2 else _once(plan), found, fill, lambda one: _say(one, MEMORY)
+        )
+        of_it = [{"pattern": title, **one} for one in of_it]
         show(f"Backlog of {messages:,} x {SMALL_BYTES} B; {title}", table(of_it, MEMORY), notes)
         results += of_it
     return results

@@ -9,9 +9,9 @@ from typing import Any
 from bench import generator
 from bench.amqp091 import until_served
 from bench.peers import NODES, Peer, peers
-from bench.processes import Meter, cpu_s, load, loopback_bytes, own_network, resident_bytes
+from bench.processes import Meter, cpu_s, loopback_bytes, own_network, resident_bytes
 from bench.report import show
-from bench.rounds import Column, Plan, table, turns
+from bench.rounds import Column, Plan, measured, table
 
 QUEUE = "idle"
 IDLE_S = 30
@@ -31,31 +31,23 @@ COLUMNS = [
 ]
 
 
+def _say(one: dict[str, Any]) -> None:
+    figures = "  ".join(f"{column.title} {column.value(one):{column.form}}" for column in COLUMNS)
+    print(
+        f"  round {one['round'] + 1}  {one['peer']:<16} {figures}"
+        f"  others' cores {one['idle_others']:.2f}",
+        flush=True,
+    )
+
+
 def groups(plan: Plan) -> list[dict[str, Any]]:
     """Declare queues, hold them, restart all nodes, restart one; one cluster at a time."""
     program = generator.find()
     found, notes = peers(plan.only)
-    results = []
     with own_network() as alone:
         if not alone:
             notes.append("network bytes are the whole machine's: a namespace needs root")
-        for turn, peer in turns(plan, found):
-            with peer:
-                one = {
-                    "peer": peer.name,
-                    "round": turn,
-                    "load": load(),
-                    **_one(program, peer, plan, notes),
-                }
-            results.append(one)
-            print(
-                f"  round {turn + 1}  {peer.name:<16} "
-                + "  ".join(
-                    f"{column.title} {column.value(one):{column.form}}" for column in COLUMNS
-                )
-                + f"  others' cores {one['idle_others']:.2f}",
-                flush=True,
-            )
+        results = measured(plan, found, lambda peer: _one(program, peer, plan, notes), _say)
     show(
         f"{plan.queues:,} idle durable quorum queues on three nodes", table(results, COLUMNS), notes
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.peers import Peer
+from bench.processes import load
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,22 @@ def turns(plan: Plan, found: list[Peer]) -> Iterator[tuple[int, Peer]]:
     for turn in range(plan.rounds):
         for peer in found:
             yield turn, peer
+
+
+def measured(
+    plan: Plan,
+    found: list[Peer],
+    measure: Callable[[Peer], dict[str, Any]],
+    say: Callable[[dict[str, Any]], None],
+) -> list[dict[str, Any]]:
+    """Start each cluster in its turn, empty; measure it, stop it, say what was found."""
+    results = []
+    for turn, peer in turns(plan, found):
+        with peer:
+            one = {"peer": peer.name, "round": turn, "load": load(), **measure(peer)}
+        results.append(one)
+        say(one)
+    return results
 
 
 def span(values: list[float], form: str = ".1f") -> str:

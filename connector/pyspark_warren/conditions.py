@@ -4,9 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from pyspark_warren import errors
 from warren import errors as client_errors
+
+_TOLD: Final[tuple[tuple[type[Exception], type[errors.WarrenSparkError], str], ...]] = (
+    (client_errors.ClaimLost, errors.ClaimLostError, ""),
+    (client_errors.Fenced, errors.FencedError, ""),
+    (client_errors.StageLost, errors.StageLostError, "; start the query again"),
+    (
+        client_errors.BatchConflict,
+        errors.BatchConflictError,
+        (
+            ". Give each output its own sinkId; make the query give the same rows for the same "
+            "input; or set onBatchConflict=keep, and what was published first stands"
+        ),
+    ),
+    (
+        client_errors.BatchPast,
+        errors.BatchPastError,
+        ": option runId (a streaming query's own id is used without it)",
+    ),
+    (client_errors.Unroutable, errors.NotRoutableError, ""),
+    (
+        client_errors.AccessRefused,
+        errors.BrokerRefusedError,
+        "; check user, password, vhost and the user's permissions there",
+    ),
+    (client_errors.Conflict, errors.BrokerRefusedError, ""),
+    (client_errors.TooLarge, errors.BrokerRefusedError, ""),
+    (client_errors.PeerError, errors.BrokerRefusedError, ""),
+    (
+        client_errors.Unavailable,
+        errors.BrokerUnavailableError,
+        "; check that a majority of the nodes is up, or raise requestTimeout",
+    ),
+    (client_errors.UsageError, errors.OptionError, ""),
+)
+"""The client's error, the connector's, and what the user can do; the first that fits counts."""
+_OF_ROWS: Final = (client_errors.Conflict, client_errors.TooLarge)
+"""While rows are published these are `PublishError`."""
 
 
 @contextmanager
@@ -21,35 +59,11 @@ def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except client_errors.ClaimLost as wrong:
-        raise errors.ClaimLostError(f"{doing}: {wrong}") from None
-    except client_errors.Fenced as wrong:
-        raise errors.FencedError(f"{doing}: {wrong}") from None
-    except client_errors.StageLost as wrong:
-        raise errors.StageLostError(f"{doing}: {wrong}; start the query again") from None
-    except client_errors.BatchConflict as wrong:
-        raise errors.BatchConflictError(
-            f"{doing}: {wrong}. Give each output its own sinkId; make the query give the same rows "
-            "for the same input; or set onBatchConflict=keep, and what was published first stands"
-        ) from None
-    except client_errors.BatchPast as wrong:
-        raise errors.BatchPastError(
-            f"{doing}: {wrong}: option runId (a streaming query's own id is used without it)"
-        ) from None
-    except client_errors.Unroutable as wrong:
-        raise errors.NotRoutableError(f"{doing}: {wrong}") from None
-    except client_errors.AccessRefused as wrong:
-        raise errors.BrokerRefusedError(
-            f"{doing}: {wrong}; check user, password, vhost and the user's permissions there"
-        ) from None
-    except (client_errors.Conflict, client_errors.TooLarge) as wrong:
-        kind = errors.PublishError if publishing else errors.BrokerRefusedError
-        raise kind(f"{doing}: {wrong}") from None
-    except client_errors.PeerError as wrong:
-        raise errors.BrokerRefusedError(f"{doing}: {wrong}") from None
-    except client_errors.Unavailable as wrong:
-        raise errors.BrokerUnavailableError(
-            f"{doing}: {wrong}; check that a majority of the nodes is up, or raise requestTimeout"
-        ) from None
-    except client_errors.UsageError as wrong:
-        raise errors.OptionError(f"{doing}: {wrong}") from None
+    except client_errors.WarrenError as wrong:
+        for kind, told, remedy in _TOLD:
+            if isinstance(wrong, kind):
+                refused = publishing and kind in _OF_ROWS
+                raise (errors.PublishError if refused else told)(
+                    f"{doing}: {wrong}{remedy}"
+                ) from None
+        raise

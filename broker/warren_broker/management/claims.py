@@ -21,6 +21,7 @@ from warren_broker.management.resource import (
     Result,
     Route,
     checked_name,
+    from_names,
     path_number,
     read_body,
     route,
@@ -277,10 +278,6 @@ def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
     )
 
 
-def _draw_epoch(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DrawEpochRequest()
-
-
 def _publish_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
     batch, read = path_number("batch", names[2]), read_body(BatchBody, body)
     queues: Any = _rows_by_name("queues", read.queues, 3)
@@ -329,7 +326,7 @@ ROUTES: tuple[Route, ...] = (
     route("POST", _READER + "/renew", _renew),
     route("POST", _READER + "/settle", _settle),
     route("POST", _READER + "/release", _release),
-    route("POST", "/epochs", _draw_epoch),
+    route("POST", "/epochs", from_names(DrawEpochRequest)),
     route("POST", _RUN + "/batches/:batch", _publish_batch),
     route("DELETE", _RUN + "/batches/:batch", _drop_batch),
 )

@@ -22,12 +22,14 @@ from warren_broker.management import membership
 from warren_broker.management.resource import (
     Body,
     EmptyBody,
+    Make,
     ManagementRequest,
     Names,
     Query,
     Result,
     Route,
     checked_pattern,
+    from_names,
     plain_value,
     read_body,
     route,
@@ -234,10 +236,6 @@ def _check_membership(asked: str) -> None:
         )
 
 
-def _get_members(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetMembersRequest(names[0])
-
-
 def _add_member(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(AddMemberBody, body)
     _check_membership(read.membership)
@@ -266,27 +264,16 @@ def _rebalance(names: Names, query: Query, body: Any) -> ManagementRequest:
     return RebalanceQueuesRequest(*_patterns(read_body(PatternsBody, body)))
 
 
-def _list_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ListNodesRequest()
-
-
 def _get_node(names: Names, query: Query, body: Any) -> ManagementRequest:
     return GetNodeRequest(_named(names))
 
 
-def _drain(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read_body(EmptyBody, body)
-    return DrainNodeRequest(_named(names))
+def _of_node(make: Callable[[str], ManagementRequest]) -> Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        read_body(EmptyBody, body)
+        return make(_named(names))
 
-
-def _revive(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read_body(EmptyBody, body)
-    return ReviveNodeRequest(_named(names))
-
-
-def _forget(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read_body(EmptyBody, body)
-    return ForgetNodeRequest(_named(names))
+    return made
 
 
 def _critical(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -297,18 +284,18 @@ _QUEUE = "/queues/quorum/:queue"
 _ON_NODE = "/queues/quorum/replicas/on/:node"
 _CRITICAL = "/health/checks/node-is-quorum-critical"
 ROUTES: tuple[Route, ...] = (
-    route("GET", _QUEUE + "/status", _get_members),
+    route("GET", _QUEUE + "/status", from_names(GetMembersRequest)),
     route("POST", _QUEUE + "/replicas/add", _add_member),
     route("DELETE", _QUEUE + "/replicas/delete", _delete_member),
     route("POST", _QUEUE + "/leader/transfer", _transfer),
     route("POST", _ON_NODE + "/grow", _grow),
     route("DELETE", _ON_NODE + "/shrink", _shrink),
     route("POST", "/rebalance/queues", _rebalance),
-    route("GET", "/nodes", _list_nodes),
+    route("GET", "/nodes", from_names(ListNodesRequest)),
     route("GET", "/nodes/:node", _get_node),
-    route("POST", "/nodes/:node/drain", _drain),
-    route("POST", "/nodes/:node/revive", _revive),
-    route("DELETE", "/nodes/:node", _forget),
+    route("POST", "/nodes/:node/drain", _of_node(DrainNodeRequest)),
+    route("POST", "/nodes/:node/revive", _of_node(ReviveNodeRequest)),
+    route("DELETE", "/nodes/:node", _of_node(ForgetNodeRequest)),
     route("GET", _CRITICAL, _critical),
     route("GET", _CRITICAL + "/:node", _critical),
 )

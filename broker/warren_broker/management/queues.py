@@ -22,6 +22,8 @@ from warren_broker.management.resource import (
     Result,
     Route,
     argument_table,
+    filled,
+    from_names,
     is_set,
     read_body,
     route,
@@ -282,10 +284,6 @@ class BindBody(Body, frozen=True):
     arguments: dict[Any, Any] = {}
 
 
-def _get_overview(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetOverviewRequest()
-
-
 def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
     count = query.get("count", "0")
     if not count.isdecimal() or len(count) > 9:
@@ -294,11 +292,10 @@ def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    if not names[0]:
-        raise InvalidArgument("the queue's name is empty; choose one")
+    name = filled("queue", names[0])
     read = read_body(DeclareQueueBody, body)
     return DeclareQueueRequest(
-        names[0],
+        name,
         durable=read.durable,
         exclusive=read.exclusive,
         auto_delete=read.auto_delete,
@@ -306,23 +303,11 @@ def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
     )
 
 
-def _get_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetQueueRequest(names[0])
-
-
 def _delete_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
     unused, empty, force = (is_set(query, key) for key in ("if-unused", "if-empty", "force"))
     if force and (unused or empty):
         raise InvalidArgument("force does not ask the queue: if-unused, if-empty cannot be kept")
     return DeleteQueueRequest(names[0], unused, empty, force)
-
-
-def _purge_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return PurgeQueueRequest(names[0])
-
-
-def _list_exchanges(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ListExchangesRequest()
 
 
 def _declare_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -374,13 +359,13 @@ def _list_bindings(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 ROUTES: tuple[Route, ...] = (
-    route("GET", "/overview", _get_overview),
+    route("GET", "/overview", from_names(GetOverviewRequest)),
     route("GET", "/queues", _list_queues),
     route("PUT", "/queues/:queue", _declare_queue),
-    route("GET", "/queues/:queue", _get_queue),
+    route("GET", "/queues/:queue", from_names(GetQueueRequest)),
     route("DELETE", "/queues/:queue", _delete_queue),
-    route("DELETE", "/queues/:queue/messages", _purge_queue),
-    route("GET", "/exchanges", _list_exchanges),
+    route("DELETE", "/queues/:queue/messages", from_names(PurgeQueueRequest)),
+    route("GET", "/exchanges", from_names(ListExchangesRequest)),
     route("PUT", "/exchanges/:exchange", _declare_exchange),
     route("DELETE", "/exchanges/:exchange", _delete_exchange),
     route("POST", "/bindings", _bind),

@@ -81,6 +81,27 @@ def route(method: str, path: str, make: Make) -> Route:
     return method, tuple(path[1:].split("/")), make
 
 
+def from_names(make: Callable[..., ManagementRequest], *whats: str) -> Make:
+    """Make a request of the path's names alone.
+
+    whats  what the first names are of, where an empty one is refused
+    """
+
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        for what, name in zip(whats, names, strict=False):
+            filled(what, name)
+        return make(*names)
+
+    return made
+
+
+def filled(what: str, name: str) -> str:
+    """Return a name that is not empty; raise InvalidArgument."""
+    if not name:
+        raise InvalidArgument(f"the {what}'s name is empty; choose one")
+    return name
+
+
 def checked_name(what: str, value: str) -> str:
     """Return a name of at most 255 bytes; raise InvalidArgument for a longer one."""
     if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:

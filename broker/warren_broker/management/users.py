@@ -21,6 +21,8 @@ from warren_broker.management.resource import (
     Result,
     Route,
     Secret,
+    filled,
+    from_names,
     plain_value,
     read_body,
     route,
@@ -236,12 +238,6 @@ class TopicPermissionsBody(Body, frozen=True):
     read: str
 
 
-def _filled(what: str, name: str) -> str:
-    if not name:
-        raise InvalidArgument(f"the {what}'s name is empty; choose one")
-    return name
-
-
 def _tags(value: Any) -> tuple[str, ...] | None:
     """Parse a list, or a comma-separated string, as RabbitMQ does; each tag once, in order."""
     if value is None:
@@ -256,18 +252,6 @@ def _tags(value: Any) -> tuple[str, ...] | None:
     return tags
 
 
-def _whoami(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetWhoAmIRequest()
-
-
-def _list_users(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ListUsersRequest()
-
-
-def _get_user(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetUserRequest(_filled("user", names[0]))
-
-
 def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(PutUserBody, body)
     password, hashed = read.password, read.password_hash
@@ -278,7 +262,7 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
             f"a password of {len(password)} characters; 1 to {PASSWORD_CHARACTERS_MAX} are allowed"
         )
     return PutUserRequest(
-        _filled("user", names[0]),
+        filled("user", names[0]),
         password,
         hashed,
         read.hashing_algorithm,
@@ -286,25 +270,9 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
     )
 
 
-def _delete_user(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteUserRequest(_filled("user", names[0]))
-
-
-def _list_vhosts(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ListVhostsRequest()
-
-
-def _get_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetVhostRequest(_filled("vhost", names[0]))
-
-
 def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(PutVhostBody, body)
-    return PutVhostRequest(_filled("vhost", names[0]), read.description, _tags(read.tags))
-
-
-def _delete_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteVhostRequest(_filled("vhost", names[0]))
+    return PutVhostRequest(filled("vhost", names[0]), read.description, _tags(read.tags))
 
 
 def _all_permissions(topics: bool) -> Any:
@@ -332,14 +300,10 @@ def _put_permissions(names: Names, query: Query, body: Any) -> ManagementRequest
 
 def _put_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(TopicPermissionsBody, body)
-    exchange = _filled("exchange", read.exchange)
+    exchange = filled("exchange", read.exchange)
     patterns = ("", read.write, read.read)
     check_patterns(Grant(names[0], names[1], *patterns))
     return PutPermissionsRequest(names[0], names[1], *patterns, exchange)
-
-
-def _clear_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeletePermissionsRequest(names[0], names[1])
 
 
 def _clear_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -348,17 +312,17 @@ def _clear_topic_permissions(names: Names, query: Query, body: Any) -> Managemen
 
 _ONE = "permissions/:vhost/:user"
 ROUTES: tuple[Route, ...] = (
-    route("GET", "/whoami", _whoami),
-    route("GET", "/users", _list_users),
-    route("GET", "/users/:user", _get_user),
+    route("GET", "/whoami", from_names(GetWhoAmIRequest)),
+    route("GET", "/users", from_names(ListUsersRequest)),
+    route("GET", "/users/:user", from_names(GetUserRequest, "user")),
     route("PUT", "/users/:user", _put_user),
-    route("DELETE", "/users/:user", _delete_user),
+    route("DELETE", "/users/:user", from_names(DeleteUserRequest, "user")),
     route("GET", "/users/:user/permissions", _of_user(False)),
     route("GET", "/users/:user/topic-permissions", _of_user(True)),
-    route("GET", "/vhosts", _list_vhosts),
-    route("GET", "/vhosts/:vhost", _get_vhost),
+    route("GET", "/vhosts", from_names(ListVhostsRequest)),
+    route("GET", "/vhosts/:vhost", from_names(GetVhostRequest, "vhost")),
     route("PUT", "/vhosts/:vhost", _put_vhost),
-    route("DELETE", "/vhosts/:vhost", _delete_vhost),
+    route("DELETE", "/vhosts/:vhost", from_names(DeleteVhostRequest, "vhost")),
     route("GET", "/vhosts/:vhost/permissions", _of_vhost(False)),
     route("GET", "/vhosts/:vhost/topic-permissions", _of_vhost(True)),
     route("GET", "/permissions", _all_permissions(False)),
@@ -367,7 +331,7 @@ ROUTES: tuple[Route, ...] = (
     route("GET", f"/topic-{_ONE}", _get_permissions(True)),
     route("PUT", f"/{_ONE}", _put_permissions),
     route("PUT", f"/topic-{_ONE}", _put_topic_permissions),
-    route("DELETE", f"/{_ONE}", _clear_permissions),
+    route("DELETE", f"/{_ONE}", from_names(DeletePermissionsRequest)),
     route("DELETE", f"/topic-{_ONE}", _clear_topic_permissions),
 )
 
