@@ -66,16 +66,18 @@ def restart(plan: Plan) -> list[dict[str, Any]]:
     return results
 
 
-def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
-    filled = generator.run(
-        program,
-        "fill",
-        targets=peer.targets(),
-        queue=QUEUE,
-        size=LARGE_BYTES,
-        count=messages,
-        window=1000,
+def _fill(
+    program: Path, peer: Peer, size: int, count: int, publishers: dict[str, int]
+) -> dict[str, Any]:
+    """Publish so many messages of a size, each confirmed."""
+    targets = peer.targets()
+    return generator.run(
+        program, "fill", targets=targets, queue=QUEUE, size=size, count=count, **publishers
     )
+
+
+def _restarted(program: Path, peer: Peer, messages: int) -> dict[str, Any]:
+    filled = _fill(program, peer, LARGE_BYTES, messages, {"window": 1000})
     time.sleep(SETTLE_S)
     disk, resident = max(peer.data_bytes()), max(map(resident_bytes, peer.pids()))
     targets = peer.targets().split(",")
@@ -178,15 +180,7 @@ def _filled(program: Path, peer: Peer, messages: int, publishers: dict[str, int]
     counts, seconds = [0], 0.0
     step = TRIAL
     for _ in range(STEPS + 1):
-        report = generator.run(
-            program,
-            "fill",
-            targets=peer.targets(),
-            queue=QUEUE,
-            size=SMALL_BYTES,
-            count=step,
-            **publishers,
-        )
+        report = _fill(program, peer, SMALL_BYTES, step, publishers)
         seconds += report["confirmed"] / report["published_per_s"]
         time.sleep(SETTLE_S)
         counts.append(counts[-1] + int(report["confirmed"]))

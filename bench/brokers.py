@@ -8,7 +8,7 @@ from typing import Any
 from bench import generator
 from bench.peers import Peer, peers
 from bench.report import show
-from bench.rounds import Plan, span, turns
+from bench.rounds import Plan, measured, span, turns
 
 SIZES = (100, 1024)
 
@@ -101,10 +101,7 @@ def failover(plan: Plan) -> list[dict[str, Any]]:
     """Kill the queue's leader (SIGKILL) under load; the longest time without a confirm."""
     program = generator.find()
     found, notes = peers(plan.only)
-    results = []
-    for turn, peer in turns(plan, found):
-        with peer:
-            results.append({"peer": peer.name, "round": turn, **_one_kill(program, peer, plan)})
+    results = measured(plan, found, lambda peer: _one_kill(program, peer, plan))
     rows = [
         {
             "cluster": one["peer"],

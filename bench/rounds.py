@@ -48,7 +48,7 @@ def measured(
     plan: Plan,
     found: list[Peer],
     measure: Callable[[Peer], dict[str, Any]],
-    say: Callable[[dict[str, Any]], None],
+    say: Callable[[dict[str, Any]], None] = lambda one: None,
 ) -> list[dict[str, Any]]:
     """Start each cluster in its turn, empty; measure it, stop it, say what was found."""
     results = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from warren_broker import errors
@@ -41,6 +42,12 @@ class _Route(NamedTuple):
 def _reply(channel: Channel, no_wait: bool, method: Method) -> None:
     if not no_wait:
         channel.send(method)
+
+
+def _count_reply(
+    channel: Channel, no_wait: bool, kind: type[methods.QueueDeleteOk] | type[methods.QueuePurgeOk]
+) -> Callable[[requests.MessageCount], None]:
+    return lambda result: _reply(channel, no_wait, kind(message_count=result.messages))
 
 
 # ------------------------------------------------------------------ exchanges
@@ -160,9 +167,7 @@ def _queue_delete(channel: Channel, method: methods.QueueDelete) -> None:
     channel.connection.access.delete_queue(name)
     channel.ask(
         requests.QueueDeleteRequest,
-        lambda result: _reply(
-            channel, method.no_wait, methods.QueueDeleteOk(message_count=result.messages)
-        ),
+        _count_reply(channel, method.no_wait, methods.QueueDeleteOk),
         name=name,
         if_unused=method.if_unused,
         if_empty=method.if_empty,
@@ -174,9 +179,7 @@ def _queue_purge(channel: Channel, method: methods.QueuePurge) -> None:
     channel.connection.access.read_queue(name)
     channel.ask(
         requests.QueuePurgeRequest,
-        lambda result: _reply(
-            channel, method.no_wait, methods.QueuePurgeOk(message_count=result.messages)
-        ),
+        _count_reply(channel, method.no_wait, methods.QueuePurgeOk),
         name=name,
     )
 

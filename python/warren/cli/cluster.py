@@ -131,13 +131,11 @@ def add_node(directory: Directory = DIRECTORY) -> None:
 @cluster.command()
 def wipe_node(node: Node, directory: Directory = DIRECTORY) -> None:
     """kill -9 one node and delete its data, as a lost disk would."""
-    found = existing_cluster(directory)
-    which = _node(node, found)
-    if len(found.nodes) == 1:
-        raise UsageError(
-            f"{which.name} is the only node: nothing could give it its data back; "
-            "`warren cluster stop --delete` deletes the cluster"
-        )
+    found, which = _one_of_several(
+        node,
+        directory,
+        "nothing could give it its data back; `warren cluster stop --delete` deletes the cluster",
+    )
     found.wipe_node(which.name)
     output.say(f"wiped {which.name}; `warren cluster start` brings it back, empty")
 
@@ -145,10 +143,7 @@ def wipe_node(node: Node, directory: Directory = DIRECTORY) -> None:
 @cluster.command()
 def remove_node(node: Node, directory: Directory = DIRECTORY) -> None:
     """Stop one node, have the cluster forget it, delete its directory."""
-    found = existing_cluster(directory)
-    which = _node(node, found)
-    if len(found.nodes) == 1:
-        raise UsageError(f"{which.name} is the only node: `warren cluster stop --delete`")
+    found, which = _one_of_several(node, directory, "`warren cluster stop --delete`")
     found.stop_node(which.name)
     others = tuple(("127.0.0.1", each.amqp_port) for each in found.nodes if each is not which)
     with Connection(Address(hosts=others)) as connection:
@@ -167,6 +162,15 @@ def overview(directory: Directory = DIRECTORY, json: Json = False) -> None:
         return
     rows = [(node["name"], node["address"], node["alive"]) for node in seen["nodes"]]
     output.table(f"as {seen['node']} sees it", ("node", "peers", "alive"), rows)
+
+
+def _one_of_several(node: str, directory: Path, why: str) -> tuple[LocalCluster, LocalNode]:
+    """Return the cluster and a node of it; UsageError, which ends with `why`, for the only one."""
+    found = existing_cluster(directory)
+    which = _node(node, found)
+    if len(found.nodes) == 1:
+        raise UsageError(f"{which.name} is the only node: {why}")
+    return found, which
 
 
 def _node(which: str, found: LocalCluster) -> LocalNode:
