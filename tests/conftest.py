@@ -1,7 +1,11 @@
-"""What all tests share."""
+"""Hypothesis settings, and clusters of real nodes that the tests of one module share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How fast an example is made, or run, says how busy the machine is, not whether the code is right.
@@ -9,3 +13,18 @@ settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> int:
+    """Number of nodes of `cluster`; a module may override it."""
+    return 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, cluster_size: int) -> Iterator[Any]:
+    """A `LocalCluster` of real nodes; every test of the module leaves them running."""
+    from warren.local import LocalCluster
+
+    with LocalCluster(cluster_size, tmp_path_factory.mktemp("cluster")) as made:
+        yield made

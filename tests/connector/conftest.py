@@ -29,3 +29,15 @@ def spark() -> Iterator[Any]:
             del os.environ[name]
         else:
             os.environ[name] = value
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Any]:
+    """A `World` over the fake broker with empty queues `in` and `out`."""
+    from spark_world.fake import FakeServer
+    from spark_world.runs import World
+
+    with FakeServer() as server:
+        server.broker.declare("in")
+        server.broker.declare("out")
+        yield World(server, tmp_path)

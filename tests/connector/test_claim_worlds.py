@@ -56,18 +56,17 @@ class MachineReader:
         self.epoch = reply.epoch
         return Registration(reply.epoch, reply.settled)
 
-    def open(
-        self,
-        number: int,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        ttl_ms: int = 0,
-        keep_empty: bool = False,
-    ) -> Claim:
+    def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
         reply = self.world.ask(
             c.OpenClaim(
-                self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, True, keep_empty
+                self.name,
+                number,
+                self.epoch,
+                max_messages,
+                max_bytes,
+                more.get("ttl_ms", 0),
+                True,
+                more.get("keep_empty", False),
             )
         )
         if isinstance(reply, c.EmptyClaim):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -27,13 +26,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
 OLD = [b"old %d" % i for i in range(10)]
 NEW = [b"new %d" % i for i in range(10)]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes."""
-    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @pytest.fixture
@@ -82,18 +74,21 @@ def bodies_of(
         ]
 
 
+def first_batch(cluster: LocalCluster, given: Options) -> tuple[ClaimDriver, Offset, Offset]:
+    """Claim 10 messages; return the driver, start and end of the batch."""
+    driver = driver_of(cluster, given)
+    start = driver.initial()
+    return driver, start, driver.latest(start, 10)
+
+
 def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
     cluster: LocalCluster, given: Options
 ) -> None:
-    old = driver_of(cluster, given)
-    old_start = old.initial()
-    old_end = old.latest(old_start, 10)
+    old, old_start, old_end = first_batch(cluster, given)
     assert bodies_of(cluster, given, old, old_start, old_end) == OLD
     slices = old.plan(old_start, old_end)
     replace(cluster, given.queue)
-    new = driver_of(cluster, given)
-    new_start = new.initial()
-    new_end = new.latest(new_start, 10)
+    new, new_start, new_end = first_batch(cluster, given)
 
     # A task of the old one's batch is run again; its driver settles the batch, and goes on.
     with cluster.connect() as connection:
@@ -116,9 +111,7 @@ def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
 def test_a_checkpoint_of_the_deleted_queue_is_told_that_its_claim_is_lost(
     cluster: LocalCluster, given: Options
 ) -> None:
-    old = driver_of(cluster, given)
-    start = old.initial()
-    end = old.latest(start, 10)
+    _old, start, end = first_batch(cluster, given)
     replace(cluster, given.queue)
     new = driver_of(cluster, given)
     new_end = new.latest(new.initial(), 10)

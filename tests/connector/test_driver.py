@@ -52,6 +52,14 @@ def started(world: World, driver: ClaimDriver) -> Offset:
     return hello
 
 
+def first_batch(world: World, published: int) -> tuple[ClaimDriver, Offset, Offset]:
+    """Publish messages and claim 10 of them; return the driver, start and end of the batch."""
+    world.publish(published)
+    driver = world.driver()
+    start = started(world, driver)
+    return driver, start, driver.latest(start, 10)
+
+
 def test_the_initial_offset_is_the_same_however_often() -> None:
     driver = World().driver()
     assert driver.initial() == driver.initial()
@@ -187,10 +195,7 @@ def test_a_reader_whose_numbers_do_not_begin_at_one_reads_its_first_claim() -> N
 
 def test_reader_id_beside_the_checkpoint_of_another_reader_was_ignored() -> None:
     world = World()
-    world.publish(25)
-    driver = world.driver()
-    start = started(world, driver)
-    end = driver.latest(start, 10)
+    _driver, start, end = first_batch(world, 25)
     named = world.driver(readerId="nightly")
     for call in (lambda: named.latest(end, 10), lambda: named.plan(start, end)):
         with pytest.raises(CheckpointError, match="of reader 'r1', the option readerId says 'ni"):
@@ -212,10 +217,7 @@ def test_a_named_reader_that_lost_its_claim_goes_on_with_its_checkpoint() -> Non
 
 def test_a_driver_that_died_after_the_claim_gets_the_same_one() -> None:
     world = World()
-    world.publish(25)
-    driver = world.driver()
-    start = started(world, driver)
-    end = driver.latest(start, 10)
+    _driver, start, end = first_batch(world, 25)
     world.publish(3)
     assert world.driver().latest(start, 10) == end
     assert world.state["claims"] == {"r1": {1: 10}}
@@ -238,10 +240,7 @@ def test_settled_is_what_spark_named_as_start_and_nothing_else() -> None:
 
 def test_a_restart_plans_its_batch_first_then_settles_it() -> None:
     world = World(partitions="2")
-    world.publish(10)
-    driver = world.driver()
-    start = started(world, driver)
-    end = driver.latest(start, 10)
+    _driver, start, end = first_batch(world, 10)
     again = world.driver()
     slices = again.plan(start, end)
     assert [(part.reader, part.number, part.first, part.last) for part in slices] == [
@@ -255,10 +254,7 @@ def test_a_restart_plans_its_batch_first_then_settles_it() -> None:
 
 def test_an_older_driver_is_fenced() -> None:
     world = World()
-    world.publish(25)
-    old = world.driver()
-    start = started(world, old)
-    end = old.latest(start, 10)
+    old, _start, end = first_batch(world, 25)
     world.driver().latest(end, 10)
     with pytest.raises(FencedError, match="in use twice"):
         old.latest(end, 10)
@@ -268,10 +264,7 @@ def test_an_older_driver_is_fenced() -> None:
 
 def test_a_replaying_driver_fences_before_it_reads() -> None:
     world = World()
-    world.publish(10)
-    old = world.driver()
-    start = started(world, old)
-    end = old.latest(start, 10)
+    old, start, end = first_batch(world, 10)
     world.driver().plan(start, end)
     with pytest.raises(FencedError):
         old.latest(end, 10)
@@ -363,10 +356,7 @@ def test_continue_goes_on_as_a_new_reader() -> None:
 
 def batch_of_lost_claim(world: World) -> tuple[Offset, Offset]:
     """Start and end of a first batch whose claim then went back to the queue; its driver died."""
-    world.publish(10)
-    driver = world.driver()
-    start = started(world, driver)
-    end = driver.latest(start, 10)
+    driver, start, end = first_batch(world, 10)
     assert driver.plan(start, end)
     world.broker.release_claims("q")
     assert world.state["ready"] == 10

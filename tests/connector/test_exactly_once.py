@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,8 @@ ROWS = 100
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(1, tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+def cluster_size() -> int:
+    return 1
 
 
 class Queues:
@@ -133,22 +132,25 @@ def test_a_run_id_without_a_number_is_an_error(spark: Any, queues: Queues) -> No
 # ------------------------------------------------------------ streams
 
 
+def stream_of(spark: Any, queues: Queues, **more: str) -> Any:
+    """The bodies in `source` as a streaming DataFrame."""
+    given = queues.options(queue=queues.source, **more)
+    return spark.readStream.format("warren").schema("body binary").options(**given).load()
+
+
+def run_to_the_end(writer: Any, checkpoint: Path) -> None:
+    """Run a query until everything that is there is read."""
+    query = writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint))
+    query.start().awaitTermination(120)
+
+
 def drain(spark: Any, queues: Queues, checkpoint: Path, **more: str) -> None:
     """Source to `out`, everything that is there."""
-    rows = (
-        spark.readStream.format("warren")
-        .schema("body binary")
-        .options(**queues.options(queue=queues.source))
-        .load()
+    rows = stream_of(spark, queues)
+    sink = rows.writeStream.format("warren").options(
+        **queues.options(routingKey=queues.out, **more)
     )
-    (
-        rows.writeStream.format("warren")
-        .trigger(availableNow=True)
-        .options(**queues.options(routingKey=queues.out, **more))
-        .option("checkpointLocation", str(checkpoint))
-        .start()
-        .awaitTermination(120)
-    )
+    run_to_the_end(sink, checkpoint)
 
 
 @pytest.mark.parametrize("more", [{}, {"sinkId": "mine"}])
@@ -180,19 +182,8 @@ class Foreach:
             if fail_after_publish:
                 raise RuntimeError("after the publish, before the commit log")
 
-        rows = (
-            self.spark.readStream.format("warren")
-            .schema("body binary")
-            .options(**self.queues.options(queue=self.queues.source))
-            .load()
-        )
-        (
-            rows.writeStream.foreachBatch(one_batch)
-            .trigger(availableNow=True)
-            .option("checkpointLocation", str(self.checkpoint))
-            .start()
-            .awaitTermination(120)
-        )
+        rows = stream_of(self.spark, self.queues)
+        run_to_the_end(rows.writeStream.foreachBatch(one_batch), self.checkpoint)
 
 
 @pytest.mark.parametrize("more", [{}, {"batchId": "the micro-batch's"}])
@@ -224,13 +215,8 @@ class ToParquet:
         self.spark, self.queues, self.directory = spark, queues, directory
 
     def start(self, every: str = "36500 days", **more: str) -> Any:
-        given = {"queue": self.queues.source, "readerId": "r", "claimTtl": "10s", **more}
-        rows = (
-            self.spark.readStream.format("warren")
-            .schema("body binary")
-            .options(**self.queues.options(**given))
-            .load()
-        )
+        given = {"readerId": "r", "claimTtl": "10s", **more}
+        rows = stream_of(self.spark, self.queues, **given)
         return (
             rows.writeStream.format("parquet")
             .trigger(processingTime=every)

@@ -35,13 +35,6 @@ SOURCE_PHASES = ("before_open", "after_open", "in_read", "before_settle")
 SINK_PHASES = ("before_stage", "in_stage", "before_publish", "after_publish")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes."""
-    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
-        yield made
-
-
 class Pipeline:
     """Queue to queue, batch by batch, with a node to kill at a phase."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pika
@@ -28,13 +27,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
 WHEN = datetime.datetime(2024, 2, 29, 12, 0, tzinfo=datetime.UTC)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes."""
-    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @pytest.fixture

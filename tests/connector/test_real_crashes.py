@@ -7,7 +7,6 @@ here nothing is fake. `build.py crash` draws more.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ from spark_world.runs import RealWorld
 from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes."""
-    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spark_world.fake import FakeServer
 from spark_world.runs import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SMALL = {"maxMessagesPerTrigger": "1000", "partitions": "2"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """Queues `in` and `out`, empty."""
-    with FakeServer() as server:
-        server.broker.declare("in")
-        server.broker.declare("out")
-        yield World(server, tmp_path)
 
 
 def test_available_now_ends_with_everything_settled(world: World) -> None:

@@ -11,22 +11,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from spark_world.fake import FakeServer
 from spark_world.runs import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 START_S = 90
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """Queues `in` and `out`, empty."""
-    with FakeServer() as server:
-        server.broker.declare("in")
-        server.broker.declare("out")
-        yield World(server, tmp_path)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from live.conftest import eventually
 from warren.local import LocalCluster
 
 PAUSE_S = 0.05
+QUIET_S = 5
 
 
 def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
@@ -30,6 +31,26 @@ def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
             stack_timeout=10,
         )
     )
+
+
+def drain(cluster: LocalCluster, queue: str, node: int, count: int | None = None) -> list[bytes]:
+    """Take and acknowledge what the queue delivers through that node.
+
+    count  stop after that many; None: when nothing has come for some seconds
+    """
+    got: list[bytes] = []
+    with connect(cluster, node) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=500)
+        for method, _, body in channel.consume(queue, inactivity_timeout=QUIET_S):
+            if method is None:
+                break
+            got.append(body)
+            channel.basic_ack(method.delivery_tag)
+            if len(got) == count:
+                break
+        channel.cancel()
+    return got
 
 
 @dataclass

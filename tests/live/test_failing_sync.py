@@ -63,18 +63,27 @@ def count(cluster: LocalCluster, node: int) -> int:
         return connection.channel().queue_declare("q", passive=True).method.message_count
 
 
+def failing_disk(cluster: LocalCluster, unconfirmed: int) -> Path:
+    """Publish through node 0, then let its syncs fail: that many further publishes end in an error.
+
+    returns  the file that makes them fail while it exists
+    """
+    port = cluster.node(0).amqp_port
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        connection.channel().queue_declare("q", durable=True)
+    publish(cluster, 0, MESSAGES)
+    flag = Path(cluster.node(0).directory) / FLAG
+    flag.touch()
+    with pytest.raises(pika.exceptions.AMQPError):
+        publish(cluster, 0, unconfirmed)
+    return flag
+
+
 def test_a_node_whose_sync_fails_ends_loudly_and_the_others_go_on(
     shim: None, tmp_path: Path
 ) -> None:
     with LocalCluster(3, tmp_path / "cluster") as cluster:
-        port = cluster.node(0).amqp_port
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
-            connection.channel().queue_declare("q", durable=True)
-        publish(cluster, 0, MESSAGES)
-        flag = Path(cluster.node(0).directory) / FLAG
-        flag.touch()
-        with pytest.raises(pika.exceptions.AMQPError):
-            publish(cluster, 0, MESSAGES)
+        flag = failing_disk(cluster, MESSAGES)
         eventually(lambda: not cluster.is_running(0), "the node has ended")
         assert "could not be written and synced" in cluster.log(0)
         assert "This node ends" in cluster.log(0)
@@ -92,14 +101,7 @@ def test_a_single_node_confirms_nothing_that_its_disk_did_not_take(
     shim: None, tmp_path: Path
 ) -> None:
     with LocalCluster(1, tmp_path / "cluster") as cluster:
-        port = cluster.node(0).amqp_port
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
-            connection.channel().queue_declare("q", durable=True)
-        publish(cluster, 0, MESSAGES)
-        flag = Path(cluster.node(0).directory) / FLAG
-        flag.touch()
-        with pytest.raises(pika.exceptions.AMQPError):
-            publish(cluster, 0, 1)
+        flag = failing_disk(cluster, 1)
         eventually(lambda: not cluster.is_running(0), "the node has ended")
         flag.unlink()
         cluster.start(0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from contextlib import contextmanager
 
-import pika
 import pytest
-from pika.exceptions import AMQPError
 
 from live.conftest import eventually
+from live.load import Publisher, connect, drain
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable
@@ -29,68 +29,20 @@ def cluster(tmp_path):
         yield made
 
 
-def connect(cluster, node):
-    host, _, port = cluster.addresses[node % 3].rpartition(":")
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(
-            host,
-            int(port),
-            blocked_connection_timeout=20,
-            socket_timeout=5,
-            connection_attempts=1,
-            stack_timeout=10,
-        )
-    )
-
-
-class Publisher(threading.Thread):
-    """Publishes with confirms; after an error it goes on at the next node."""
-
-    def __init__(self, cluster, number, queue, stop):
-        super().__init__(daemon=True)
-        self.cluster, self.number, self.queue, self.stop = cluster, number, queue, stop
-        self.confirmed: list[bytes] = []
-        self.moments: list[float] = []
-        self.reconnects = 0
-
-    def run(self):
-        node, sequence = self.number, 0
-        while not self.stop.is_set():
-            try:
-                with connect(self.cluster, node) as connection:
-                    channel = connection.channel()
-                    channel.confirm_delivery()
-                    while not self.stop.is_set():
-                        body = b"%d:%d" % (self.number, sequence)
-                        channel.basic_publish("", self.queue, body, mandatory=True)
-                        self.confirmed.append(body)
-                        self.moments.append(time.monotonic())
-                        sequence += 1
-            except (AMQPError, OSError):
-                self.reconnects += 1
-                node += 1
-                sequence += 1  # whether it arrived is not known: never claim it
-                self.stop.wait(0.05)
-
-
 def longest_gap(publishers, began, ended):
     moments = sorted(moment for publisher in publishers for moment in publisher.moments)
     edges = [began, *moments, ended]
     return max(after - before for before, after in itertools.pairwise(edges))
 
 
-def drain(cluster, queue, node):
-    got = []
-    with connect(cluster, node) as connection:
+@contextmanager
+def confirming(cluster, queue):
+    """Yield a channel with confirms, on which that quorum queue was declared."""
+    with connect(cluster, 0) as connection:
         channel = connection.channel()
-        channel.basic_qos(prefetch_count=500)
-        for method, _, body in channel.consume(queue, inactivity_timeout=3):
-            if method is None:
-                break
-            got.append(body)
-            channel.basic_ack(method.delivery_tag)
-        channel.cancel()
-    return got
+        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        yield channel
 
 
 def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property):
@@ -101,7 +53,7 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property
         )
     leader = cluster.leader_of(queue)
     stop = threading.Event()
-    publishers = [Publisher(cluster, number, queue, stop) for number in range(PUBLISHERS)]
+    publishers = [Publisher(cluster, queue, number, stop) for number in range(PUBLISHERS)]
     began = time.monotonic()
     for publisher in publishers:
         publisher.start()
@@ -173,10 +125,7 @@ def test_a_client_keeps_working_when_the_leader_moves(cluster):
 
 def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
     queue = "minority"
-    with connect(cluster, 0) as connection:
-        channel = connection.channel()
-        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
-        channel.confirm_delivery()
+    with confirming(cluster, queue) as channel:
         channel.basic_publish("", queue, b"before")
         cluster.kill(1)
         cluster.kill(2)
@@ -198,10 +147,7 @@ def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
 
 def test_everything_is_there_after_all_nodes_were_killed(cluster):
     queue = "all.killed"
-    with connect(cluster, 0) as connection:
-        channel = connection.channel()
-        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
-        channel.confirm_delivery()
+    with confirming(cluster, queue) as channel:
         for i in range(100):
             channel.basic_publish("", queue, b"%d" % i)
     for node in range(3):

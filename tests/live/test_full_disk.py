@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +135,21 @@ def test_a_leader_with_a_full_disk(tmp_path: Path, mount: Mount) -> None:
         assert "there is space again" in cluster.log(0)
 
 
-def test_a_node_alone_waits_for_space(tmp_path: Path, mount: Mount) -> None:
-    cluster = LocalCluster(1, tmp_path, settings=SETTINGS)
+@contextmanager
+def single_node(
+    directory: Path, mount: Mount
+) -> Iterator[tuple[LocalCluster, Path, str, Publisher]]:
+    """Yield a node on a small file system, that file system, the node's URI, and a publisher."""
+    cluster = LocalCluster(1, directory, settings=SETTINGS)
     place = mount(cluster.nodes[0].data_dir)
     with cluster:
         uri = uri_of(cluster, 0)
         declare(uri, "q")
-        publisher = Publisher(uri, "q")
+        yield cluster, place, uri, Publisher(uri, "q")
+
+
+def test_a_node_alone_waits_for_space(tmp_path: Path, mount: Mount) -> None:
+    with single_node(tmp_path, mount) as (cluster, place, uri, publisher):
         eventually(lambda: len(publisher.confirmed) > 50, "publishing goes on")
         ballast = fill(place)
         eventually(lambda: publisher.blocked, "connection.blocked")
@@ -157,12 +166,7 @@ def test_a_node_alone_waits_for_space(tmp_path: Path, mount: Mount) -> None:
 
 
 def test_a_start_on_a_full_disk(tmp_path: Path, mount: Mount) -> None:
-    cluster = LocalCluster(1, tmp_path, settings=SETTINGS)
-    place = mount(cluster.nodes[0].data_dir)
-    with cluster:
-        uri = uri_of(cluster, 0)
-        declare(uri, "q")
-        publisher = Publisher(uri, "q")
+    with single_node(tmp_path, mount) as (cluster, place, uri, publisher):
         eventually(lambda: len(publisher.confirmed) > 20, "publishing goes on")
         cluster.kill(0)
         publisher.stop()

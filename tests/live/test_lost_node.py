@@ -62,6 +62,16 @@ def exists(cluster: LocalCluster, queue: str, node: int = 0) -> bool:
     return True
 
 
+def fan_out(channel: BlockingChannel, own: BlockingChannel) -> str:
+    """Bind the quorum queue `kept`, and an exclusive one of `own`, to `all`; return its name."""
+    channel.queue_declare("kept", durable=True, arguments=QUORUM)
+    channel.exchange_declare("all", "fanout")
+    channel.queue_bind("kept", "all")
+    name = own.queue_declare("", exclusive=True).method.queue
+    own.queue_bind(name, "all")
+    return name
+
+
 @pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
 def test_a_fanout_exchange_goes_on_without_the_exclusive_queue_of_a_lost_node(
     cluster: LocalCluster, lose: Lose
@@ -69,12 +79,8 @@ def test_a_fanout_exchange_goes_on_without_the_exclusive_queue_of_a_lost_node(
     publisher, owner = connect(cluster, 0), connect(cluster, 2)
     channel = publisher.channel()
     channel.confirm_delivery()
-    channel.queue_declare("kept", durable=True, arguments=QUORUM)
-    channel.exchange_declare("all", "fanout")
-    channel.queue_bind("kept", "all")
     own = owner.channel()
-    name = own.queue_declare("", exclusive=True).method.queue
-    own.queue_bind(name, "all")
+    name = fan_out(channel, own)
     told: list[Any] = []
     own.add_on_cancel_callback(told.append)
     own.basic_consume(name, lambda *delivery: None, auto_ack=True)
@@ -124,12 +130,7 @@ def test_a_publisher_without_confirms_does_not_stall_when_a_node_hangs(
     body, count = bytes(1 << 20), 80
     with connect(cluster, 0) as publisher, connect(cluster, 2) as owner:
         channel = publisher.channel()
-        channel.queue_declare("kept", durable=True, arguments=QUORUM)
-        channel.exchange_declare("all", "fanout")
-        channel.queue_bind("kept", "all")
-        own = owner.channel()
-        name = own.queue_declare("", exclusive=True).method.queue
-        own.queue_bind(name, "all")
+        fan_out(channel, owner.channel())
         cluster.pause(2)
         began = time.monotonic()
         for _ in range(count):

@@ -10,7 +10,7 @@ import pytest
 from pika.exceptions import AMQPError, ConnectionClosedByBroker
 
 from live.conftest import eventually
-from live.load import Load, connect
+from live.load import Load, connect, drain
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable
@@ -53,23 +53,6 @@ def publish(cluster: LocalCluster, count: int, size: int = 200, node: int = 0) -
         for body in bodies:
             channel.basic_publish("", QUEUE, body)
     return bodies
-
-
-def drain(cluster: LocalCluster, count: int, node: int) -> list[bytes]:
-    """What the queue hands out through that node, up to so many."""
-    got = []
-    with connect(cluster, node) as connection:
-        channel = connection.channel()
-        channel.basic_qos(prefetch_count=500)
-        for method, _, body in channel.consume(QUEUE, inactivity_timeout=5):
-            if method is None:
-                break
-            got.append(body)
-            channel.basic_ack(method.delivery_tag)
-            if len(got) == count:
-                break
-        channel.cancel()
-    return got
 
 
 def voters(admin: Admin) -> list[str]:
@@ -121,7 +104,7 @@ def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
         load.goes_on()
         moved = admin.transfer_leadership(QUEUE, added.name)
         assert (moved.leader, moved.moved) == (added.name, True)
-        assert drain(cluster, 2000, 3) == bodies, "what the new node leads is all there"
+        assert drain(cluster, QUEUE, 3, 2000) == bodies, "what the new node leads is all there"
         load.finish()
     shrunk = admin.shrink(added.name, wait=WAIT_S)
     assert [each.size for each in shrunk.queues] == [3, 3]
@@ -180,7 +163,7 @@ def test_a_node_that_lost_its_disk_gets_everything_back(
             WAIT_S,
         )
         assert admin.transfer_leadership(QUEUE, victim).leader == victim
-        assert drain(cluster, 3000, 0) == bodies
+        assert drain(cluster, QUEUE, 0, 3000) == bodies
         load.finish()
 
 
@@ -218,7 +201,7 @@ def test_an_empty_disk_never_votes_on_what_it_does_not_have(
     assert confirmed.wait(60), "it goes on when who remembers is back"
     thread.join(30)
     wait_in_step(admin)
-    got = drain(cluster, 511, 1)
+    got = drain(cluster, QUEUE, 1, 511)
     assert [body for body in got if body != b"later"] == bodies
     assert b"later" in got
 

@@ -115,16 +115,21 @@ def written_more(cluster: LocalCluster, victim: int, by: int, known: int) -> Non
     eventually(lambda: known_of(cluster, victim, by) > known, "its new end is kept")
 
 
+def copied_then_written(cluster: LocalCluster, victim: int, by: int, copy: Path) -> None:
+    """Copy a node's directory, let the node take part in more confirms, and kill it."""
+    known = copied(cluster, victim, by, copy)
+    cluster.start(victim)
+    voter_again(cluster, victim)
+    written_more(cluster, victim, by, known)
+
+
 def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
     declare(uri_of(cluster, 0), "q")
     leader = cluster.leader_of("q")
     victim, third = (leader + 1) % 3, (leader + 2) % 3
     publish(uri_of(cluster, leader), "q", 0, EARLIER)
     data = cluster.nodes[victim].data_dir
-    known = copied(cluster, victim, third, tmp_path / "copy")
-    cluster.start(victim)
-    voter_again(cluster, victim)
-    written_more(cluster, victim, third, known)
+    copied_then_written(cluster, victim, third, tmp_path / "copy")
     shutil.rmtree(data)
     shutil.copytree(tmp_path / "copy", data)
     # It comes back while nobody leads: with its vote the third could.
@@ -151,10 +156,7 @@ def test_a_whole_directory_whose_disk_is_full(tmp_path: Path, mount: Mount) -> N
         victim = (leader + 1) % 3
         publish(uri_of(cluster, leader), "q", 0, EARLIER)
         data = cluster.nodes[victim].data_dir
-        known = copied(cluster, victim, leader, tmp_path / "copy")
-        cluster.start(victim)
-        voter_again(cluster, victim)
-        written_more(cluster, victim, leader, known)
+        copied_then_written(cluster, victim, leader, tmp_path / "copy")
         for path in data.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(tmp_path / "copy", data, dirs_exist_ok=True)

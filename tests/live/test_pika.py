@@ -78,20 +78,9 @@ def test_every_property_and_header_type_comes_back(channel, queue_name):
     ((method, back, body),) = drain(channel, queue_name, 1)
     assert body == b"\x00body\xff" and not method.redelivered
     assert method.routing_key == queue_name and method.exchange == ""
-    for name in (
-        "content_type",
-        "content_encoding",
-        "delivery_mode",
-        "priority",
-        "correlation_id",
-        "reply_to",
-        "expiration",
-        "message_id",
-        "timestamp",
-        "type",
-        "user_id",
-        "app_id",
-    ):
+    names = "content_type content_encoding delivery_mode priority correlation_id reply_to"
+    names += " expiration message_id timestamp type user_id app_id"
+    for name in names.split():
         assert getattr(back, name) == getattr(properties, name), name
     assert back.headers == properties.headers
 
@@ -389,18 +378,28 @@ def test_priorities_are_strict(connection, queue_name, broker):
     assert bodies(drain(channel, queue_name, 7)) == [b"1", b"4", b"6", b"5", b"2", b"3", b"0"]
 
 
-def test_delivery_count_and_limit(connection, queue_name, broker):
+def with_delivery_limit(connection, name, broker, limit):
+    """Declare a quorum queue with that limit; skip the test where redeliveries are not counted."""
     if broker.cluster is None:
         pytest.skip("counters of RabbitMQ 4.3")
     channel = connection.channel()
-    channel.queue_declare(
-        queue_name, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 2}
-    )
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": limit}
+    channel.queue_declare(name, durable=True, arguments=arguments)
+    return channel
+
+
+def taken(channel, queue):
+    """Take one message without acknowledging it; return its method and headers."""
+    method, properties, _ = drain(channel, queue, 1, auto_ack=False)[0]
+    return method, properties.headers or {}
+
+
+def test_delivery_count_and_limit(connection, queue_name, broker):
+    channel = with_delivery_limit(connection, queue_name, broker, 2)
     channel.basic_publish("", queue_name, b"poison")
     seen = []
     for _ in range(3):
-        method, properties, _ = drain(channel, queue_name, 1, auto_ack=False)[0]
-        headers = properties.headers or {}
+        method, headers = taken(channel, queue_name)
         seen.append((headers.get("x-delivery-count"), headers.get("x-acquired-count")))
         channel.basic_reject(method.delivery_tag, requeue=True)
     assert [count or 0 for count, _ in seen] == [0, 1, 2]
@@ -412,16 +411,10 @@ def test_delivery_count_and_limit(connection, queue_name, broker):
 
 
 def test_nack_does_not_count_as_failed(connection, queue_name, broker):
-    if broker.cluster is None:
-        pytest.skip("counters of RabbitMQ 4.3")
-    channel = connection.channel()
-    channel.queue_declare(
-        queue_name, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 1}
-    )
+    channel = with_delivery_limit(connection, queue_name, broker, 1)
     channel.basic_publish("", queue_name, b"x")
     for turn in range(5):
-        method, properties, _ = drain(channel, queue_name, 1, auto_ack=False)[0]
-        headers = properties.headers or {}
+        method, headers = taken(channel, queue_name)
         assert not headers.get("x-delivery-count")
         assert headers.get("x-acquired-count", 0) == turn
         channel.basic_nack(method.delivery_tag, requeue=True)

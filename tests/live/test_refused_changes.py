@@ -21,13 +21,6 @@ QUORUM = {"x-queue-type": "quorum"}
 NODES = ["node-0", "node-1", "node-2"]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes; every test leaves them running."""
-    with LocalCluster(nodes=3, directory=tmp_path_factory.mktemp("cluster")) as made:
-        yield made
-
-
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[Admin]:
     """Asks whichever node answers; `q` has three members, `one` one."""

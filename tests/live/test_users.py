@@ -22,12 +22,6 @@ from warren.uri import Address
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=3, directory=tmp_path_factory.mktemp("users")) as made:
-        yield made
-
-
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[Admin]:
     with Connection(cluster.address) as connection:

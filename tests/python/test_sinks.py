@@ -21,9 +21,8 @@ ROWS = [b"row %d" % i for i in range(100)]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=1, directory=tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+def cluster_size() -> int:
+    return 1
 
 
 @pytest.fixture

@@ -313,19 +313,20 @@ class FakeBroker:
         self,
         exchange: str,
         driver: SinkDriver,
-        batch: int,
-        partition: int,
-        attempt: int,
+        place: tuple[int, int, int],
         data: bytes,
     ) -> list[str]:
-        """One block into a stage, in every queue that it routes to."""
+        """Put a block into a stage, in every queue that it routes to.
+
+        place  batch, partition, attempt
+        """
         routed = self._routed(exchange, data)
         for name, block in routed.items():
             queue = self.queues[name]
             self._fence(queue, driver)
-            key = (driver.sink, driver.run, batch, partition, attempt)
+            key = (driver.sink, driver.run, *place)
             queue.stages.setdefault(key, []).append(block)
-        self.calls.append(("stage", driver.sink, batch, partition, attempt))
+        self.calls.append(("stage", driver.sink, *place))
         return sorted(routed)
 
     def publish_batch(
@@ -445,7 +446,7 @@ class FakeClient:
             partition,
             attempt,
             lambda data: self._call(
-                "stage_block", exchange, driver, batch, partition, attempt, data
+                "stage_block", exchange, driver, (batch, partition, attempt), data
             ),
         )
 
@@ -485,16 +486,9 @@ class FakeReader:
         self.epoch = made.epoch
         return made
 
-    def open(
-        self,
-        number: int,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        ttl_ms: int = 0,
-        keep_empty: bool = False,
-    ) -> Claim:
+    def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
         """A claim."""
+        keep_empty = more.get("keep_empty", False)
         return self._call(
             "open", *self._name, self.epoch, number, max_messages, max_bytes, keep_empty
         )
