@@ -130,30 +130,33 @@ def pause_kill(scene: Scene) -> None:
     scene.nodes.start(leader)
 
 
-def cut_leader(scene: Scene) -> None:
-    """A leader and its clients on one side, the majority on the other."""
-    node = scene.leader()
+def _cut_off(scene: Scene, node: int) -> None:
     scene.say(f"node-{node} is cut off")
     scene.hit(node)
     scene.isolate(node)
     scene.wait(CUT_S)
     scene.heal()
+
+
+def _link(scene: Scene) -> tuple[int, int]:
+    """A leader and another node."""
+    leader = scene.leader()
+    return leader, scene.other(leader)
+
+
+def cut_leader(scene: Scene) -> None:
+    """A leader and its clients on one side, the majority on the other."""
+    _cut_off(scene, scene.leader())
 
 
 def cut_follower(scene: Scene) -> None:
     """Another node is cut off."""
-    node = scene.other(scene.leader())
-    scene.say(f"node-{node} is cut off")
-    scene.hit(node)
-    scene.isolate(node)
-    scene.wait(CUT_S)
-    scene.heal()
+    _cut_off(scene, scene.other(scene.leader()))
 
 
 def cut_pair(scene: Scene) -> None:
     """A leader and one other cannot talk; both reach the third."""
-    node = scene.leader()
-    peer = scene.other(node)
+    node, peer = _link(scene)
     scene.say(f"no link between node-{node} and node-{peer}")
     scene.network.cut(node, peer)
     scene.network.cut(peer, node)
@@ -163,8 +166,7 @@ def cut_pair(scene: Scene) -> None:
 
 def half_cut(scene: Scene) -> None:
     """One direction of one link only."""
-    node = scene.leader()
-    peer = scene.other(node)
+    node, peer = _link(scene)
     pair = (node, peer) if scene.chance.random() < 0.5 else (peer, node)
     scene.say(f"nothing gets from node-{pair[0]} to node-{pair[1]}")
     scene.network.cut(*pair)
@@ -196,8 +198,7 @@ def slow_link(scene: Scene) -> None:
 
 def lossy_link(scene: Scene) -> None:
     """A leader's link to another node works, does not, works …"""
-    node = scene.leader()
-    peer = scene.other(node)
+    node, peer = _link(scene)
     scene.say(f"the link between node-{node} and node-{peer} comes and goes")
     for _ in range(12):
         for pair in ((node, peer), (peer, node)):

@@ -14,6 +14,7 @@ from warren_raft.messages import AppendReply, Vote, VoteReply
 from warren_raft.types import Entry, EntryKind, Membership
 
 if TYPE_CHECKING:
+    from sim.disk import Disk
     from sim.member import Member
     from sim.world import World
 
@@ -103,19 +104,19 @@ class LogMatching:
             before = entry.term
 
 
+def term_on_disk(member: Member, message: AppendReply | Vote, otherwise: str) -> Disk:
+    """Require that the message's term is on the member's disk; return that disk."""
+    disk = member.disk
+    require(disk.hard_state.term >= message.term, otherwise, member.name, disk.hard_state, message)
+    return disk
+
+
 class Acknowledgement:
     """A member vouches only for what its disk holds."""
 
     def sent(self, member: Member, message: AppendReply) -> None:
         """An append reply leaves."""
-        disk = member.disk
-        require(
-            disk.hard_state.term >= message.term,
-            "a term is told before it is on disk",
-            member.name,
-            disk.hard_state,
-            message,
-        )
+        disk = term_on_disk(member, message, "a term is told before it is on disk")
         if message.ok and disk.hard_state.term == message.term:
             require(
                 disk.safe.last_index() >= message.index,
@@ -157,13 +158,7 @@ class Candidate:
 
     def sent(self, member: Member, message: Vote) -> None:
         """A request for a vote leaves."""
-        disk = member.disk
-        require(
-            disk.hard_state.term >= message.term,
-            "a vote is asked for in a term that is not on disk",
-            member.name,
-            message,
-        )
+        disk = term_on_disk(member, message, "a vote is asked for in a term that is not on disk")
         # One that has found a leader of that term meanwhile, and cut its log for it, stands no
         # more: its term is on disk with its own vote, so no vote can elect it any more.
         if member.node is not None and member.node.role is Role.CANDIDATE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.member import SUSPECT_MS
+from sim.planned import Planned
 from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader
 
@@ -13,28 +14,21 @@ if TYPE_CHECKING:
     from sim.world import World
 
 
-class Faults:
+class Faults(Planned):
     """A stream of faults until `stop`."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.rng = world.rng
+        super().__init__(world, world.rng)
         self.kinds = [kind for kind, weight in world.profile.kinds for _ in range(weight)]
-        self.stopped = False
         self.count = 0
 
-    def begin(self) -> None:
-        """Plan the first."""
-        if self.world.profile.fault_every_ms:
-            self.plan()
+    @property
+    def every_ms(self) -> int:
+        """The mean interval, from the world's profile."""
+        return self.world.profile.fault_every_ms
 
-    def plan(self) -> None:
-        """Plan the next."""
-        mean = self.world.profile.fault_every_ms
-        self.world.agenda.after(self.rng.randrange(2 * mean), self.strike)
-
-    def strike(self) -> None:
-        """One fault."""
+    def act(self) -> None:
+        """Let one fault happen."""
         if self.stopped:
             return
         kind = self.rng.choice(self.kinds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from sim.planned import Planned
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, changed
 from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused
@@ -14,24 +15,17 @@ if TYPE_CHECKING:
     from sim.world import World
 
 
-class Operator:
+class Operator(Planned):
     """Adds, removes, promotes and demotes; takes the log from whoever is no member any more."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.rng = Random(world.rng.randrange(1 << 48))
-        self.stopped = False
+        super().__init__(world, Random(world.rng.randrange(1 << 48)))
         self.changes = 0
 
-    def begin(self) -> None:
-        """Plan the first change."""
-        if self.world.profile.change_every_ms:
-            self.plan()
-
-    def plan(self) -> None:
-        """Plan the next."""
-        mean = self.world.profile.change_every_ms
-        self.world.agenda.after(self.rng.randrange(2 * mean), self.act)
+    @property
+    def every_ms(self) -> int:
+        """The mean interval, from the world's profile."""
+        return self.world.profile.change_every_ms
 
     def act(self) -> None:
         """One change, of whatever leader there is; two at once when there are two."""

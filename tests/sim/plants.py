@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from sim.disk import Disk
 from sim.member import Member
+from sim.planting import Replacement, by_name
 from warren_raft.core import candidate, follower, leader, lost, membership_change, read_rounds
 from warren_raft.core.configs import Configs
 from warren_raft.core.log import LogView
@@ -21,11 +23,9 @@ from warren_raft.core.node import RaftNode
 from warren_raft.core.quorum import held_by_majority
 from warren_raft.core.ready import ReadState
 from warren_raft.core.state import NodeState
-from warren_raft.core.transitions import become_follower
 from warren_raft.messages import AppendReply, Vote
 from warren_raft.types import Entry, HardState, Membership
 
-Replacement = tuple[Any, str, Any]
 """Where, which name, by what."""
 
 
@@ -255,6 +255,10 @@ def change_before_own_commit() -> list[Replacement]:
     return [(membership_change, "obstacle", hasty)]
 
 
+def unchecked(self: NodeState) -> None:
+    """Skip the node's own invariant, which would find the bug at once: the checkers must, too."""
+
+
 def membership_at_commit() -> list[Replacement]:
     """A membership is in effect when it is committed, not when it is in the log."""
     adopt, ready = membership_change.adopt, RaftNode.ready
@@ -272,13 +276,10 @@ def membership_at_commit() -> list[Replacement]:
             membership_change.adopt(self)
         return ready(self)
 
-    def check(self: NodeState) -> None:
-        """Its own invariant would find it at once; the checkers outside must, too."""
-
     return [
         (membership_change, "adopt", late),
         (RaftNode, "ready", later),
-        (NodeState, "check", check),
+        (NodeState, "check", unchecked),
     ]
 
 
@@ -291,13 +292,10 @@ def membership_survives_truncation() -> list[Replacement]:
     def append(self: Configs, index: int, membership: Any) -> None:
         self.entries.append((index, membership))
 
-    def check(self: NodeState) -> None:
-        """Its own invariant would find it at once; the checkers outside must, too."""
-
     return [
         (Configs, "truncate_from", blind),
         (Configs, "append", append),
-        (NodeState, "check", check),
+        (NodeState, "check", unchecked),
     ]
 
 
@@ -367,30 +365,15 @@ def snapshot_leaves_the_membership() -> list[Replacement]:
 
 def snapshot_over_a_longer_log() -> list[Replacement]:
     """A snapshot is installed although the log holds its last entry, and more."""
+    installed = follower.installed
 
     def eager(node: NodeState, index: int, term: int) -> bool:
         return node.leadership is None and index > node.log.committed
 
-    def whole(node: NodeState, index: int, term: int, time_ms: int, membership: Membership) -> None:
-        if node.candidacy is not None:
-            become_follower(node, node.term)
-        node.log.reset_to(index, term, time_ms)
-        node.configs.reset_to(index, membership)
-        membership_change.adopt(node)
-        if node.leader is not None:
-            reply = AppendReply(
-                node.group,
-                node.id,
-                node.leader,
-                node.term,
-                True,
-                index,
-                index,
-                0,
-                0,
-                node.member_id,
-            )
-            node.after_sync.append(reply)
+    def whole(node: NodeState, *snapshot: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LogView, "has", lambda log, index, term: False)
+            installed(node, *snapshot)
 
     return [(lost, "may_install", eager), (follower, "installed", whole)]
 
@@ -407,39 +390,36 @@ def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
     return [(module, "HANDLERS", tables)]
 
 
-PLANTS: dict[str, Callable[[], list[Replacement]]] = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
-        acknowledge_before_sync,
-        vote_not_persisted,
-        commit_old_term_by_counting,
-        cursor_survives_truncation,
-        leader_counts_itself_unsynced,
-        learner_counted,
-        vote_for_any_log,
-        vote_request_before_sync,
-        acknowledge_the_end,
-        commit_the_end,
-        keep_conflicting_entries,
-        stale_read,
-        read_before_own_commit,
-        apply_twice,
-        time_goes_back,
-        vote_twice,
-        second_change_before_the_first,
-        change_before_own_commit,
-        membership_at_commit,
-        membership_survives_truncation,
-        wiped_member_votes,
-        old_match_believed,
-        voter_under_any_id,
-        removed_leader_counts_itself,
-        removed_leader_does_not_stand,
-        snapshot_names_those_in_effect,
-        snapshot_leaves_the_membership,
-        snapshot_over_a_longer_log,
-    )
-}
+PLANTS = by_name(
+    acknowledge_before_sync,
+    vote_not_persisted,
+    commit_old_term_by_counting,
+    cursor_survives_truncation,
+    leader_counts_itself_unsynced,
+    learner_counted,
+    vote_for_any_log,
+    vote_request_before_sync,
+    acknowledge_the_end,
+    commit_the_end,
+    keep_conflicting_entries,
+    stale_read,
+    read_before_own_commit,
+    apply_twice,
+    time_goes_back,
+    vote_twice,
+    second_change_before_the_first,
+    change_before_own_commit,
+    membership_at_commit,
+    membership_survives_truncation,
+    wiped_member_votes,
+    old_match_believed,
+    voter_under_any_id,
+    removed_leader_counts_itself,
+    removed_leader_does_not_stand,
+    snapshot_names_those_in_effect,
+    snapshot_leaves_the_membership,
+    snapshot_over_a_longer_log,
+)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from sim.plants import Replacement
+from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import ack, commands, machine, stage
@@ -155,18 +155,15 @@ def lives_are_remembered_in_a_window() -> list[Replacement]:
     return [(definitions, "is_over", narrow)]
 
 
-PLANTS = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
-        requeue_order_reversed,
-        what_comes_back_goes_to_the_end,
-        redelivered_is_not_in_the_snapshot,
-        priorities_are_not_in_the_snapshot,
-        an_expired_claim_is_settled,
-        a_missing_attempt_counts_as_empty,
-        a_drop_takes_every_attempt,
-        a_repeated_batch_is_published_again,
-        an_older_driver_is_not_fenced,
-        lives_are_remembered_in_a_window,
-    )
-}
+PLANTS = by_name(
+    requeue_order_reversed,
+    what_comes_back_goes_to_the_end,
+    redelivered_is_not_in_the_snapshot,
+    priorities_are_not_in_the_snapshot,
+    an_expired_claim_is_settled,
+    a_missing_attempt_counts_as_empty,
+    a_drop_takes_every_attempt,
+    a_repeated_batch_is_published_again,
+    an_older_driver_is_not_fenced,
+    lives_are_remembered_in_a_window,
+)

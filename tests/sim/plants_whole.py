@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sim import plants_queues
-from sim.plants import Replacement
+from sim.planting import Replacement, by_name
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.client import dead_letters
 from warren_broker.cluster.client.queue_client import GroupClient, Uplink
@@ -403,9 +403,8 @@ def one_message_ends_the_node() -> list[Replacement]:
     ]
 
 
-PLANTS = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
+PLANTS = (
+    by_name(
         wal_answers_before_the_sync,
         every_second_sync_is_skipped,
         directory_not_synced_after_a_rename,
@@ -436,4 +435,5 @@ PLANTS = {
         an_older_copy_is_judged_by_nobody,
         one_message_ends_the_node,
     )
-} | plants_queues.PLANTS
+    | plants_queues.PLANTS
+)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from random import Random
-from typing import Any
 
-from sim.agenda import Agenda
 from sim.checkers import Checkers, Violation
 from sim.clients import Client
 from sim.faults import Faults
@@ -16,26 +13,24 @@ from sim.network import Network
 from sim.operator import Operator
 from sim.profile import draw
 from sim.roster import Roster
+from sim.trace import BEGINNING_MS, Traced
 from warren_raft.types import Membership
 
-BEGINNING_MS = 1_700_000_000_000
 LIVENESS_MS = 60_000
 IDLE_MS = 4_000
 
 
-class World:
+class World(Traced):
     """One run: a safety phase in which anything may break, a liveness phase in which nothing does.
 
     digest  of what happened, in order; a function of the seed alone
     """
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.seed = seed
         self.rng = Random(seed)
         self.profile = draw(self.rng)
-        self.trace = blake2b(digest_size=16)
-        self.log: list[str] | None = None
-        self.agenda = Agenda(BEGINNING_MS)
         self.network = Network(self.agenda, Random(self.rng.randrange(1 << 48)), self.profile)
         founders = [f"n{at}" for at in range(1, self.profile.nodes + 1)]
         learners = founders[self.profile.nodes - self.profile.learners :]
@@ -55,13 +50,6 @@ class World:
         self.clients = [Client(self, at, share) for at in range(self.profile.clients)]
         self.faults = Faults(self)
         self.operator = Operator(self)
-
-    def note(self, *what: Any) -> None:
-        """Something worth a line in the trace."""
-        line = f"{self.agenda.now_ms - BEGINNING_MS} {what!r}"
-        self.trace.update(line.encode())
-        if self.log is not None:
-            self.log.append(line)
 
     def run(self) -> str:
         """The whole of it; returns the digest; raises Violation or what the code raises."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.ledger import Book
-from sim.whole.people import Person
+from sim.whole.people import OneAtATime, Person
 from sim.whole.profile import DEAD, QueuePlan
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
@@ -205,23 +205,12 @@ class Consumer(Person):
             self.subscription.begin()
 
 
-class Getter(Person):
+class Getter(OneAtATime):
     """Asks for one message at a time (basic.get)."""
-
-    def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
-        super().__init__(world, number, plan)
-        self.busy = False
-
-    def arrived(self, process: Process) -> None:
-        """What was asked for there is lost."""
-        self.busy = False
 
     def act(self) -> None:
         """Ask for the next one."""
-        process = self.connected()
-        if process is not None and not self.busy:
-            self.busy = True
-            process.inject(lambda: self.ask(process))
+        self.ask_next(self.ask)
         # In the end it must not keep a node busier than a node with a window of one can be: a
         # message whose settle is late is taken back where there is a timeout, and goes round.
         self.again(2_000 if self.world.calm else 200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sim.planned import Planned
 from sim.whole.copies import OlderCopy
 from warren_raft.errors import RaftError
 
@@ -19,7 +20,7 @@ FOR_GOOD_MS = 10_000_000
 JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
 
-class Misfortunes:
+class Misfortunes(Planned):
     """A stream of them until `stop`.
 
     count   how many there were
@@ -27,14 +28,17 @@ class Misfortunes:
     """
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.rng = world.rng
-        self.stopped = False
+        super().__init__(world, world.rng)
         self.count = self.copies = 0
+
+    @property
+    def every_ms(self) -> int:
+        """The mean interval, from the world's profile."""
+        return self.world.profile.fault_every_ms
 
     def begin(self) -> None:
         """Plan the first."""
-        if self.world.profile.fault_every_ms and self.world.profile.faults:
+        if self.every_ms and self.world.profile.faults:
             self.plan()
             if self.world.profile.surely:
                 due_ms = self.rng.randrange(self.world.profile.safety_ms // 3)
@@ -46,13 +50,8 @@ class Misfortunes:
         self.world.note("fault", self.world.profile.surely, self.count)
         getattr(self, self.world.profile.surely)()
 
-    def plan(self) -> None:
-        """Plan the next."""
-        mean = self.world.profile.fault_every_ms
-        self.world.agenda.after(self.rng.randrange(2 * mean), self.strike)
-
-    def strike(self) -> None:
-        """One."""
+    def act(self) -> None:
+        """Let one misfortune happen."""
         if not self.stopped:
             kind = self.rng.choice(self.world.profile.faults)
             self.count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
-from sim.whole.people import EXCHANGE, VHOST, Person
+from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
 from sim.whole.profile import DEAD, QueuePlan
 from warren_broker.errors import Refusal, Unavailable
 from warren_broker.metadata.commands import Bind, DeclareExchange, QueueIs
@@ -15,23 +15,12 @@ if TYPE_CHECKING:
     from sim.whole.world import World
 
 
-class Operator(Person):
+class Operator(OneAtATime):
     """Sweeps one queue: purges it, or deletes it; `Declarer` makes it anew."""
-
-    def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
-        super().__init__(world, number, plan)
-        self.busy = False
-
-    def arrived(self, process: Process) -> None:
-        """Whether what was asked for there is done is unknown."""
-        self.busy = False
 
     def act(self) -> None:
         """Now and then."""
-        process = self.connected()
-        if process is not None and not self.busy and not self.world.calm:
-            self.busy = True
-            process.inject(lambda: self.sweep(process))
+        self.ask_next(self.sweep, wanted=not self.world.calm)
         self.again(1_000)
 
     def sweep(self, process: Process) -> None:

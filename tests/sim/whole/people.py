@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -67,3 +68,25 @@ class Person:
         self.world.agenda.after(
             1 + self.rng.randrange(delay_ms), process.inject, lambda: call(*args)
         )
+
+
+class OneAtATime(Person):
+    """A person that waits for an answer before it asks for the next thing.
+
+    busy    something was asked for, and is not answered
+    """
+
+    def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
+        super().__init__(world, number, plan)
+        self.busy = False
+
+    def arrived(self, process: Process) -> None:
+        """Forget what was asked for through the node before: no answer comes any more."""
+        self.busy = False
+
+    def ask_next(self, what: Callable[[Process], None], *, wanted: bool = True) -> None:
+        """Ask in a turn of the node, unless an answer is missing."""
+        process = self.connected()
+        if process is not None and not self.busy and wanted:
+            self.busy = True
+            process.inject(lambda: what(process))

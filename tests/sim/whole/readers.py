@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.ledger import Book
-from sim.whole.people import Person
+from sim.whole.people import OneAtATime
 from sim.whole.profile import QueuePlan
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MESSAGES = 4
 
 
-class Reader(Person):
+class Reader(OneAtATime):
     """Opens, perhaps opens again, fetches, settles, seldom releases.
 
     Two of one name fence each other: the claims are the name's, whoever drives.
@@ -37,22 +37,18 @@ class Reader(Person):
         self.epoch: int | None = None
         self.claim = 0
         self.lost = 0
-        self.busy = False
         self.call = ""
         self.calls = 0
         self.silent_until = 0
 
     def arrived(self, process: Process) -> None:
         """A new driver."""
+        super().arrived(process)
         self.epoch = None
-        self.busy = False
 
     def act(self) -> None:
         """Take the next step."""
-        process = self.connected()
-        if process is not None and not self.busy:
-            self.busy = True
-            process.inject(lambda: self.step(process))
+        self.ask_next(self.step)
         self.again(120 if not self.world.profile.rivals else 350)
 
     def step(self, process: Process) -> None:

@@ -97,12 +97,17 @@ class Registrar(Person):
         """Some node."""
         return str(self.rng.choice(self.world.names))
 
+    def a_place(self, change: str, process: Process) -> tuple[str, str]:
+        """Draw a queue and a node for that change, and note them."""
+        (queue, _), node = self.a_queue(process), self.a_node()
+        self.world.note(change, queue, node)
+        return queue, node
+
     # ------------------------------------------------------------ what may be asked for
 
     def add(self, process: Process) -> None:
         """A member."""
-        (queue, _), node = self.a_queue(process), self.a_node()
-        self.world.note("add", queue, node)
+        queue, node = self.a_place("add", process)
         process.broker.membership.add_member(
             VHOST, queue, node, self.answer(process, values.MembersChanged)
         )
@@ -139,8 +144,7 @@ class Registrar(Person):
 
     def transfer(self, process: Process) -> None:
         """A queue's leadership."""
-        (queue, _), node = self.a_queue(process), self.a_node()
-        self.world.note("move", queue, node)
+        queue, node = self.a_place("move", process)
         process.broker.membership.transfer_leadership(
             VHOST, queue, node, self.answer(process, values.LeaderMoved)
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from sim.agenda import Agenda
 from sim.checkers import Violation, require
+from sim.trace import Traced
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
 from sim.whole.ledger import Ledger
@@ -28,7 +27,6 @@ from warren_raft.types import METADATA_GROUP
 
 BATCHES = 2
 """Of each sink."""
-BEGINNING_MS = 1_700_000_000_000
 CALM_MS = 40_000
 """In so much time without misfortunes everything that was promised is kept."""
 HUNG_MS = 5_000
@@ -39,7 +37,7 @@ LOOK_AGAIN_MS = 100
 LOOK_MS = 300
 
 
-class World:
+class World(Traced):
     """One run: people and misfortunes, then a calm in which everything must come to its end.
 
     calm    no more misfortunes
@@ -48,12 +46,10 @@ class World:
     """
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.seed = seed
         self.rng = Random(seed * 2 + 1)
         self.profile = draw(self.rng)
-        self.trace = blake2b(digest_size=16)
-        self.log: list[str] | None = None
-        self.agenda = Agenda(BEGINNING_MS)
         count = self.profile.nodes + self.profile.joiners
         self.names = [f"n{at}" for at in range(1, count + 1)]
         self.addresses = {name: f"10.0.0.{at}" for at, name in enumerate(self.names, 1)}
@@ -86,13 +82,6 @@ class World:
         people += [Registrar(self, 0)] if profile.changes else []
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
         return people
-
-    def note(self, *what: Any) -> None:
-        """Something worth a line in the trace."""
-        line = f"{self.agenda.now_ms - BEGINNING_MS} {what!r}"
-        self.trace.update(line.encode())
-        if self.log is not None:
-            self.log.append(line)
 
     # ------------------------------------------------------------------ the run
 

@@ -1,0 +1,33 @@
+"""What happens in a world again and again."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+
+class Planned:
+    """Acts at random intervals; what `act` does after it was stopped is its own matter."""
+
+    def __init__(self, world: Any, rng: Random) -> None:
+        self.world = world
+        self.rng = rng
+        self.stopped = False
+
+    @property
+    def every_ms(self) -> int:
+        """The mean interval; 0: never."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Plan the first act."""
+        if self.every_ms:
+            self.plan()
+
+    def plan(self) -> None:
+        """Plan the next act."""
+        self.world.agenda.after(self.rng.randrange(2 * self.every_ms), self.act)
+
+    def act(self) -> None:
+        """Do one thing, and plan the next."""
+        raise NotImplementedError
