@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
-import pytest
 from msgspec import structs
 
 from sim.disk import Disk
@@ -371,8 +371,7 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
         return node.leadership is None and index > node.log.committed
 
     def whole(node: NodeState, *snapshot: Any) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LogView, "has", lambda log, index, term: False)
+        with mock.patch.object(LogView, "has", lambda log, index, term: False):
             installed(node, *snapshot)
 
     return [(lost, "may_install", eager), (follower, "installed", whole)]
