@@ -28,11 +28,18 @@ class Agenda:
         self.planned += 1
         heapq.heappush(self.events, (self.now_ms + delay_ms, self.planned, act, args))
 
+    def drop(self, unwanted: Callable[[Callable[..., None]], bool]) -> None:
+        """What is unwanted does not happen; the rest does, in the same order."""
+        self.events = [event for event in self.events if not unwanted(event[2])]
+        heapq.heapify(self.events)
+
     def run_until(self, when_ms: int, stop: Callable[[], bool] | None = None) -> bool:
         """Run everything up to that moment; returns whether `stop` ended it before."""
         events = self.events
         while events and events[0][0] <= when_ms:
-            self.now_ms, _, act, args = heapq.heappop(events)
+            moment, _, act, args = heapq.heappop(events)
+            assert moment >= self.now_ms, (moment, self.now_ms)
+            self.now_ms = moment
             self.run_count += 1
             act(*args)
             if stop is not None and stop():

@@ -230,11 +230,7 @@ class World(Traced):
     def leave(self) -> None:
         """People go home: what they had still planned is not done."""
         self.people.clear()
-        self.agenda.events = [
-            event
-            for event in self.agenda.events
-            if not hasattr(event[2], "__self__") or not hasattr(event[2].__self__, "again")
-        ]
+        self.agenda.drop(lambda act: hasattr(getattr(act, "__self__", None), "again"))
 
     def kept(self) -> bool:
         """Nothing is drained, nobody is half out."""
