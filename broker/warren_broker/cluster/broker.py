@@ -364,6 +364,21 @@ class Broker:
         return group == METADATA_GROUP or (queue is not None and queue.replicated)
 
     def _expired(self, group: int, reason: str) -> None:
+        """Delete a queue that is led here.
+
+        Nothing is submitted to a queue before this node knows its number, see `DeadLetters`. By
+        then the queue may have been used again, or be led elsewhere, where this is found again.
+        """
+        host = self.cluster.host
+        if not self.definitions.ready:
+            unused_ms = host.state(group).unused_ms
+
+            def ready() -> None:
+                if host.is_leader(group) and host.state(group).unused_ms == unused_ms:
+                    self._expired(group, reason)
+
+            self.definitions.call_at_ready(ready)
+            return
         queue = self.definitions.state.groups.get(group)
         if queue is None:
             return

@@ -84,7 +84,10 @@ def is_over(
     """Return whether that incarnation of the node has ended, however many came after it.
 
     applied  the log index of the state
-    number   of the incarnation; one above `applied` began after this state
+    number   of the incarnation; one above `applied` began after this state. 0: it has none, which
+             is true of processes of version 2 only. A later one submits nothing to a queue before
+             it knows its number: it would be taken for an older one here while this state does not
+             know it
     """
     if state.lives.get(node) == uplink:
         return False

@@ -415,7 +415,8 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies of the first time as long as it is above `answered` and among the last
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
-    incarnation  the number of the uplink's incarnation; 0 until the node knows it
+    incarnation  the number of the uplink's incarnation, which submits nothing before it knows it;
+                 0: of a process of version 2
     """
 
     uplink: UplinkId

@@ -127,7 +127,7 @@ def _submit(context: QueueContext, submission: Submission) -> SubmissionReply:
         uplink = SeenUplink(submission.uplink, submission.node, incarnation=number)
         state.uplinks[uplink.id] = uplink
     if not uplink.incarnation:
-        uplink.incarnation = number  # its first submissions came before it knew the number
+        uplink.incarnation = number  # older processes submitted before they knew the number
     context.uplink = uplink
     if seq <= last_seq:
         return SubmissionReply(uplink.id, seq, _repeat(context, uplink, submission))

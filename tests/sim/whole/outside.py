@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from sim.checkers import require
 from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
@@ -40,6 +41,12 @@ def machines(world: World) -> list[tuple[Any, str, Any]]:
         with suppress(MalformedEntry):
             submission, _ = decode_submission(data)
             world.checkers.order.begins(state, submission, meta.time_ms)
+            require(
+                not submission.uplink or submission.incarnation > 0,
+                "a life without a number has submitted",
+                submission.node,
+                submission.uplink,
+            )
         return apply(self, meta, data, state)
 
     return [(QueueContext, "dead_letter", heard), (QueueMachine, "apply", applying)]

@@ -128,7 +128,7 @@ class World(Traced):
         self.until("operators are done", self.kept)
         self.leave()
         self.until("every member votes", self.everybody_votes)
-        self.until("all members have applied everything", self.level)
+        self.until("every submission is answered, all members have applied everything", self.level)
         self.checkers.finished(self.groups())
         if self.profile.bad:
             self.agenda.run_until(self.agenda.now_ms + HUNG_MS)
@@ -265,7 +265,18 @@ class World(Traced):
                 return False
             if any(node.applied != node.last_index or node.leader is None for node in nodes):
                 return False
-        return True
+        return bool(self.profile.bad) or self.answered()
+
+    def answered(self) -> bool:
+        """Whatever a node has submitted to a group that exists was applied, and it knows."""
+        groups = self.groups()
+        return not any(
+            client.uplink.unanswered or client.uplink.waiting
+            for machine in self.present().values()
+            if machine.running is not None
+            for group, client in machine.running.cluster.clients.items()
+            if group in groups
+        )
 
     def idle(self) -> None:
         """With nothing to do nothing is done but heartbeats; soon no group has a deadline."""

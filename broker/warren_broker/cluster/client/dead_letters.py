@@ -50,6 +50,13 @@ class DeadLetters:
 
     Many messages may die at once (a queue of millions expires, or gets a lower limit) and would
     block the node for seconds: each pass handles TURN_MESSAGES of them.
+
+    Nothing is published before this node knows the definitions, which say where to, and its own
+    incarnation: 1. A node starts, leads a queue, and dead-letters a message.  2. It publishes that
+    without a number.  3. The leader there knows the node's incarnation before, which has a number,
+    and not this one: it takes a life without a number for an older one, and ends it. Nothing that
+    this process submits to that queue would ever be applied, and it would be sent again and again.
+    Replayed by test_a_dead_letter_of_a_life_that_has_no_number_yet_does_not_end_it.
     Invariant: a pass is scheduled exactly while runs wait.
     """
 
@@ -65,7 +72,7 @@ class DeadLetters:
         began = bool(self._waiting)
         self._waiting.extend((group, effect.reason, run) for run in effect.runs)
         if self._waiting and not began:
-            self._turn()
+            self._queues.definitions.call_at_ready(self._turn)
 
     def _turn(self) -> None:
         left = TURN_MESSAGES
@@ -108,8 +115,8 @@ class DeadLetters:
         except EntryDamaged:
             cluster.host.repair.when(group, index, lambda: self._publish(group, reason, run))
         except (KeyError, UnknownGroup):
-            # 1. The run waits, for a damaged entry or for its pass.  2. The queue no longer needs
-            # that entry, and releases it.
+            # 1. The run waits: for a damaged entry, for its pass, until this node is ready.  2. The
+            # queue no longer needs that entry, and releases it.
             log.error(
                 "dead letters of queue %r in vhost %r are lost: entry %s was released before they "
                 "were published",

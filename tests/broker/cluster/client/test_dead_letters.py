@@ -69,7 +69,9 @@ class World:
         self.batches: list[int] = []
         self.faults = 0
         definitions = SimpleNamespace(
-            state=SimpleNamespace(groups={GROUP: self.queue}), exchange=lambda vhost, name: True
+            state=SimpleNamespace(groups={GROUP: self.queue}),
+            exchange=lambda vhost, name: True,
+            call_at_ready=lambda call: call(),
         )
         queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
         publishing: Any = SimpleNamespace(publish=self.publish)
