@@ -21,6 +21,7 @@ from warren_broker.amqp091 import requests as asked
 from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp10 import requests as amqp10_requests
+from warren_broker.amqp10.addresses import StageTarget
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
@@ -107,7 +108,8 @@ def block(key: str = "q", exchange: str = "", **given: Any) -> bytes:
 
 def stage(exchange: str, data: bytes) -> amqp10_requests.StageBlock:
     """A block for a stage."""
-    return amqp10_requests.StageBlock("sink", "run", 1, 1, 0, 0, 1, exchange, data)
+    target = StageTarget(exchange, "sink", "run", 1, 1, 0, 0, 1)
+    return amqp10_requests.StageBlock(target, 1, data)
 
 
 BINDING_QUEUE = queue_resource.BindingInfo("amq.direct", "q", "queue", "q")

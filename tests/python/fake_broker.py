@@ -242,9 +242,9 @@ class FakeCluster:
     def _StageBlock(self, request):
         names = self._route(request.block)
         for name in names:
-            stage = self.queues[name].stages.setdefault(
-                (request.sink, request.run, request.batch, request.partition, request.attempt), {}
-            )
+            of = request.stage
+            key = of.sink, of.run, of.batch, of.partition, of.attempt
+            stage = self.queues[name].stages.setdefault(key, {})
             if not stage or request.seq > max(stage):
                 stage[request.seq] = bytes(request.block)
         return asks.Staged(tuple(names)) if names else NoRoute("no queue for it")

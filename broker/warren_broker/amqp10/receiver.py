@@ -94,17 +94,7 @@ class BlocksLink(LinkPart):
         target = self._target
         request: StageBlock | PublishBlock
         if isinstance(target, StageTarget):
-            request = StageBlock(
-                target.sink,
-                target.run,
-                target.epoch,
-                target.batch,
-                target.partition,
-                target.attempt,
-                self._next_seq,
-                target.exchange,
-                block,
-            )
+            request = StageBlock(target, self._next_seq, block)
             self._next_seq += 1
         else:
             request = PublishBlock(target.queue, target.exchange, block)

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from warren_broker.amqp10.addresses import StageTarget
 from warren_broker.errors import Refusal
 from warren_broker.management.claims import AnyClaimRequest, AnyClaimResult
 from warren_broker.management.members import AnyMemberRequest, AnyMemberResult
@@ -34,20 +35,14 @@ class OpenVhost(Request, frozen=True):
 class StageBlock(Request, frozen=True):
     """One block for a stage. Answer: Staged or Refusal, such as NoRoute.
 
-    exchange  where the block's messages go to first; a block's routes name the routing keys
-    block     an encoded block; not yet looked into
-    epoch     of the driver that writes this run of the sink
-    seq       1, 2, 3 … within the stage; a repeat of one already staged is accepted and dropped
+    stage  the stage, and the exchange to which the messages are published: a block's routes name
+           the routing keys; its seq is that of the link's first block
+    seq    1, 2, 3 … within the stage; a repeat of one already staged is accepted and dropped
+    block  an encoded block; not yet looked into
     """
 
-    sink: str
-    run: str
-    epoch: int
-    batch: int
-    partition: int
-    attempt: int
+    stage: StageTarget
     seq: int
-    exchange: str
     block: bytes | memoryview
 
 

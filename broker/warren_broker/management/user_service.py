@@ -231,20 +231,13 @@ def _get_permissions(asker: Asker, request: m.GetPermissionsRequest, answer: Ans
 
 def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "set permissions")
-    known = (request.vhost, request.user, request.exchange) in asker.broker.definitions.state.grants
-    grant = Grant(
-        request.vhost,
-        request.user,
-        request.configure,
-        request.write,
-        request.read,
-        request.exchange,
-    )
-    to = "" if request.exchange is None else f" for topics of exchange {quoted(request.exchange)}"
-    patterns = ", ".join(map(quoted, (request.configure, request.write, request.read)))
+    grant = request.grant
+    known = (grant.vhost, grant.user, grant.exchange) in asker.broker.definitions.state.grants
+    to = "" if grant.exchange is None else f" for topics of exchange {quoted(grant.exchange)}"
+    patterns = ", ".join(map(quoted, (grant.configure, grant.write, grant.read)))
     what = (
-        f"set permissions{to} of user {quoted(request.user)} in vhost "
-        f"{quoted(request.vhost)} to {patterns}"
+        f"set permissions{to} of user {quoted(grant.user)} in vhost "
+        f"{quoted(grant.vhost)} to {patterns}"
     )
     _change(asker, what, metadata.PutGrant(grant), answer, m.Put(not known))
 

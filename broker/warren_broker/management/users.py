@@ -129,15 +129,10 @@ class GetPermissionsRequest(ManagementRequest, frozen=True):
 class PutPermissionsRequest(ManagementRequest, frozen=True):
     """PUT /permissions/:vhost/:user, /topic-permissions/:vhost/:user. Answer: Put; 404.
 
-    exchange  None: permissions; else topic permissions for that exchange
+    grant  exchange None: permissions; else topic permissions for that exchange
     """
 
-    vhost: str
-    user: str
-    configure: str
-    write: str
-    read: str
-    exchange: str | None = None
+    grant: Grant
 
 
 class DeletePermissionsRequest(ManagementRequest, frozen=True):
@@ -293,17 +288,18 @@ def _get_permissions(topics: bool) -> Any:
 
 def _put_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(PermissionsBody, body)
-    patterns = (read.configure, read.write, read.read)
-    check_patterns(Grant(names[0], names[1], *patterns))
-    return PutPermissionsRequest(names[0], names[1], *patterns)
+    return _granted(Grant(names[0], names[1], read.configure, read.write, read.read))
 
 
 def _put_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(TopicPermissionsBody, body)
     exchange = filled("exchange", read.exchange)
-    patterns = ("", read.write, read.read)
-    check_patterns(Grant(names[0], names[1], *patterns))
-    return PutPermissionsRequest(names[0], names[1], *patterns, exchange)
+    return _granted(Grant(names[0], names[1], "", read.write, read.read, exchange))
+
+
+def _granted(grant: Grant) -> ManagementRequest:
+    check_patterns(grant)
+    return PutPermissionsRequest(grant)
 
 
 def _clear_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:

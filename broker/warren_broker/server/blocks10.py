@@ -110,18 +110,19 @@ def _to_each(
 
 
 def _stage(asker: Asker, request: requests.StageBlock, answer: Answer) -> None:
-    parts = _split(asker, request.exchange, request.block)
+    stage = request.stage
+    parts = _split(asker, stage.exchange, request.block)
     names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
 
     def staged(data: bytes) -> commands.SinkStage:
         return commands.SinkStage(
-            request.sink,
-            request.run,
-            request.epoch,
-            request.batch,
-            request.partition,
-            request.attempt,
+            stage.sink,
+            stage.run,
+            stage.epoch,
+            stage.batch,
+            stage.partition,
+            stage.attempt,
             content_digest(data),
             ttl_ms,
             request.seq,
