@@ -54,8 +54,8 @@ class Recovered:
     use    the groups with records in each log file that must be replayed
     salts  per file, for reading it later; ends: where its records end, if another one follows
     link   the next file's link to the newest one
-    unnamed  (number, end, salt) of the newest file, when `synced` does not name it yet; None: it
-           does, or there is no file
+    unnamed  (number, end, salt) of the newest file, which is marked again before the next one is
+           begun; None: there is no file
     cut    (file, offset, bytes) of the torn tail that was cut, for the log line
     condemned  groups that cannot be recovered; the others can
     broken   damaged snapshots that nothing rests on
@@ -162,7 +162,10 @@ def _read_log(
     recovered.next_batch = max(recovered.next_batch, position[0] + 1)
     disk = int(directory.identity.disk, 16)
     recovered.link = links.link(disk, recovered.next_file, end)
-    if numbers and (not marks or marks[0].file < numbers[-1]):
+    if numbers:
+        # Also when a mark names it: 1. A process overwrites its marks, and is killed before that is
+        # synced.  2. The next process reads them, and begins a file.  3. The power fails: the marks
+        # on the disk are the older ones, and two files are ahead of them.
         recovered.unnamed = (numbers[-1], end, heads[numbers[-1]].salt)
     return cut
 

@@ -111,20 +111,28 @@ class SyncedMarkFiles:
         self._directory = directory
         self._fds: dict[Path, int] = {}
         self._lock = threading.Lock()
-        self._failed = False
+        self._failed: OSError | None = None
         self._written = dict.fromkeys((directory.wal / NAME, directory.path / NAME), (0, 0))
 
     def write(self, file: int, end: int, salt: int) -> None:
-        """Write the mark to both files, and to `node.json` that there is a log."""
+        """Write the mark to both files, and to `node.json` that there is a log.
+
+        Raises OSError; after one that is not about space, on every later call.
+        """
         with self._lock:
+            # 1. A mark fails.  2. The writer begins its next file, and the mark of that is passed
+            # over: it acknowledges what no mark names, and two such files are one too many.
+            # Replayed by tests/raft/storage/test_begun_files.py
+            if self._failed is not None:
+                raise self._failed
             disk = int(self._directory.identity.disk, 16)
             data = encode(SyncedMark(file, end, salt, disk))
             # The one that is behind is written first: a failed write may have left it torn.
             for path, written in sorted(self._written.items(), key=lambda each: each[1]):
-                if written < (file, end) and not self._failed:
+                if written < (file, end):
                     self._put(path, data)
                     self._written[path] = (file, end)
-            if not self._directory.identity.logged and not self._failed:
+            if not self._directory.identity.logged:
                 self._directory.change(logged=True)
 
     def _put(self, path: Path, data: bytes) -> None:
@@ -138,7 +146,8 @@ class SyncedMarkFiles:
         except OSError as error:
             # 1. The second one is torn, because the disk fails.  2. The node ends, and records
             # where the log ended: now the first one is torn, too.
-            self._failed = not is_full(error)
+            if not is_full(error):
+                self._failed = error
             raise
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class _Writer:
 
     file  its number; -1: none is open
     unnamed  arguments for `mark` of the file before the first one that is begun here; None: it was
-          marked already
+          marked by this process, or there is none
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
     """
@@ -185,7 +185,7 @@ class Wal:
         salts        of the files there are; those of new ones are added
         link       the link of `next_file` to the file before it
         mark         see Mark; called on the thread before a new file's first record is written
-        unnamed      the newest file there is, as for `mark`, when it was not marked yet
+        unnamed      the newest file there is, as for `mark`: it is marked before the next is begun
         at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
                      what it returns on the owner's thread; the job may block, and uses the writer
                      only. None: every batch is written by the thread

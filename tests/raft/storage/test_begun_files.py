@@ -88,3 +88,29 @@ def test_a_file_that_nothing_names_is_named_before_the_next_one_is_begun(tmp_pat
             synced_mark.read(StoppingFiles(), place).file for place in (tmp_path, tmp_path / "wal")
         ]
         assert max(named) >= there - 1, (stop_at, named, there)
+
+
+class RecordingFiles(StoppingFiles):
+    """Keeps the names of the files that are created, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: list[str] = []
+
+    def create(self, path: Path, data: bytes) -> int:
+        self.created.append(path.name)
+        return super().create(path, data)
+
+
+def test_marks_that_were_read_are_written_again_before_the_next_file_is_begun(
+    tmp_path: Path,
+) -> None:
+    # 1. A process overwrites its marks, and is killed before that is synced.  2. The next one reads
+    # them from the cache, and begins a file.  3. The power fails: the older marks are on the disk.
+    first_life(tmp_path)
+    files = RecordingFiles()
+    disk = Disk(tmp_path, files)
+    disk.write(1, 3, [b"more"], term=3)
+    disk.close()
+    begun = next(at for at, name in enumerate(files.created) if name.endswith(".wal"))
+    assert files.created[:begun].count("synced") == 2, files.created

@@ -129,8 +129,13 @@ class Durability:
             process = machine.running
             if process is not None and group in process.host._groups:
                 node = process.host._groups[group].node
-                if node.applied >= index:
-                    members = node.membership.voters
+                # 1. n1, n2 and n3 are members; n1 and n2 have entry 141.  2. The leader appends the
+                # removal of n1 to its log: 142 is in effect, and not committed.  3. A node learns
+                # that 141 is committed. Of n2 and n3 only n2 has it, and no leader without it can be
+                # elected: n3 votes by 142 only when it has that, and 141 before it.
+                membership = node.configs.at(node.applied) if node.applied >= index else None
+                if membership is not None:
+                    members = membership.voters
         if not members:
             return  # they have stopped since
         # What an unlucky one held when it vouched for it may be gone since: the others suffice.

@@ -301,6 +301,12 @@ class Machine:
             process.host.stop()
             self.crash(silent=False)
 
+    def write_failed(self, error: WriteFailed) -> None:
+        """Its process ends because of the disk, which must have refused something."""
+        if not self.files.kernel.refused:
+            raise Violation(f"{self.name} stopped, though its disk is well: {error}") from error
+        self.stopped(error)
+
     def stopped(self, error: Exception) -> None:
         """The process has ended by itself: somebody starts it again."""
         self.world.note("stopped", self.name, str(error))
@@ -452,9 +458,7 @@ class Process:
         try:
             wait_ms = self._turns()
         except WriteFailed as error:
-            if not self.machine.files.kernel.refused:
-                raise Violation(f"{self.name} stopped, though its disk is well: {error}") from error
-            self.machine.stopped(error)
+            self.machine.write_failed(error)
             return
         if wait_ms is not None:
             self.wake(self.world.agenda.now_ms + wait_ms)

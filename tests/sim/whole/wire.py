@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warren_raft import messages as raft_messages
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.net.handshake import SecondProcess
-from warren_raft.storage.errors import DirectoryOutdated
+from warren_raft.storage.errors import DirectoryOutdated, WriteFailed
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -180,6 +180,9 @@ class Wire:
             except SecondProcess as error:
                 # The process before it has died, and this end has not heard so yet.
                 reason = str(error)
+            except WriteFailed as error:
+                self.world.processes[name].write_failed(error)
+                return str(error)
             if reason is not None:
                 self.world.note("refused", name, link.peer(name), reason)
                 return str(reason)
