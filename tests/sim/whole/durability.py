@@ -131,8 +131,8 @@ class Durability:
                 node = process.host._groups[group].node
                 # 1. n1, n2 and n3 are members; n1 and n2 have entry 141.  2. The leader appends the
                 # removal of n1 to its log: 142 is in effect, and not committed.  3. A node learns
-                # that 141 is committed. Of n2 and n3 only n2 has it, and no leader without it can be
-                # elected: n3 votes by 142 only when it has that, and 141 before it.
+                # that 141 is committed. Of n2 and n3 only n2 has it, and no leader without it can
+                # be elected: by 142 n3 votes only when it has that, and 141 before it.
                 membership = node.configs.at(node.applied) if node.applied >= index else None
                 if membership is not None:
                     members = membership.voters
