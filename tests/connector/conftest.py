@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session whose workers find what this process finds."""
+    """A Spark session with workers that import what this process imports."""
     from spark_world.pipeline import session
     from spark_world.runs import PATH
 

@@ -1,7 +1,7 @@
 """The source's driver on the queue machine itself, in random lives.
 
-Drivers die at any step, go on beside their successor, fall silent until their claim expires;
-operators release, purge and declare anew; other readers crowd ours out; requests arrive late or
+Drivers die at any step, continue beside their successor, fall silent until their claim expires;
+operators release, purge and declare again; other readers crowd ours out; requests arrive late or
 their answers are lost; the queue is restored from its snapshot.
 
 What is asserted is what docs/semantics.md promises of the source, message by message.
@@ -253,7 +253,7 @@ class World:
             chance = self.random.random()
             alive = [run for run in self.runs if not run.over]
             if not alive or chance < 0.03:
-                self.runs.append(Run(self))  # the others go on: nobody has told them
+                self.runs.append(Run(self))  # the others continue: they have not been told
             elif chance < 0.2:
                 self.publish()
             elif chance < 0.3:
@@ -396,7 +396,7 @@ class Run:
 
 
 class _Listening:
-    """With onClaimLost=continue the driver says in the log what it goes on after."""
+    """With onClaimLost=continue the driver logs the claim after which it continues."""
 
     def __init__(self, world: World, on_loss: str) -> None:
         self.world = world

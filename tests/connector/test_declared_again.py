@@ -1,4 +1,4 @@
-"""A queue is deleted and declared again: drivers of it that run on have nothing of the new one."""
+"""A queue is deleted and declared again: drivers that still run get nothing of the new one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEW = [b"new %d" % i for i in range(10)]
 
 @pytest.fixture
 def given(cluster: LocalCluster) -> Options:
-    """What both drivers are started with: the same queue, and the same reader."""
+    """The options of both drivers: the same queue and the same reader."""
     name = f"q-{uuid.uuid4().hex[:8]}"
     declare(cluster, name, OLD)
     return parse_options({"hosts": cluster.hosts, "queue": name, "readerId": "nightly"}, "read")
@@ -51,7 +51,7 @@ def replace(cluster: LocalCluster, name: str) -> None:
 
 
 def driver_of(cluster: LocalCluster, given: Options) -> ClaimDriver:
-    """One with a connection of its own."""
+    """Make a driver with its own connection."""
     return ClaimDriver(
         WarrenBroker(cluster.connect()),
         given,
@@ -90,7 +90,7 @@ def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
     replace(cluster, given.queue)
     new, new_start, new_end = first_batch(cluster, given)
 
-    # A task of the old one's batch is run again; its driver settles the batch, and goes on.
+    # A task of the old one's batch is run again; its driver settles the batch, and continues.
     with cluster.connect() as connection:
         broker = WarrenBroker(connection)
         for part in slices:

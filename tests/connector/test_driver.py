@@ -46,7 +46,7 @@ class World:
 
 
 def started(world: World, driver: ClaimDriver) -> Offset:
-    """Through the first, empty batch."""
+    """Pass the first batch, which is empty."""
     hello = driver.latest(driver.initial(), 10)
     assert (hello.number, hello.registered, hello.claims) == (0, True, ())
     return hello
@@ -293,7 +293,7 @@ def test_available_now_reads_what_was_there_and_no_more() -> None:
     at = started(world, driver)
     got = []
     while True:
-        world.publish(7)  # goes on arriving
+        world.publish(7)  # still arriving
         end = driver.latest(at, 10)
         if end == at:
             break
@@ -355,7 +355,7 @@ def test_continue_goes_on_as_a_new_reader() -> None:
 
 
 def batch_of_lost_claim(world: World) -> tuple[Offset, Offset]:
-    """Start and end of a first batch whose claim then went back to the queue; its driver died."""
+    """Start and end of a first batch; its driver died, and its claim went back to the queue."""
     driver, start, end = first_batch(world, 10)
     assert driver.plan(start, end)
     world.broker.release_claims("q")
@@ -457,7 +457,7 @@ def test_a_checkpoint_that_broker_and_offset_disagree_on_is_lost(settled: int) -
     for _ in range(3):
         offsets.append(driver.latest(offsets[-1], 10))
     assert world.state["settled"] == {"r1": 2}
-    if settled == 0:  # the queue was made anew
+    if settled == 0:  # the queue was declared again
         world.broker.declare("q")
         world.publish(5)
         with pytest.raises(ClaimLostError, match="has settled claims up to 0"):

@@ -145,7 +145,7 @@ def run_to_the_end(writer: Any, checkpoint: Path) -> None:
 
 
 def drain(spark: Any, queues: Queues, checkpoint: Path, **more: str) -> None:
-    """Source to `out`, everything that is there."""
+    """Publish everything in `source` to `out`."""
     rows = stream_of(spark, queues)
     sink = rows.writeStream.format("warren").options(
         **queues.options(routingKey=queues.out, **more)
@@ -160,12 +160,12 @@ def test_a_new_checkpoint_with_a_fixed_sink_id_publishes_its_rows(
     for turn in range(2):
         queues.publish(turn * ROWS)
         drain(spark, queues, tmp_path / "checkpoint", **more)
-        shutil.rmtree(tmp_path / "checkpoint")  # as everybody does
+        shutil.rmtree(tmp_path / "checkpoint")  # as users do
         assert (queues.ready(queues.source), queues.ready(queues.out)) == (0, (turn + 1) * ROWS)
 
 
 class Foreach:
-    """A query whose foreachBatch publishes, and may then fail."""
+    """A query with a foreachBatch that publishes, and may then fail."""
 
     def __init__(self, spark: Any, queues: Queues, checkpoint: Path) -> None:
         self.spark, self.queues, self.checkpoint = spark, queues, checkpoint
@@ -243,7 +243,7 @@ def test_a_claim_that_expired_after_its_batch_was_committed_is_told_and_not_read
     with pytest.raises(Exception, match=r"WARREN_CLAIM_LOST.*is committed: .* a second time"):
         query.awaitTermination(60)
     assert (table.rows(), queues.ready(queues.source)) == (ROWS, ROWS)
-    query = table.start("0 seconds", onClaimLost="continue")  # who says so gets them again
+    query = table.start("0 seconds", onClaimLost="continue")  # a query that says so gets them again
     until(lambda: query.exception() is not None or table.rows() == 2 * ROWS, "nothing is read")
     until(lambda: query.exception() is not None or queues.ready(queues.source) == 0, "not settled")
     query.stop()

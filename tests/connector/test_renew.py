@@ -11,7 +11,7 @@ WAIT_S = 20
 
 
 class Broken:
-    """A reader whose broker answers what the test says, one answer per call."""
+    """A reader of a broker that gives the answers of the test, one per call."""
 
     def __init__(self, answers: list[Exception | None]) -> None:
         self.answers = answers

@@ -181,7 +181,7 @@ def test_the_checkpoint_says_what_a_query_reads(broker: FakeBroker, tmp_path: Pa
     refuse_checkpoint_queues(
         parse_options({"allowLoop": "true", "checkpointLocation": at}, "write"), 7, ["out"], look
     )
-    # A queue of the same name elsewhere: this one has never heard of the reader.
+    # A queue of the same name elsewhere: this one does not know the reader.
     checkpoint_of(tmp_path, "out", "reader-of-another-cluster")
     refuse_checkpoint_queues(parse_options({"checkpointLocation": at}, "write"), 7, ["out"], look)
     for place in ("s3a://bucket/c", "", "/nowhere", "file://host/c"):

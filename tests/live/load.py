@@ -1,5 +1,4 @@
-"""Clients that work while nodes come and go, with the books that show what became of their
-messages."""
+"""Clients that work while nodes come and go, and records of what became of their messages."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ QUIET_S = 5
 
 
 def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
-    """To one node, without patience."""
+    """Connect to one node, with one attempt and short timeouts."""
     host, _, port = cluster.addresses[node % len(cluster.addresses)].rpartition(":")
     return pika.BlockingConnection(
         pika.ConnectionParameters(
@@ -68,7 +67,7 @@ class _Client(threading.Thread):
         return id(self)
 
     def run(self) -> None:
-        """At the next node whenever a connection ends."""
+        """Work, at the next node whenever a connection ends."""
         node = self.number
         while not self.stop.is_set():
             try:
@@ -86,7 +85,7 @@ class _Client(threading.Thread):
 
 @dataclass
 class Publisher(_Client):
-    """Publishes with confirms, one after the other; what was confirmed is in the books."""
+    """Publishes with confirms, one after the other, and records what was confirmed."""
 
     confirmed: list[bytes] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)
@@ -125,7 +124,7 @@ class Consumer(_Client):
 
 
 class Load:
-    """Publishers with consumers on one queue; `finish` looks at the books."""
+    """Publishers and consumers on one queue; `finish` checks that all confirmed messages came."""
 
     def __init__(
         self, cluster: LocalCluster, queue: str, *, publishers: int = 2, consumers: int = 2
@@ -199,6 +198,6 @@ class Load:
         )
 
     def longest_gap_s(self) -> float:
-        """The longest time in which nobody had a confirm."""
+        """The longest time without a confirm."""
         moments = sorted(moment for each in self.publishers for moment in each.moments)
         return max((b - a for a, b in itertools.pairwise(moments)), default=0.0)

@@ -24,7 +24,7 @@ def method(what: Any, channel: int = 1) -> bytes:
 
 
 def raw_method(class_id: int, method_id: int, arguments: bytes = b"", channel: int = 1) -> bytes:
-    """A method's frame with arguments that nobody has checked."""
+    """Return a method's frame with unchecked arguments."""
     return frame(1, channel, struct.pack(">HH", class_id, method_id) + arguments)
 
 

@@ -234,7 +234,7 @@ def test_wrong_password(address: tuple[str, int]) -> None:
         closed_with(client, 403, "Login was refused using authentication mechanism PLAIN")
     with RawClient(address, "header") as client:
         client.send(method(spec.Connection.StartOk({}, "PLAIN", "\0nobody\0x", "en_US"), 0))
-        assert client.next() is None  # who cannot read a close is only hung up on
+        assert client.next() is None  # a client that cannot read a close is only disconnected
 
 
 @pytest.mark.parametrize(

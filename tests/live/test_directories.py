@@ -270,7 +270,7 @@ def test_a_node_of_another_cluster_does_not_come_in(tmp_path: Path) -> None:
 
 
 def serves(cluster: LocalCluster) -> bool:
-    """Whether the queue can be had with everything in it."""
+    """Check that the queue is available with all its messages."""
     with cluster.connect() as connection:
         return Admin(connection).queue(QUEUE).messages_ready == MESSAGES
 

@@ -1,4 +1,4 @@
-"""A real node whose disk says that it could not keep what it was given."""
+"""A real node with a disk that reports a failed sync."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publish(cluster: LocalCluster, node: int, count: int) -> None:
-    """So many confirmed messages."""
+    """Publish that many messages with confirms."""
     port = cluster.node(node).amqp_port
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()
@@ -57,7 +57,7 @@ def publish(cluster: LocalCluster, node: int, count: int) -> None:
 
 
 def count(cluster: LocalCluster, node: int) -> int:
-    """What the queue holds, asked for at that node."""
+    """Ask that node for the number of messages in the queue."""
     port = cluster.node(node).amqp_port
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         return connection.channel().queue_declare("q", passive=True).method.message_count
@@ -79,9 +79,7 @@ def failing_disk(cluster: LocalCluster, unconfirmed: int) -> Path:
     return flag
 
 
-def test_a_node_whose_sync_fails_ends_loudly_and_the_others_go_on(
-    shim: None, tmp_path: Path
-) -> None:
+def test_a_node_with_a_failed_sync_ends_and_the_others_continue(shim: None, tmp_path: Path) -> None:
     with LocalCluster(3, tmp_path / "cluster") as cluster:
         flag = failing_disk(cluster, MESSAGES)
         eventually(lambda: not cluster.is_running(0), "the node has ended")

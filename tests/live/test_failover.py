@@ -1,4 +1,4 @@
-"""Leaders die under load: what was confirmed is there, and clients go on working."""
+"""Leaders die under load: confirmed messages are kept, and clients continue."""
 
 from __future__ import annotations
 

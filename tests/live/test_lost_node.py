@@ -1,4 +1,4 @@
-"""A node is lost, or hangs, with queues that live on it alone: clients of the others go on."""
+"""A node is lost, or hangs, with queues that only it has: clients of the others continue."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fan_out(channel: BlockingChannel, own: BlockingChannel) -> str:
 
 
 @pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
-def test_a_fanout_exchange_goes_on_without_the_exclusive_queue_of_a_lost_node(
+def test_a_fanout_exchange_works_without_the_exclusive_queue_of_a_lost_node(
     cluster: LocalCluster, lose: Lose
 ) -> None:
     publisher, owner = connect(cluster, 0), connect(cluster, 2)

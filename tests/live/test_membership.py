@@ -56,7 +56,7 @@ def publish(cluster: LocalCluster, count: int, size: int = 200, node: int = 0) -
 
 
 def voters(admin: Admin) -> list[str]:
-    """Who counts in the queue's group."""
+    """The voters of the queue's group."""
     return [member.node for member in admin.queue_members(QUEUE).members if member.voter]
 
 
@@ -171,7 +171,7 @@ def test_an_empty_disk_never_votes_on_what_it_does_not_have(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     """1. node-2 is down while messages are confirmed by node-0, node-1.  2. node-0 dies, node-1
-    loses its disk.  3. node-1, node-2 run: a majority of names, of which nobody has the messages.
+    loses its disk.  3. node-1, node-2 run: a majority by name, but none of them has the messages.
     """
     publish(cluster, 10)
     cluster.kill("node-2")
@@ -305,7 +305,7 @@ def test_a_rolling_restart_that_asks_first_loses_nothing(
 def test_members_change_under_load_and_leaders_are_killed(
     cluster: LocalCluster, admin: Admin
 ) -> None:
-    """Six changes, each with a kill -9 of whoever leads in the middle of it."""
+    """Six changes, each with a kill -9 of the leader in the middle of it."""
     cluster.add_node()
     with Load(cluster, QUEUE) as load:
         present = "node-3" in voters(admin)

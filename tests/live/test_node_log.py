@@ -1,4 +1,4 @@
-"""What an operator reads: who connected, who was refused, what clients did wrong."""
+"""What an operator reads: connections, refusals, errors of clients."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def copied(cluster: LocalCluster, victim: int, by: int, copy: Path) -> int:
 
 
 def written_more(cluster: LocalCluster, victim: int, by: int, known: int) -> None:
-    """The node takes part in confirms after its copy, and is killed; the other has heard of it.
+    """The node takes part in confirms after its copy, and is killed; the other node knows of it.
 
     The two others are a majority without it: it may have taken nothing yet when they have answered.
     """
@@ -132,7 +132,7 @@ def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
     copied_then_written(cluster, victim, third, tmp_path / "copy")
     shutil.rmtree(data)
     shutil.copytree(tmp_path / "copy", data)
-    # It comes back while nobody leads: with its vote the third could.
+    # It comes back while no node leads: with its vote the third could.
     cluster.kill(leader)
     cluster.start(victim)
     pid = cluster.pid(victim)
@@ -146,7 +146,7 @@ def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 def test_a_whole_directory_whose_disk_is_full(tmp_path: Path, mount: Mount) -> None:
-    """What the node was told must not be forgotten: whom it meets next may know nothing of it."""
+    """The node must not forget what it was told: the next peer may know nothing of it."""
     cluster = LocalCluster(3, tmp_path, settings=SETTINGS)
     for node in cluster.nodes:
         mount(node.data_dir)

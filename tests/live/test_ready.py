@@ -67,7 +67,7 @@ def test_a_node_without_a_majority_listens_and_is_not_ready(tmp_path: Path) -> N
         for number in (2, 0, 1):
             use(wait_for(ready[number])["amqp"], f"ready.{number}")
 
-        # Restarted with a majority down: it recovers, listens, and nobody could log in.
+        # Restarted with a majority down: it recovers, listens, and no client could log in.
         for number in range(3):
             cluster.kill(number)
         cluster.spawn(1)

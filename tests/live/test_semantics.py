@@ -1,4 +1,4 @@
-"""What clients rely on beside the methods themselves: orders, limits, who may, who is told.
+"""What clients rely on beside the methods themselves: order, limits, permissions, notices.
 
 Each was looked up in RabbitMQ's behaviour; all but those marked run against it, too.
 """
@@ -45,7 +45,7 @@ def closes(code: int) -> Any:
     return pytest.raises(ChannelClosedByBroker, match=rf"\({code}, ")
 
 
-# ------------------------------------------------------------------ who may
+# ------------------------------------------------------------------ permissions
 
 
 def test_exclusive_or_not_is_part_of_access(broker: Broker, queue_name: str) -> None:
@@ -244,7 +244,7 @@ def test_nothing_is_lost_between_a_consumer_and_its_cancel(
 
 
 def test_a_slow_consumer_is_told_in_its_own_way(broker: Broker, queue_name: str) -> None:
-    """basic.cancel for those who can hear it, the channel's end for the others."""
+    """basic.cancel for clients that support it, the end of the channel for the others."""
     if broker.cluster is None:
         pytest.skip("RabbitMQ looks at its consumers once a minute")
     for capable in (True, False):
@@ -347,7 +347,7 @@ def test_names_of_every_kind(broker: Broker, name: str) -> None:
 
 
 def test_a_routing_key_of_other_bytes_is_refused_or_kept(broker: Broker) -> None:
-    """Short strings are UTF-8; what is not ends that connection, whoever decides it."""
+    """Short strings are UTF-8; anything else ends the connection."""
     with RawClient(address(broker)) as client:
         client.send(
             frame(1, 1, b"\0\x3c\0\x28\0\0" + short(b"") + short(b"\xff\xfe") + b"\0")
@@ -363,7 +363,7 @@ def test_a_routing_key_of_other_bytes_is_refused_or_kept(broker: Broker) -> None
 
 
 def test_what_was_declared_here_is_there_at_once_elsewhere(broker: Broker) -> None:
-    """Whoever hears declare-ok may tell a friend on another node."""
+    """A client that receives declare-ok may tell another client, on another node."""
     with broker.connect(0) as here, broker.connect(1) as there, broker.connect(2) as third:
         nodes = [each.channel() for each in (here, there, third)]
         for i in range(12):

@@ -1,7 +1,7 @@
 """A node's directory is copied, and both copies are started under the node's name.
 
 Two processes with one memory could both vote in a term, and both acknowledge: the peers let only
-one of them in, and the cluster of the others goes on.
+one of them in, and the cluster of the others continues.
 """
 
 from __future__ import annotations

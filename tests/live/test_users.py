@@ -122,7 +122,7 @@ def test_a_vhosts_clients_go_with_it(cluster: LocalCluster, admin: Admin) -> Non
                 other.process_data_events(0.05)
     with pytest.raises(AMQPError):
         connect(cluster, "guest", "guest", "short lived")
-    admin.overview()  # who asked for it goes on
+    admin.overview()  # the client that asked for it continues
 
 
 def test_the_last_administrator_cannot_be_lost(admin: Admin) -> None:

@@ -22,11 +22,6 @@ class Faults(Planned):
         self.kinds = [kind for kind, weight in world.profile.kinds for _ in range(weight)]
         self.count = 0
 
-    @property
-    def every_ms(self) -> int:
-        """The mean interval, from the world's profile."""
-        return self.world.profile.fault_every_ms
-
     def act(self) -> None:
         """Let one fault happen."""
         if self.stopped:

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 class Operator(Planned):
     """Adds, removes, promotes and demotes; takes the log from whoever is no member any more."""
 
+    setting = "change_every_ms"
+
     def __init__(self, world: World) -> None:
         super().__init__(world, Random(world.rng.randrange(1 << 48)))
         self.changes = 0
-
-    @property
-    def every_ms(self) -> int:
-        """The mean interval, from the world's profile."""
-        return self.world.profile.change_every_ms
 
     def act(self) -> None:
         """One change, of whatever leader there is; two at once when there are two."""

@@ -7,7 +7,12 @@ from typing import Any
 
 
 class Planned:
-    """Acts at random intervals; what `act` does after it was stopped is its own matter."""
+    """Acts at random intervals; what `act` does after it was stopped is its own matter.
+
+    setting  field of the world's profile with the mean interval in ms; 0: it never acts
+    """
+
+    setting = "fault_every_ms"
 
     def __init__(self, world: Any, rng: Random) -> None:
         self.world = world
@@ -16,8 +21,8 @@ class Planned:
 
     @property
     def every_ms(self) -> int:
-        """The mean interval; 0: never."""
-        raise NotImplementedError
+        """The mean interval of this world."""
+        return int(getattr(self.world.profile, self.setting))
 
     def begin(self) -> None:
         """Plan the first act."""

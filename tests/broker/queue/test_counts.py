@@ -25,7 +25,7 @@ from warren_broker.queue.effects import DeadLetter
 
 
 def held(**settings: object) -> Queue:
-    """A queue whose only message is held by consumer 1 of uplink 1."""
+    """A queue with one message, which consumer 1 of uplink 1 holds."""
     queue = Queue(config(**settings))
     queue.put(1)
     queue.do(Checkout(1, 1, "t", 1))

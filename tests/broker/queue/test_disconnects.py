@@ -1,4 +1,4 @@
-"""Nodes that die or are suspected, consumers that are too slow, queues that nobody uses."""
+"""Nodes that die or are suspected, consumers that are too slow, queues without users."""
 
 from __future__ import annotations
 

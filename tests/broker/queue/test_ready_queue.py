@@ -1,4 +1,4 @@
-"""In which order messages leave, and who gets them."""
+"""The order in which messages are delivered, and the consumer that gets each."""
 
 from __future__ import annotations
 

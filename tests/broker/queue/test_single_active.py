@@ -1,4 +1,4 @@
-"""Single active consumer: who is it, and when does that change."""
+"""Single active consumer: which consumer is active, and when that changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_others_wait_even_when_the_active_one_has_no_room() -> None:
     assert len(queue.got(1)) == 1 and queue.got(2) == []
 
 
-def test_when_it_goes_the_oldest_that_waits_takes_over() -> None:
+def test_when_it_leaves_the_longest_waiting_consumer_takes_over() -> None:
     for leave in (Cancel(1), SessionDown(1)):
         queue = single()
         for consumer in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Logs of a sink's run grown with drivers that die, go on as zombies, repeat, drop and are late.
+"""Logs of a sink's run grown with drivers that die, continue as zombies, repeat, drop and are late.
 
 Whatever the order: a batch is in the queue whole and once, and what a driver was told is true.
 """
@@ -23,7 +23,7 @@ def rows_of(batch: int) -> list[tuple[int, int]]:
 
 
 class Driver:
-    """One start of the query: it goes on after the last batch in the checkpoint.
+    """One start of the query: it continues after the last batch in the checkpoint.
 
     staged   (partition, attempt) to number of blocks, of the batch under way; None: not staged yet
     expired  time has passed since it was staged
@@ -194,7 +194,7 @@ class World:
             alive = [driver for driver in self.drivers if not driver.over]
             chance = self.random.random()
             if not alive or chance < 0.08:
-                self.start()  # the others go on: nobody has told them
+                self.start()  # the others continue: they have not been told
             elif chance < 0.3 and self.late:
                 self.deliver_late()
             elif chance < 0.4:

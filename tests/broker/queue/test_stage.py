@@ -1,4 +1,4 @@
-"""Staged publishing: batches whole and once, by their content; drivers and their epochs."""
+"""Staged publishing: a batch is published whole and once; drivers and their epochs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_block_that_is_damaged_empty_or_missing_is_refused() -> None:
 
 
 def test_a_publish_that_is_repeated_is_answered_with_what_was_published() -> None:
-    # The client's first try was answered to nobody; its second one is told the count.
+    # The reply to the client's first try was lost; its second one is told the count.
     queue = Queue()
     put(queue, 3, 0)
     assert publish(queue, 3, (0, 0, 1)) == Count(2)

@@ -7,18 +7,7 @@ import pytest
 from broker.metadata.world import World
 from broker.queue.world import Queue
 from warren_broker.metadata import commands
-from warren_broker.queue.commands import (
-    AnyCommand,
-    ClaimReply,
-    Count,
-    OpenClaim,
-    ReaderReply,
-    Refused,
-    RegisterReader,
-    ReleaseClaim,
-    RenewClaims,
-    SettleClaims,
-)
+from warren_broker.queue import commands as c
 from warren_broker.queue.machine import QueueMachine
 
 BYTES = 1 << 20
@@ -47,12 +36,12 @@ def successors() -> tuple[Queue, Queue]:
 
 def opened(queue: Queue) -> tuple[int, int]:
     """A driver's epoch and its first claim, of 10 messages."""
-    queue.do(RegisterReader("r"))
-    reader = queue.do(RegisterReader("r"))  # so that its epoch is not the number of its claim
-    assert isinstance(reader, ReaderReply)
+    queue.do(c.RegisterReader("r"))
+    reader = queue.do(c.RegisterReader("r"))  # so that its epoch is not the number of its claim
+    assert isinstance(reader, c.ReaderReply)
     number = reader.settled + 1
-    claim = queue.do(OpenClaim("r", number, reader.epoch, 10, BYTES))
-    assert isinstance(claim, ClaimReply) and claim.messages == 10
+    claim = queue.do(c.OpenClaim("r", number, reader.epoch, 10, BYTES))
+    assert isinstance(claim, c.ClaimReply) and claim.messages == 10
     return reader.epoch, number
 
 
@@ -70,18 +59,18 @@ def test_no_command_of_a_driver_of_the_old_queue_is_carried_out(registered: bool
     if registered:
         opened(new)
     claimed, ready = new.state.claimed, new.state.order.count
-    late: list[AnyCommand] = [
-        OpenClaim("r", number, epoch, 10, BYTES),
-        OpenClaim("r", number + 1, epoch, 10, BYTES),
-        RenewClaims("r", epoch),
-        SettleClaims("r", number, epoch, strict=True),
-        SettleClaims("r", number, epoch),
-        ReleaseClaim("r", number, epoch),
-        ReleaseClaim("r", 0, epoch),
+    late: list[c.AnyCommand] = [
+        c.OpenClaim("r", number, epoch, 10, BYTES),
+        c.OpenClaim("r", number + 1, epoch, 10, BYTES),
+        c.RenewClaims("r", epoch),
+        c.SettleClaims("r", number, epoch, strict=True),
+        c.SettleClaims("r", number, epoch),
+        c.ReleaseClaim("r", number, epoch),
+        c.ReleaseClaim("r", 0, epoch),
     ]
     for command in late:
         refused = new.do(command)
-        assert isinstance(refused, Refused), command
+        assert isinstance(refused, c.Refused), command
         assert refused.reason == ("fenced" if registered else "unknown_reader"), command
     assert (new.state.claimed, new.state.order.count) == (claimed, ready)
 
@@ -90,14 +79,14 @@ def test_going_on_after_a_claim_of_the_old_queue_passes_over_none_of_the_new() -
     old, new = successors()
     _, number = opened(old)
     epoch, newer = opened(new)
-    reply = new.do(RegisterReader("r", go_on_after=number))
-    assert reply == ReaderReply(epoch + 1, newer - 1)
-    assert new.do(SettleClaims("r", newer, epoch + 1, strict=True)) == Count(10)
+    reply = new.do(c.RegisterReader("r", go_on_after=number))
+    assert reply == c.ReaderReply(epoch + 1, newer - 1)
+    assert new.do(c.SettleClaims("r", newer, epoch + 1, strict=True)) == c.Count(10)
 
 
 def test_numbers_go_on_from_a_snapshot() -> None:
     _, new = successors()
     epoch, number = opened(new)
     new.state = new.machine.restore(new.machine.snapshot(new.state))
-    assert new.do(RegisterReader("r")) == ReaderReply(epoch + 1, number - 1)
-    assert new.do(RegisterReader("s")) == ReaderReply(epoch + 2, number - 1)
+    assert new.do(c.RegisterReader("r")) == c.ReaderReply(epoch + 1, number - 1)
+    assert new.do(c.RegisterReader("s")) == c.ReaderReply(epoch + 2, number - 1)

@@ -41,7 +41,7 @@ def block(
 
 
 def check(state: QueueState) -> None:
-    """Every invariant, and that nobody who could be served is forgotten."""
+    """Check every invariant, and that no consumer that could be served is forgotten."""
     state.check()
     for consumer in state.all_consumers():
         assert consumer.queued == may_be_served(state, consumer), consumer

@@ -37,14 +37,14 @@ TRIGGERS = ({"availableNow": True}, {"once": True})
 
 
 def driver_dies(world: RealWorld, step: str, **plan: object) -> None:
-    """A run whose driver is killed at that step."""
+    """A run with a driver that is killed at that step."""
     world.arm(step)
     died = world.run(source=SOURCE, **plan)
     assert world.killed and died.returncode != 0, (step, died.stderr[-2000:])
 
 
 def driver_is_overtaken(world: RealWorld, step: str, **plan: object) -> None:
-    """A driver stands still at that step; another one does the work; then the first goes on."""
+    """A driver stands still at that step; another one does the work; then the first continues."""
     world.arm(step, action="stop")
     first = world.start(source=SOURCE, **plan)
     pids = world.frozen(first)
@@ -57,7 +57,7 @@ def driver_is_overtaken(world: RealWorld, step: str, **plan: object) -> None:
 
 
 def task_dies(world: RealWorld, step: str) -> None:
-    """A run one of whose tasks is killed at that step, and run again by Spark."""
+    """A run in which one task is killed at that step, and run again by Spark."""
     world.arm(step)
     world.finish(source=SOURCE, master="local[2,3]")
 

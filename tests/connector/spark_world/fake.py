@@ -182,7 +182,7 @@ class FakeBroker:
         )
 
     def register(self, queue: str, reader: str, go_on_after: int = 0) -> Registration:
-        """A new epoch."""
+        """Get a new epoch."""
         state = self._queue(queue).readers.setdefault(reader, ReaderState())
         state.epoch += 1
         if not any(number <= go_on_after for number in state.claims):
@@ -200,7 +200,7 @@ class FakeBroker:
         max_bytes: int,
         keep_empty: bool = False,
     ) -> Claim:
-        """A claim."""
+        """Open a claim."""
         state, found = self._reader(queue, reader, epoch), self._queue(queue)
         self.calls.append(("open", reader, number))
         if number not in state.claims:
@@ -220,7 +220,7 @@ class FakeBroker:
         return Claim(number, len(claim), found.size_bytes(claim), True)
 
     def settle(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
-        """Acknowledge."""
+        """Acknowledge claims up to `number`."""
         state = self._reader(queue, reader, epoch)
         self.calls.append(("settle", reader, number))
         if number > state.settled + len(state.claims):
@@ -237,7 +237,7 @@ class FakeBroker:
         return done
 
     def renew(self, queue: str, reader: str, epoch: int | None) -> None:
-        """A sign of life."""
+        """Renew the claims."""
         self._reader(queue, reader, epoch)
         self.calls.append(("renew", reader))
 
@@ -424,12 +424,12 @@ class FakeClient:
             yield FetchedBlock(runs, memoryview(data))
 
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
-        """A look."""
+        """Yield ready messages."""
         for runs, data in self._call("browse", queue, max_messages):
             yield FetchedBlock(runs, memoryview(data))
 
     def draw_epoch(self, timeout_s: float) -> int:
-        """A driver's."""
+        """Draw an epoch for a driver."""
         return self._call("draw_epoch")
 
     def stage(
@@ -441,7 +441,7 @@ class FakeClient:
         attempt: int,
         timeout_s: float,
     ) -> FakeWriter:
-        """A stage."""
+        """Open a stage."""
         return FakeWriter(
             partition,
             attempt,
@@ -453,15 +453,15 @@ class FakeClient:
     def publish_batch(
         self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
     ) -> int:
-        """Make visible."""
+        """Publish the batch."""
         return self._call("publish_batch", driver, batch, _by_queue(parts))
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
-        """Forget."""
+        """Drop the staged parts."""
         self._call("drop_batch", driver, batch, _by_queue(parts))
 
     def publisher(self, exchange: str, timeout_s: float) -> FakeWriter:
-        """Straight away."""
+        """Open a publisher of blocks that are visible at once."""
         return FakeWriter(0, 0, lambda data: self._call("publish_block", exchange, data) or [])
 
 
@@ -481,28 +481,28 @@ class FakeReader:
         self._call, self._name, self.epoch = call, (queue, reader), None
 
     def register(self, *, go_on_after: int = 0) -> Registration:
-        """A new epoch."""
+        """Get a new epoch."""
         made = self._call("register", *self._name, go_on_after)
         self.epoch = made.epoch
         return made
 
     def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
-        """A claim."""
+        """Open a claim."""
         keep_empty = more.get("keep_empty", False)
         return self._call(
             "open", *self._name, self.epoch, number, max_messages, max_bytes, keep_empty
         )
 
     def settle(self, number: int) -> int:
-        """Acknowledge."""
+        """Acknowledge claims up to `number`."""
         return self._call("settle", *self._name, self.epoch, number)
 
     def renew(self) -> None:
-        """A sign of life."""
+        """Renew the claims."""
         self._call("renew", *self._name, self.epoch)
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
-        """Give back."""
+        """Return claims to the queue."""
         return self._call("release", *self._name, self.epoch, number)
 
 

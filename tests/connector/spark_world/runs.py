@@ -110,7 +110,7 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def resume(pids: tuple[int, ...]) -> None:
-    """Let processes that were frozen go on."""
+    """Resume the frozen processes."""
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
 

@@ -1,4 +1,4 @@
-"""A member whose log's end, or CONFIGs, could not be read when it began."""
+"""A member that could not read the end of its log, or its CONFIG entries, when it started."""
 
 from __future__ import annotations
 

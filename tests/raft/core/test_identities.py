@@ -1,4 +1,4 @@
-"""A member that lost its disk is another one, for whoever asks, answers or counts.
+"""A member that lost its disk is another member: for requests, replies and majorities.
 
 Every test drives a single member, `b` of `a b c`, with the messages the sentence speaks of.
 """
@@ -195,7 +195,7 @@ def test_check_quorum_does_not_count_another_life() -> None:
 
 
 def test_two_voters_one_of_them_lost() -> None:
-    """The other goes on alone if it leads; it was never without its own majority's consent."""
+    """The other continues alone if it leads: it always had the consent of its own majority."""
     one = leader(Membership(("a", "b")))
     one.hear(rpc.AppendReply(1, "a", "b", 1, False, 1, 0, 0, 0, 7))
     assert one.node.role is Role.FOLLOWER, "one of two: it cannot even demote the other"
@@ -234,7 +234,7 @@ def test_who_joins_does_not_know_the_members_until_it_is_told() -> None:
 
 
 def test_who_joins_asks_a_few_times_and_falls_silent() -> None:
-    """Somebody may believe that it still leads, see candidate.ask_who_leads."""
+    """Another member may believe that it still leads, see candidate.ask_who_leads."""
     one = One(member_id=7)
     asked = 0
     while (due := one.node.deadline_ms) is not None:
@@ -255,7 +255,7 @@ def test_a_learner_asks_who_leads() -> None:
 
 
 def test_a_pre_vote_tells_of_the_term_that_its_sender_is_in() -> None:
-    """Or a follower of a leader that was removed, and whose node lives, would refuse for good."""
+    """Otherwise a follower of a removed leader would refuse for ever while that node runs."""
     one = One()
     one.hear(append(1, (0, 0), 1))
     assert one.hear(rpc.PreVote(1, "c", "b", 2, 1, 1)) == [rpc.PreVoteReply(1, "b", "c", 1, False)]

@@ -1,4 +1,4 @@
-"""A committed entry that a member cannot read, and that nobody else has as an entry any more."""
+"""A committed entry that a member cannot read, and that no other member has in its log."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_learner_is_promoted_under_the_id_by_which_it_answers() -> None:
 
 
 def test_a_learner_says_who_it_is_once_more_before_it_is_promoted() -> None:
-    """Or a late answer of the life before could make it a voter under an id nobody has."""
+    """Otherwise a late reply of its earlier life could make it a voter under an id of no member."""
     one = leader()
     one.node.propose_change(AddLearner("d"), NOW)
     one.out()
@@ -368,7 +368,7 @@ def test_a_server_that_is_no_member_may_still_be_needed_until_that_is_committed(
 
 
 def test_a_removed_member_does_not_disturb() -> None:
-    """Once it knows; before, nobody who believes in a leader grants it a pre-vote."""
+    """Once it knows; before that, no member that has a leader grants it a pre-vote."""
     one = One()
     one.hear(config(Membership(("a", "c")), (0, 0), 1))
     one.hear(rpc.Append(1, "a", "b", 1, 1, 1, 1))
@@ -434,13 +434,13 @@ def test_a_group_without_learners_or_changes_settles_nothing() -> None:
 
 
 def test_a_leader_that_left_the_group_is_believed_in_until_it_denies() -> None:
-    """1. a hands over to c, and leaves; its node lives.  2. c dies before b heard of it.  3. d asks
-    b for its vote: b follows a, whose node is heard of, for ever."""
+    """1. a hands over to c, and leaves; its node runs.  2. c dies before b learns of it.  3. d asks
+    b for its vote: b follows a for ever, because a's node is reachable."""
     one = One(voters=("a", "b", "c", "d"))
     one.hear(rpc.Append(1, "a", "b", 1, 0, 0, 0))
     asked = rpc.PreVote(1, "d", "b", 2, 9, 1)
     assert [m.granted for m in one.hear(asked) if type(m) is rpc.PreVoteReply] == [False]
-    one.node.leader_denied("c", NOW)  # whom it does not follow
+    one.node.leader_denied("c", NOW)  # which it does not follow
     assert one.node.leader == "a"
     one.node.leader_denied("a", NOW)
     assert one.node.leader is None and one.node.deadline_ms is not None

@@ -108,7 +108,7 @@ def store_of(host: Host):  # type: ignore[no-untyped-def]
     return host._groups[GROUP].store
 
 
-def rot(host: Host, indexes: list[int], at: int = 60) -> set[Path]:
+def damage_entries(host: Host, indexes: list[int], at: int = 60) -> set[Path]:
     """Flip a bit in the record of each entry, and drop it from memory; return the files touched."""
     logs, store = host._logs, store_of(host)
     touched = set()
@@ -193,9 +193,11 @@ def check_after_restart(cluster: Cluster) -> None:
     end_with_everything_live(cluster)
 
 
-def rotten_and_let_go_of(tmp_path: Path) -> tuple[Cluster, str]:
-    """One member is down, has no snapshot, and its entry 5 is rotten; the others, which it has not
-    fallen behind, need that entry no more."""
+def follower_with_a_damaged_entry(tmp_path: Path) -> tuple[Cluster, str]:
+    """Stop a member without a snapshot and with a damaged entry 5.
+
+    The others no longer need that entry, and the member has not fallen behind them.
+    """
     many = 10**9
     cluster = Cluster(
         tmp_path, wal_file_bytes=60_000, memtable_bytes=30_000, snapshot_entries_min=many
@@ -220,6 +222,6 @@ def rotten_and_let_go_of(tmp_path: Path) -> tuple[Cluster, str]:
     until(cluster.loop, lambda: same(cluster))
     assert all(cluster.hosts[name].applied_index(GROUP) > 600 for name in NODES)
     assert store.snapshot_index == 0
-    rot(cluster.hosts[away], [5])
+    damage_entries(cluster.hosts[away], [5])
     cluster.stop(away)
     return cluster, away

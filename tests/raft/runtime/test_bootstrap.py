@@ -65,7 +65,7 @@ def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
     nodes.until(lambda: "b" in nodes.found)  # it has met both
     assert nodes.found["b"] == BootstrapPlan(False, ABC)
     nodes.stop("b")
-    nodes.start("b", ("a", "b"))  # whoever has founded sticks to whom it was founded with
+    nodes.start("b", ("a", "b"))  # a founder keeps the members that it was founded with
     assert nodes.found["b"] == BootstrapPlan(False, ABC, True)
     assert not nodes.hosts["b"].formed
     nodes.start("a")
@@ -76,12 +76,12 @@ def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
 def test_a_disk_lost_before_the_cluster_is_known_to_be_formed_does_not_found_again(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """See runtime.formation: a was counted, nobody knows yet that the cluster is formed."""
+    """See runtime.formation: a was counted, no node knows yet that the cluster is formed."""
     for name in ABC:
         nodes.start(name)
     nodes.until(lambda: len(nodes.found) == 3)
     nodes.stop(*[name for name in ABC if name in nodes.hosts])
-    for name in ("b", "c"):  # as if they had not heard of the commit
+    for name in ("b", "c"):  # as if they did not know of the commit
         forget_formed(nodes.root / name)
     nodes.wipe("a")
     nodes.start("a")

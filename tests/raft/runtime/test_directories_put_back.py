@@ -37,7 +37,7 @@ def test_a_founders_directory_that_is_put_back_catches_up(nodes: Nodes) -> None:
     replaced(nodes, name, "founder")
     put_back(nodes, name, "founder")
     nodes.serves(*ABC)
-    # A voter as what it is: the founding member again, which everybody knows.
+    # A voter as what it is: the founding member again, which every node knows.
     nodes.until(
         lambda: all(
             name in host.members(0).voters and not host.members(0).id_of(name)

@@ -1,4 +1,4 @@
-"""Who is suspected when."""
+"""When a peer is suspected, and when it is not any more."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def everywhere(cluster: Cluster, group: int, commands: list[bytes]) -> None:
 
 
 def test_three_replicate_in_many_groups_at_once(tmp_path: Path) -> None:
-    # The others wait longer than any pause of a busy machine: who is preferred leads.
+    # The others wait longer than any pause of a busy machine: the preferred node leads.
     cluster = Cluster(tmp_path, raft=RaftConfig(new_group_delay_ms=60_000))
     connected(cluster)
     for group in range(1, 31):

@@ -81,7 +81,7 @@ class OneHangs(Cluster):
         return found[0]
 
     def write(self, leader: str) -> int:
-        """An entry that every node applies whose disk answers."""
+        """Apply an entry on every node with a disk that answers."""
         index: int = self.on(leader, lambda: self.hosts[leader].propose(1, DATA))
         answer = [h for n, h in self.hosts.items() if n != "a" or self.files.released.is_set()]
         self.until(lambda: all(host.applied_index(1) >= index for host in answer))
@@ -129,7 +129,7 @@ def test_a_leader_whose_reads_hang_is_replaced_and_says_why(
     cluster.files.released.set()
     cluster.until(lambda: cluster.a.applied_index(1) >= last)
     cluster.until(lambda: "does not answer: a read of the log took" in caplog.text)
-    # Its disk may hang again: nobody hands a leadership to it for a while.
+    # Its disk may hang again: no node hands a leadership to it for a while.
     cluster.until(lambda: all(cluster.hosts[node].disk_slow("a") for node in ("b", "c")))
     assert cluster.leaders() == [leader]
 

@@ -1,4 +1,4 @@
-"""A member that has much to apply goes on hearing its peers, and is heard."""
+"""A member that has much to apply still receives from its peers, and answers them."""
 
 from __future__ import annotations
 

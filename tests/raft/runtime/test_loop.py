@@ -134,7 +134,7 @@ def test_a_job_that_blocks_leaves_the_loop_to_another_thread() -> None:
     other = ticks[-1]
     assert ran == [("job", main), ("next", other), ("outcome", other)]
     loop.call_later(0, loop.stop)
-    loop.run()  # by whoever calls it
+    loop.run()  # by the caller
     loop.close()
 
 
@@ -302,7 +302,7 @@ def test_close_sends_what_is_unsent_first() -> None:
 
 
 def test_end_hears_the_peer_out() -> None:
-    """Bytes that nobody reads would make the kernel reset the connection, last words and all."""
+    """Unread bytes would make the kernel reset the connection, and drop the last ones sent."""
     loop = Loop()
     heard: list[bytes] = []
     stream, theirs, ended = pair(loop, heard.append)

@@ -1,4 +1,4 @@
-"""An entry that nobody can give any more holds nobody up for longer than it must."""
+"""An entry that no member has any more delays only what needs it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.raft.runtime.shelves import (
     begin,
     check_after_restart,
     compacted,
+    damage_entries,
     first_index,
+    follower_with_a_damaged_entry,
     leader,
     read_when_healed,
-    rot,
-    rotten_and_let_go_of,
     same,
     sealed_live,
     stop,
@@ -37,7 +37,7 @@ from warren_raft.runtime.snapshots import Transfers
 MANY = 10**9
 
 
-def seldom(host: Host, entries: int) -> None:
+def snapshot_after(host: Host, entries: int) -> None:
     """Have that host take a snapshot by itself only after so many entries."""
     host._snapshot_policy._config = replace(
         host._snapshot_policy._config, snapshot_entries_min=entries
@@ -45,20 +45,20 @@ def seldom(host: Host, entries: int) -> None:
 
 
 def one_is_behind(tmp_path: Path) -> tuple[Cluster, str, str, str, int]:
-    """The leader holds its whole log; another has let go of it; one is down, and lacks a half.
+    """The leader holds its whole log; another member dropped it; one is down, and lacks a half.
 
-    returns  cluster, leader, the other, who is down, its last entry
+    returns  cluster, leader, the other member, the member that is down, its last entry
     """
     cluster = begin(tmp_path)
     name = leader(cluster)
     other, away = (node for node in NODES if node != name)
     for host in cluster.hosts.values():
-        seldom(host, MANY)
+        snapshot_after(host, MANY)
     write(cluster, 0, 200)
     until(cluster.loop, lambda: same(cluster))
     end = cluster.hosts[away].applied_index(GROUP)
     cluster.stop(away)
-    seldom(cluster.hosts[other], 1)
+    snapshot_after(cluster.hosts[other], 1)
     write(cluster, 200, 600)
     until(cluster.loop, lambda: same(cluster) and first_index(cluster, other) > end + 100)
     assert leader(cluster) == name and first_index(cluster, name) == 1
@@ -66,15 +66,16 @@ def one_is_behind(tmp_path: Path) -> tuple[Cluster, str, str, str, int]:
 
 
 def come_back(cluster: Cluster, away: str) -> None:
+    """Start the member that was down; wait until its peers reach it."""
     cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
     until(cluster.loop, lambda: all(not h.suspected(away) for h in cluster.hosts.values()))
 
 
-def test_a_leader_lets_go_of_what_it_kept_for_a_member_and_cannot_read(tmp_path: Path) -> None:
+def test_a_leader_drops_unreadable_entries_that_it_kept_for_a_member(tmp_path: Path) -> None:
     cluster, name, _, away, end = one_is_behind(tmp_path)
     host = cluster.hosts[name]
     live = host.state(GROUP)["live"]
-    rot(host, [next(index for index in range(end + 1, end + 40) if index not in live)])
+    damage_entries(host, [next(index for index in range(end + 1, end + 40) if index not in live)])
     come_back(cluster, away)
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) == name
@@ -92,10 +93,10 @@ def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
     cluster, name, other, away, end = one_is_behind(tmp_path)
     host = cluster.hosts[name]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
-    seldom(host, 1)
+    snapshot_after(host, 1)
     write(cluster, 600, 640)
     until(cluster.loop, lambda: first_index(cluster, name) > end + 100)
-    seldom(host, MANY)
+    snapshot_after(host, MANY)
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     wanted = next(index for index in sealed_live(host) if index > end)
     # Nothing refers to it any more, but for the leader's snapshot.
@@ -105,7 +106,7 @@ def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
     gone = store_of(cluster.hosts[other]).log
     until(cluster.loop, lambda: gone.first > wanted and wanted not in gone.live_places.indexes())
     assert wanted in store_of(host).log.live_places.indexes()
-    rot(host, [wanted])
+    damage_entries(host, [wanted])
     come_back(cluster, away)
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) == name
@@ -114,7 +115,7 @@ def test_a_snapshot_that_refers_to_what_is_lost_gives_way_to_one_that_does_not(
     check_after_restart(cluster)
 
 
-def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
+def test_a_live_entry_that_is_lost_delays_only_the_members_that_need_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "REPAIR_RETRY_MS", 100)
@@ -123,9 +124,9 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     host = cluster.hosts[name]
     wanted = next(index for index in host.state(GROUP)["live"] if index > end)
     for each in (host, cluster.hosts[other]):
-        rot(each, [wanted])
-        seldom(each, 1)
-    host._groups[GROUP]._retained_bytes_max = 0  # so who is behind needs a snapshot
+        damage_entries(each, [wanted])
+        snapshot_after(each, 1)
+    host._groups[GROUP]._retained_bytes_max = 0  # so that the member behind needs a snapshot
     come_back(cluster, away)
     behind = cluster.hosts[away]
     waiting: list[bool] = []
@@ -139,7 +140,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     until(cluster.loop, lambda: lost())
     write(cluster, 600, 800)
     write(cluster, 800, 1000)
-    # Snapshots are taken, files are rewritten, although somebody waits for one.
+    # Snapshots are taken, files are rewritten, although a member waits for one.
     until(cluster.loop, lambda: first_index(cluster, name) > 650)
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     cycles, asked = host._logs.compactor.cycles, len(caplog.records)
@@ -152,7 +153,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
     found = [line for line in lost() if line.startswith(f"{name}: ")]
     assert len(found) == 1 and f"entry {wanted} of group {GROUP} is lost" in found[0], found
     assert len(caplog.records) < asked + 10
-    # It is taken off the shelf: nobody needs it any more.
+    # It is no longer live: no member needs it.
     index = host.propose(GROUP, b"thin 1000000")
     until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
     until(cluster.loop, lambda: same(cluster) and waiting)
@@ -164,7 +165,7 @@ def test_what_the_state_needs_and_nobody_has_holds_up_only_who_needs_it(
 
 
 def mute(host: Host) -> None:
-    """It is connected, and never says whether it has an entry."""
+    """Let a host stay connected and never answer whether it has an entry."""
     host.repair._answer = lambda group, message: None
 
 
@@ -178,7 +179,7 @@ def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
     host = next(h for h in cluster.hosts.values() if h.node_id != name)
     wanted = sealed_live(host)[0]
     right = host.read_entry(GROUP, wanted).data
-    rot(host, [wanted])
+    damage_entries(host, [wanted])
     assert read_when_healed(cluster, host, wanted) == right
     stop(cluster)
 
@@ -196,12 +197,12 @@ def test_an_answer_that_comes_when_another_is_asked_is_taken(
         250, lambda: answer(group, message)
     )
     wanted = sealed_live(host)[0]
-    rot(host, [wanted])
+    damage_entries(host, [wanted])
     assert read_when_healed(cluster, host, wanted)
     stop(cluster)
 
 
-def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
+def test_lost_entries_do_not_keep_others_from_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "REPAIRS_UNDER_WAY_MAX", 2)
@@ -216,7 +217,7 @@ def test_what_nobody_has_does_not_keep_what_somebody_has_from_being_asked_for(
             return None if index in lost else found(group, index, term)
 
         each.repair._find = find
-    rot(host, [*lost, wanted])
+    damage_entries(host, [*lost, wanted])
     for index in lost:
         with pytest.raises(repair.EntryDamaged):
             host.read_entry(GROUP, index)
@@ -229,7 +230,7 @@ def test_a_snapshot_waits_for_entries_that_wait_for_a_slow_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was handed out before would be applied to the state that the snapshot brings."""
-    cluster, away = rotten_and_let_go_of(tmp_path)
+    cluster, away = follower_with_a_damaged_entry(tmp_path)
     host = cluster.start(away)
     held: list = []
     ripe = DiskBackpressure.ripe
@@ -264,14 +265,14 @@ def test_a_snapshot_waits_for_entries_that_wait_for_a_slow_disk(
     check_after_restart(cluster)
 
 
-def test_only_who_was_asked_is_believed(tmp_path: Path) -> None:
+def test_only_the_member_that_was_asked_is_believed(tmp_path: Path) -> None:
     cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     asked: list[str] = []
     host.repair._send = lambda message: asked.append(message.to)
     wanted = sealed_live(host)[0]
     entry = host.read_entry(GROUP, wanted)
-    rot(host, [wanted])
+    damage_entries(host, [wanted])
     with pytest.raises(repair.EntryDamaged):
         host.read_entry(GROUP, wanted)
     (first,) = asked

@@ -110,7 +110,7 @@ def test_both_sides_find_each_other_again_when_either_restarts(tmp_path: Path) -
         port = gone.port
         gone.stop()
         until(loop, partial(lambda host, node: not host.connected(node), stays, name))
-        # It knows nobody but from its own directory.
+        # It knows no other node except from its own directory.
         hosts[name] = made(loop, tmp_path, name, listen=("127.0.0.1", port))
         until(loop, lambda: hosts["a"].connected("b") and hosts["b"].connected("a"))
     stop(loop, *hosts.values())
@@ -128,7 +128,7 @@ def test_a_node_that_moved_is_found_where_it_is(tmp_path: Path) -> None:
     assert two.port != old
     until(loop, lambda: one.connected("b") and two.connected("a"))  # it called
     two._transport._peers["a"].connection.stream.abort()  # type: ignore[union-attr]
-    until(loop, lambda: one.connected("b"))  # whoever calls first
+    until(loop, lambda: one.connected("b"))  # whichever node calls first
     assert one._logs.directory.identity.peers["b"] == at(two)
     stop(loop, one, two)
 

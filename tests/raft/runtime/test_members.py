@@ -22,7 +22,7 @@ GROUP = 7
 
 
 class Group:
-    """One group whose members are to be `wanted`, and a stream of commands into it.
+    """One group that is to have the members `wanted`, and a stream of commands into it.
 
     told  commands that a leader has applied: they must never be lost
     """
@@ -140,7 +140,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Group]]:
 
 
 def applied_by(cluster: Cluster) -> set[bytes]:
-    """Commands that somebody applied as the leader: whoever asked has been answered."""
+    """Commands that some node applied as the leader: their clients have been answered."""
     return {
         event[3]
         for observer in cluster.observers.values()

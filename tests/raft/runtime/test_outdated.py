@@ -1,4 +1,4 @@
-"""A directory that was replaced by an older copy of itself is noticed by whoever knew it later."""
+"""A directory replaced by an older copy of itself is noticed by peers that knew it later."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_life_that_calls_again_is_not_said_to_be_older(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """1. Both nodes call; this one stands still.  2. The other's new connection says how far it
-    has come.  3. It goes on, and says so over the old one, which is read first."""
+    has come.  3. It continues, and says so over the old one, which is read first."""
     positions = PeerWriteMarks(lambda kept: None, 5, 40, 77, {})
     positions.heard("n2", 9, 64, 1)
     assert positions.judge(hello(9, 62)) is None

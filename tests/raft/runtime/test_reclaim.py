@@ -1,4 +1,4 @@
-"""A disk that runs short gets back what nobody needs, at once and without further writing."""
+"""A disk that is nearly full gets back unneeded space at once, without further writes."""
 
 from __future__ import annotations
 

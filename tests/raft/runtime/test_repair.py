@@ -1,4 +1,4 @@
-"""Rot in one member's files is brought back from the others, while it runs."""
+"""Damaged entries in one member's files are repaired from the others while it runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.raft.runtime.shelves import (
     check_after_restart,
     check_live,
     compacted,
+    damage_entries,
     end_with_everything_live,
     first_index,
+    follower_with_a_damaged_entry,
     leader,
     left_behind,
     read_when_healed,
     restart,
-    rot,
-    rotten_and_let_go_of,
     same,
     sealed_live,
     stop,
@@ -45,7 +45,7 @@ def test_a_damaged_entry_is_brought_back_and_written_again(tmp_path: Path, at: i
         wanted = sealed_live(host)[:6:2]
         others = next(h for h in cluster.hosts.values() if h is not host)
         right = {i: others.read_entry(GROUP, i).data for i in wanted}
-        touched = rot(host, wanted, at)
+        touched = damage_entries(host, wanted, at)
         for index in wanted:
             assert read_when_healed(cluster, host, index) == right[index]
         until(cluster.loop, lambda t=touched: not [path for path in t if path.exists()])
@@ -57,7 +57,7 @@ def test_a_damaged_entry_is_brought_back_and_written_again(tmp_path: Path, at: i
     end_with_everything_live(cluster)
 
 
-def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) -> None:
+def test_a_leader_with_damaged_entries_keeps_replicating(tmp_path: Path) -> None:
     cluster = begin(tmp_path)
     write(cluster, 0, 20)
     until(cluster.loop, lambda: same(cluster))
@@ -72,7 +72,7 @@ def test_a_leader_whose_entries_are_damaged_goes_on_replicating(tmp_path: Path) 
             lambda end=end: {h.applied_index(GROUP) for h in cluster.hosts.values()} == {end},
         )
     # What the follower lacks is in the newest file, where it is rotten at the leader.
-    rot(host, list(range(end - 8, end)))
+    damage_entries(host, list(range(end - 8, end)))
     cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) == name
@@ -89,7 +89,7 @@ def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
     cluster, away, end = left_behind(tmp_path)
     host = cluster.hosts[leader(cluster)]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
-    rot(host, [index for index in sealed_live(host) if index > end][:3])
+    damage_entries(host, [index for index in sealed_live(host) if index > end][:3])
     path = host._logs.snapshot_path(store_of(host))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -101,8 +101,8 @@ def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
     stop(cluster)
 
 
-def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path: Path) -> None:
-    cluster, away = rotten_and_let_go_of(tmp_path)
+def test_a_member_skips_an_entry_damaged_before_it_was_applied_again(tmp_path: Path) -> None:
+    cluster, away = follower_with_a_damaged_entry(tmp_path)
     host = cluster.start(away)
     last = host._logs.groups[GROUP].last_index()
     host.start_group(GroupSpec(GROUP, NODES), Shelf())
@@ -126,7 +126,7 @@ def test_a_member_skips_an_entry_that_rots_before_it_was_applied_again(tmp_path:
 
 
 def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
-    cluster, away = rotten_and_let_go_of(tmp_path)
+    cluster, away = follower_with_a_damaged_entry(tmp_path)
     host = cluster.start(away)
     lost, host.repair._lost = host.repair._lost, lambda group, index: None
     host.start_group(GroupSpec(GROUP, NODES), Shelf())
@@ -143,12 +143,12 @@ def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
     end_with_everything_live(cluster)
 
 
-def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
+def test_compaction_finds_damage_that_was_never_read(tmp_path: Path) -> None:
     cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     wanted = sealed_live(host)[:3]
-    rot(host, wanted)
+    damage_entries(host, wanted)
     host._logs.compactor.damaged.add(store_of(host).log.place(wanted[0]).file)
     until(cluster.loop, lambda: host.repair.healed >= 1)
     until(cluster.loop, lambda: not host._logs.compactor.damaged)
@@ -157,13 +157,13 @@ def test_a_rewriting_finds_rot_that_nobody_has_read(tmp_path: Path) -> None:
     end_with_everything_live(cluster)
 
 
-def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
+def test_a_group_of_one_has_no_member_to_ask(tmp_path: Path) -> None:
     cluster = begin(tmp_path, ("a",))
     host = cluster.hosts["a"]
     until(cluster.loop, lambda: host.is_leader(GROUP))
     index = host.propose(GROUP, body(1))
     until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
-    path = rot(host, [index]).pop()
+    path = damage_entries(host, [index]).pop()
     with pytest.raises(LogDamaged) as refused:
         host.read_entry(GROUP, index)
     assert str(path) in str(refused.value)
@@ -216,7 +216,7 @@ def test_a_group_begins_although_what_it_begins_with_is_damaged(
         "CONFIG in effect": log.configs[1:],
         "all of them": [*log.configs, log.last],
     }[which]
-    rot(host, wanted)
+    damage_entries(host, wanted)
     others = [node for node in NODES if node != name]
     stopped = NODES if away else (name,)
     for node in stopped:
@@ -239,13 +239,13 @@ def test_a_group_begins_although_what_it_begins_with_is_damaged(
     stop(cluster)
 
 
-def test_a_rewriting_that_comes_before_the_group_is_started_does_not_give_up(
+def test_compaction_before_the_group_is_started_does_not_give_up(
     tmp_path: Path,
 ) -> None:
     cluster = retire_a_quiet_group(tmp_path)
     name = leader(cluster)
     log = store_of(cluster.hosts[name]).log
-    end, path = log.last, rot(cluster.hosts[name], [log.last]).pop()
+    end, path = log.last, damage_entries(cluster.hosts[name], [log.last]).pop()
     cluster.stop(name)
     host = cluster.start(name)
     logs = host._logs
@@ -272,7 +272,7 @@ def test_the_end_of_a_group_of_one_is_damaged(tmp_path: Path) -> None:
         index = [host.propose(OTHER, body(at)) for at in range(20)][-1]
         until(cluster.loop, lambda index=index: host.applied_index(OTHER) >= index)
     end = store_of(host).log.last
-    path = rot(host, [end]).pop()
+    path = damage_entries(host, [end]).pop()
     cluster.stop("a")
     host = cluster.start("a")
     with pytest.raises(LogDamaged) as refused:
@@ -282,14 +282,14 @@ def test_the_end_of_a_group_of_one_is_damaged(tmp_path: Path) -> None:
     cluster.stop("a")
 
 
-def test_rot_that_nobody_reads_is_found_and_repaired(tmp_path: Path) -> None:
+def test_damage_that_is_never_read_is_found_and_repaired(tmp_path: Path) -> None:
     cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     until(cluster.loop, lambda: not host._logs.compactor.busy)
     store = store_of(host)
     wanted = sealed_live(host)[:3]
     right = {i: host.read_entry(GROUP, i).data for i in wanted}
-    entries = rot(host, wanted)
+    entries = damage_entries(host, wanted)
     others = [
         next(p for p in (tmp_path / host.node_id / "segments").glob("*.idx")),
         tmp_path / host.node_id / "groups.manifest",
@@ -354,10 +354,10 @@ def test_a_rewriting_leaves_alone_what_nobody_else_has(tmp_path: Path) -> None:
     until(cluster.loop, lambda: first_index(cluster, "a") > 100)
     until(cluster.loop, lambda: not host._logs.compactor.busy and sealed_live(host))
     index = sealed_live(host)[0]
-    path = rot(host, [index]).pop()
+    path = damage_entries(host, [index]).pop()
     host._scrub = Scrub(host._logs, 50 << 20, 1, 0)
     until(cluster.loop, lambda: host._logs.compactor.left)
-    write(cluster, 300, 900)  # and rewriting goes on
+    write(cluster, 300, 900)  # and rewriting continues
     rounds = host._scrub.rounds
     until(cluster.loop, lambda: host._scrub.rounds > rounds + 1)
     assert path.exists()
@@ -373,7 +373,7 @@ def test_what_is_here_already_is_not_asked_for_again(tmp_path: Path) -> None:
     until(cluster.loop, lambda: same(cluster))
     host = cluster.hosts[leader(cluster)]
     index = host.applied_index(GROUP)
-    rot(host, [index])
+    damage_entries(host, [index])
     with pytest.raises(EntryDamaged) as met:
         host.read_entry(GROUP, index)
     assert host.repair.wanted == 1

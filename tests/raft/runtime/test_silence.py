@@ -1,4 +1,4 @@
-"""A connection that carries nothing any more, though nobody has closed it."""
+"""A connection that carries nothing any more, although it is not closed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_silent_connection_is_replaced(tmp_path: Path, to: bool, back: bool) -
 def test_whichever_side_calls_the_end_of_a_process_is_noticed_at_once(
     tmp_path: Path, gone: str
 ) -> None:
-    """Its machine says that nobody listens there. The side that waits to be called must ask, too:
+    """Its machine says that the port is closed. The side that waits to be called must ask, too:
     it would wait out the grace of a broken connection, and its groups be without a leader."""
     long = 600_000  # far beyond what `until` waits
     late = {"disconnect_grace_ms": long, "suspect_after_ms": long, "reconnect_ms_max": long}

@@ -79,7 +79,7 @@ def test_a_slow_disk_moves_no_leader_and_holds_nobody_up(tmp_path: Path, leads: 
         index = host.propose(1, b"%d" % number)
         cluster.until(lambda index=index: host.applied_index(1) >= index)
         took.append(time.monotonic() - began)
-    # Two members whose disks are quick are a majority, whoever leads; one sync may be on the loop,
+    # Two members with quick disks are a majority, whichever leads; one sync may be on the loop,
     # the one that finds out.
     assert sorted(took)[len(took) // 2] < SYNC_S / 2, took
     assert cluster.files.on_loop <= 1, cluster.files.on_loop
@@ -224,7 +224,7 @@ class HangingCluster(Cluster):
         until(self.loop, lambda: time.monotonic() > end, seconds + 10)
 
     def leaders(self, node: str) -> list[str | None]:
-        """What that node has been told of who leads group 1, in order."""
+        """The leaders of group 1 that the node was told of, in order."""
         return [event[2] for event in self.observers[node].events if event[0] == "leader"]
 
     @property
@@ -255,7 +255,7 @@ def test_a_leader_whose_disk_hangs_hands_over_and_takes_nothing_until_it_answers
     assert "Groups led here: 1, transferred: 1, kept because" in caplog.text
     assert str(tmp_path / "a") in caplog.text
     assert leader.disk_slow("a") and a.disk_slow("a") and not a.disk_slow(leader.node_id)
-    for _ in range(5):  # the two others go on
+    for _ in range(5):  # the two others continue
         cluster.write(leader.node_id)
     leader.transfer(1, "a")
     cluster.until(lambda: not leader.hands_over(1))

@@ -1,68 +1,53 @@
-"""A member whose entries are gone gets a snapshot with what it refers to, then goes on."""
+"""A member that lacks dropped entries gets a snapshot with the entries it refers to."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tests.raft.runtime import shelves
 from tests.raft.runtime.kit import NODES, until
-from tests.raft.runtime.shelves import (
-    GROUP,
-    Shelf,
-    begin,
-    body,
-    check_after_restart,
-    check_live,
-    compacted,
-    end_with_everything_live,
-    first_index,
-    leader,
-    left_behind,
-    same,
-    stop,
-    write,
-)
 from warren_raft.machine import GroupSpec
 
 
-def test_a_member_that_was_away_for_long_begins_anew_after_a_snapshot(tmp_path: Path) -> None:
-    cluster, away, end = left_behind(tmp_path)
-    cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
-    write(cluster, 1200, 1400)
-    until(cluster.loop, lambda: same(cluster))
-    assert first_index(cluster, away) > end
-    assert check_live(cluster) > 20
-    check_after_restart(cluster)
+def test_a_member_that_was_down_for_long_catches_up_from_a_snapshot(tmp_path: Path) -> None:
+    cluster, away, end = shelves.left_behind(tmp_path)
+    cluster.start(away).start_group(GroupSpec(shelves.GROUP, NODES), shelves.Shelf())
+    shelves.write(cluster, 1200, 1400)
+    until(cluster.loop, lambda: shelves.same(cluster))
+    assert shelves.first_index(cluster, away) > end
+    assert shelves.check_live(cluster) > 20
+    shelves.check_after_restart(cluster)
 
 
-def test_a_member_without_anything_gets_everything_that_lives(tmp_path: Path) -> None:
-    cluster = compacted(tmp_path)
-    away = next(name for name in NODES if name != leader(cluster))
+def test_a_member_with_an_empty_disk_gets_every_live_entry(tmp_path: Path) -> None:
+    cluster = shelves.compacted(tmp_path)
+    away = next(name for name in NODES if name != shelves.leader(cluster))
     cluster.stop(away)
     (tmp_path / away).rename(tmp_path / "lost")
     until(cluster.loop, lambda: all(h.suspected(away) for h in cluster.hosts.values()))
-    write(cluster, 600, 700)
-    # A leader that knows what a member held does not believe that it is gone, rightly: such a
+    shelves.write(cluster, 600, 700)
+    # A leader that knows what a member held refuses, rightly, to believe that it is gone: such a
     # member has to be replaced. One that begins to lead now knows nothing of it.
-    old = leader(cluster)
+    old = shelves.leader(cluster)
     other = next(name for name in cluster.hosts if name != old)
-    cluster.hosts[old].transfer(GROUP, other)
-    until(cluster.loop, lambda: cluster.hosts[other].is_leader(GROUP))
-    cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: same(cluster))
-    assert check_live(cluster) > 20
+    cluster.hosts[old].transfer(shelves.GROUP, other)
+    until(cluster.loop, lambda: cluster.hosts[other].is_leader(shelves.GROUP))
+    cluster.start(away).start_group(GroupSpec(shelves.GROUP, NODES), shelves.Shelf())
+    until(cluster.loop, lambda: shelves.same(cluster))
+    assert shelves.check_live(cluster) > 20
     cluster.stop(away)
-    cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: same(cluster))
-    end_with_everything_live(cluster)
+    cluster.start(away).start_group(GroupSpec(shelves.GROUP, NODES), shelves.Shelf())
+    until(cluster.loop, lambda: shelves.same(cluster))
+    shelves.end_with_everything_live(cluster)
 
 
-def test_the_disk_of_every_member_follows_what_lives(tmp_path: Path) -> None:
-    cluster = begin(tmp_path)
-    write(cluster, 0, 3000)
-    until(cluster.loop, lambda: same(cluster))
-    written = sum(len(body(at)) for at in range(3000))
+def test_the_disk_of_every_member_holds_little_more_than_live_entries(tmp_path: Path) -> None:
+    cluster = shelves.begin(tmp_path)
+    shelves.write(cluster, 0, 3000)
+    until(cluster.loop, lambda: shelves.same(cluster))
+    written = sum(len(shelves.body(at)) for at in range(3000))
     for node in NODES:
         held = sum(f.stat().st_size for f in (tmp_path / node).rglob("*") if f.is_file())
         assert held < written / 4, (node, held, written)
-    check_live(cluster)
-    stop(cluster)
+    shelves.check_live(cluster)
+    shelves.stop(cluster)

@@ -111,7 +111,7 @@ def wal_files(root: Path) -> list[Path]:
 
 
 def before_there_were_links(root: Path) -> None:
-    """Write the directory that a program made whose files did not name each other.
+    """Write a directory of an older version, in which files did not name each other.
 
     Groups 1 and 2 have entries up to 16, of terms 2 and 4; 3 was deleted. There are two segments,
     files 6 to 8 of the log, and a snapshot of group 1 up to entry 10 which refers to 2 and 9.

@@ -15,7 +15,7 @@ from warren_raft.storage.wal import Place
 
 
 class World:
-    """Both, and random deeds done to both."""
+    """Both implementations, and the same random operations on both."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

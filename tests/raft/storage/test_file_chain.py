@@ -33,7 +33,7 @@ def directory(logged: bool = True) -> Any:
 
 
 def head(number: int, link: Link | None = None) -> Head:
-    """A file whose salt is 100 + its number and which follows the one before it."""
+    """A file with salt 100 + its number that follows the one before it."""
     return Head(number, 100 + number, number * 10, link or Link(DISK, 99 + number, 1000 + number))
 
 

@@ -104,7 +104,7 @@ def test_a_directory_of_format_1_is_completed_once(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) -> None:
-    """One of `disk` would make it another disk, whose data are taken for lost."""
+    """An identity of `disk` would make it another disk: its data would count as lost."""
     disk = Disk(tmp_path)
     disk.store.directory.change(
         formed=True,

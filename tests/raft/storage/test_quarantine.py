@@ -1,4 +1,4 @@
-"""Damage found at a start: set aside where others can heal it, refused where nobody can."""
+"""Damage found at a start: set aside where peers can repair it, refused where none can."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_a_start_that_died_while_making_its_file_leaves_no_trace(tmp_path: Path)
 
 
 def test_bytes_of_a_user_do_not_pass_for_records(tmp_path: Path) -> None:
-    # A message whose body is a piece of another node's log, torn: it must be cut, not refused.
+    # A message with a piece of another node's log as its body, torn: it must be cut, not refused.
     written(tmp_path / "other")
     piece = wal_files(tmp_path / "other")[-1].read_bytes()[FIRST_RECORD:]
     disk = Disk(tmp_path / "own")

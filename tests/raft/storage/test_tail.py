@@ -143,7 +143,7 @@ def test_space_that_was_allocated_ahead_is_no_damage(tmp_path: Path, filling: st
     assert path.stat().st_size == RESERVED
     assert begin(tmp_path) == (10, None)
     assert path.stat().st_size == RESERVED, "nothing is cut"
-    # The next file names the byte where this one ends, and is no longer than that for anybody.
+    # The next file names the byte where this one ends, and is no longer than that for any reader.
     disk = Disk(tmp_path)
     disk.write(1, 11, [b"next"], 9)
     disk.close()

@@ -54,7 +54,7 @@ class QuickFiles(Files):
 
 @dataclass
 class Vouched:
-    """What somebody was told of: per group its term and vote, its entries, from which on."""
+    """What was reported: per group its term and vote, its entries, the first of them."""
 
     states: dict[int, HardState]
     entries: dict[int, dict[int, bytes]]
@@ -83,7 +83,7 @@ class Life:
             self.disk.group(group).applied = first + count - 1
 
     def snapshot(self, group: int, live: list[int]) -> Snapshot:
-        """Everything below it that it does not refer to is nobody's concern any more."""
+        """Entries below it that it does not refer to are not needed any more."""
         store = self.disk.group(group)
         index = store.applied
         entries = self.vouched.entries[group]

@@ -38,7 +38,7 @@ class Watched(Files):
 
 
 class Turning(Disk):
-    """A disk whose log may write at the turn's end; `turn` ends one."""
+    """A disk with a log that may write at the end of a turn; `turn` ends one."""
 
     def __init__(self, root: Path, files: Watched) -> None:
         super().__init__(root, files)

@@ -31,11 +31,6 @@ class Misfortunes(Planned):
         super().__init__(world, world.rng)
         self.count = self.copies = 0
 
-    @property
-    def every_ms(self) -> int:
-        """The mean interval, from the world's profile."""
-        return self.world.profile.fault_every_ms
-
     def begin(self) -> None:
         """Plan the first."""
         if self.every_ms and self.world.profile.faults:

@@ -7,16 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from warren_broker.cluster.membership.membership_step import (
-    AddMember,
-    CatchingUp,
-    RemoveMember,
-    Settled,
-    Step,
-    TransferLeadership,
-    Wait,
-    next_step,
-)
+from warren_broker.cluster.membership import membership_step as steps
 from warren_broker.cluster.membership.placement import balanced
 from warren_raft.types import MemberState
 
@@ -41,38 +32,46 @@ def members(text: str) -> tuple[MemberState, ...]:
     return tuple(found)
 
 
-def step(now: str, wanted: str, away: Sequence[str] = ()) -> Step:
+def step(now: str, wanted: str, away: Sequence[str] = ()) -> steps.Step:
     """Of a leader that is the capital letter."""
     states = members(now)
     own = next(one.node for one in states if one.leader)
-    return next_step(own, tuple(wanted), states, lambda node: node not in away)
+    return steps.next_step(own, tuple(wanted), states, lambda node: node not in away)
 
 
 @pytest.mark.parametrize(
     "now, wanted, expected",
     [
-        ("A b c", "abc", Settled()),
-        ("A b c", "abcd", AddMember("d")),
-        ("A b c (d)", "abcd", CatchingUp("d")),
-        ("A b (c)", "abcd", AddMember("d")),  # c may have a disk that hangs, and never catch up
-        ("A b c (d?)", "abcd", Wait("d cannot be reached")),
-        ("A b c d", "abd", RemoveMember("c")),
-        ("A b c? d", "acd", RemoveMember("b")),  # a live one may go: as many as are wanted remain
-        ("A b? c", "acd", AddMember("d")),  # first the one that comes
-        ("A b? c d", "acd", RemoveMember("b")),
-        ("A (b) c", "ac", RemoveMember("b")),
-        ("A b c", "bc", TransferLeadership("b")),
-        ("A b? c", "bc", TransferLeadership("c")),
-        ("A b! c?", "bc", Wait("no remaining member can take over")),
-        ("A b c*", "ab", Wait("a change is under way")),
-        ("A b c", "abx", Wait("x cannot be reached")),  # c stays until x has come
-        ("A b c?", "abx", RemoveMember("c")),  # what is down is no copy
-        ("A", "abc", AddMember("b")),
-        ("A (b)", "b", CatchingUp("b")),
-        ("A b", "b", TransferLeadership("b")),
+        ("A b c", "abc", steps.Settled()),
+        ("A b c", "abcd", steps.AddMember("d")),
+        ("A b c (d)", "abcd", steps.CatchingUp("d")),
+        (
+            "A b (c)",
+            "abcd",
+            steps.AddMember("d"),
+        ),  # c may have a disk that hangs, and never catch up
+        ("A b c (d?)", "abcd", steps.Wait("d cannot be reached")),
+        ("A b c d", "abd", steps.RemoveMember("c")),
+        (
+            "A b c? d",
+            "acd",
+            steps.RemoveMember("b"),
+        ),  # a live one may go: as many as are wanted remain
+        ("A b? c", "acd", steps.AddMember("d")),  # first the one that comes
+        ("A b? c d", "acd", steps.RemoveMember("b")),
+        ("A (b) c", "ac", steps.RemoveMember("b")),
+        ("A b c", "bc", steps.TransferLeadership("b")),
+        ("A b? c", "bc", steps.TransferLeadership("c")),
+        ("A b! c?", "bc", steps.Wait("no remaining member can take over")),
+        ("A b c*", "ab", steps.Wait("a change is under way")),
+        ("A b c", "abx", steps.Wait("x cannot be reached")),  # c stays until x has come
+        ("A b c?", "abx", steps.RemoveMember("c")),  # what is down is no copy
+        ("A", "abc", steps.AddMember("b")),
+        ("A (b)", "b", steps.CatchingUp("b")),
+        ("A b", "b", steps.TransferLeadership("b")),
     ],
 )
-def test_a_step(now: str, wanted: str, expected: Step) -> None:
+def test_a_step(now: str, wanted: str, expected: steps.Step) -> None:
     assert step(now, wanted, away="x") == expected
 
 
@@ -88,25 +87,25 @@ def test_steps_lead_from_any_members_to_any_others(start: str) -> None:
                     MemberState(node, node in voters, node == leader, 9, 9)
                     for node in sorted(voters | learners)
                 ]
-                now = next_step(leader, wanted, states, lambda node: True)
+                now = steps.next_step(leader, wanted, states, lambda node: True)
                 count += 1
                 assert count < 30, (start, wanted, now)
                 match now:
-                    case AddMember(node):
+                    case steps.AddMember(node):
                         learners.add(node)
-                    case CatchingUp(node):
+                    case steps.CatchingUp(node):
                         learners.discard(node)
                         voters.add(node)
-                    case RemoveMember(node):
+                    case steps.RemoveMember(node):
                         assert node != leader
                         voters.discard(node)
                         learners.discard(node)
-                    case TransferLeadership(to):
+                    case steps.TransferLeadership(to):
                         assert to in voters
                         leader = to
-                    case Settled():
+                    case steps.Settled():
                         break
-                    case Wait():
+                    case steps.Wait():
                         raise AssertionError((start, wanted, voters, now))
                 assert len(voters) >= fewest, (start, wanted, voters)
             assert voters == set(wanted) and not learners

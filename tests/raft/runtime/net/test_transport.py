@@ -1,4 +1,4 @@
-"""Who is let in: a member of the cluster, under its own name, that knows the secret."""
+"""A peer is accepted if it is a member of the cluster, uses its own name and knows the secret."""
 
 from __future__ import annotations
 
